@@ -1,0 +1,65 @@
+//! Sleeping until somebody made progress, with no wake-up lost.
+//!
+//! A bell belongs to those who wait for the same thing: the producers, or the stages behind the same stages. Whoever makes the
+//! progress rings it.
+//!
+//! Invariants
+//! - I1: a sleeper announces itself, fences, and looks again before it sleeps; a ringer stores its progress, fences, and reads the
+//!   announcement. One of the two sees the other (`SYNC[announced]`), so a sleeper never sleeps through progress.
+//! - I2: announcing, looking and falling asleep happen under the bell's lock, and a ringer takes that lock before it notifies, so the
+//!   notification cannot fall between the look and the sleep.
+//! - I3: no user code runs under the lock, and nobody rings a bell while holding one's lock (a look only looks), so locks never nest.
+
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock};
+
+pub(crate) struct Bell {
+    /// How many sleep or are about to. Alone on its line: ringers read it after every release.
+    sleepers: Line<AtomicU32>,
+    gate: Mutex<()>,
+    condvar: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell { sleepers: Line(AtomicU32::new(0)), gate: Mutex::new(()), condvar: Condvar::new() }
+    }
+
+    /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after `limit`.
+    pub(crate) fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
+        let guard = lock(&self.gate);
+        self.sleepers.0.fetch_add(1, Relaxed);
+        fence(SeqCst); // SYNC[announced]: sleeper's side, announce before look (I1)
+        if !ready() {
+            drop(match limit {
+                None => self.condvar.wait(guard).map_err(|poisoned| poisoned.into_inner()).unwrap_or_else(|guard| guard),
+                Some(limit) => match self.condvar.wait_timeout(guard, limit) {
+                    Ok((guard, _)) => guard,
+                    Err(poisoned) => poisoned.into_inner().0,
+                },
+            });
+        }
+        self.sleepers.0.fetch_sub(1, Relaxed);
+    }
+
+    /// Wakes the sleepers, if there are any. The caller has stored its progress and then called [`fence_before_ring`].
+    #[inline]
+    pub(crate) fn ring_fenced(&self) {
+        if self.sleepers.0.load(Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        drop(lock(&self.gate)); // I2
+        self.condvar.notify_all();
+    }
+}
+
+/// Orders the progress stored before against the announcements read after: once, however many bells are rung.
+#[inline]
+pub(crate) fn fence_before_ring() {
+    fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
+}

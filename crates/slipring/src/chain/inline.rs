@@ -1,0 +1,122 @@
+//! A whole graph on the calling thread: deterministic, for tests, and for programs with one thread to spare.
+
+use std::sync::Arc;
+
+use super::Chain;
+use super::launch::{Built, finish, produce_contained};
+use super::runner::Crew;
+use crate::core::Core;
+use crate::error::{Cause, ClaimError, Closed, Error};
+use crate::fault::Fault;
+use crate::producer::Producer;
+use crate::slots::{Inside, Layout};
+
+use super::launch::Done;
+
+/// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages work.
+pub struct Inline<'env, E, L: Layout = Inside> {
+    producer: Producer<E, L>,
+    core: Arc<Core<E, L>>,
+    crews: Vec<Crew<'env>>,
+}
+
+impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
+    /// Runs producer and stages in turn on this thread. The same input gives the same order of calls every time: stages in the order
+    /// of their declaration, each with what is there. Threads named by [`Chain::on`] and [`Chain::on_thread_start`] do not apply.
+    ///
+    /// ```
+    /// let mut seen = Vec::new();
+    /// slipring::ring(4, || 0)
+    ///     .write("double", |v, _| *v *= 2)
+    ///     .read("keep", |v, _| seen.push(*v))
+    ///     .run_inline(|p| {
+    ///         for i in 0..10 { p.publish(|slot| *slot = i)?; }
+    ///         Ok(())
+    ///     })?;
+    /// assert_eq!(seen, [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Chain::run`].
+    pub fn run_inline<T>(self, produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+        let Built { core, threads, .. } = self.build(false)?;
+        let crews = threads.into_iter().map(|seating| seating.crew).collect();
+        let mut inline = Inline { producer: Producer::new(core.clone()), core: core.clone(), crews };
+        let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
+        let produced = if started { produce_contained(&core.control, &mut inline, produce) } else { Err(None) };
+        let Inline { producer, crews, core: own } = inline;
+        if !Arc::ptr_eq(&own, &core) {
+            core.control.fail(core.control.producer_party(), None, Cause::Dropped);
+        }
+        drop((producer, own));
+        let mut crews = crews;
+        if started {
+            // With nobody else running, each round either moves something or ends somebody.
+            loop {
+                let ended = crews.iter_mut().filter_map(|crew| crew.turn(&core.control)).count() == 0;
+                if ended {
+                    break;
+                }
+            }
+        }
+        for crew in crews {
+            crew.stop(&core.control);
+        }
+        finish(core, produced)
+    }
+}
+
+impl<E: Send, L: Layout> Inline<'_, E, L> {
+    /// Fills the next slot and publishes it; while the ring is full, lets the stages work. Returns its position.
+    ///
+    /// # Errors
+    /// When a stage has failed, or the ring was halted.
+    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
+        loop {
+            match self.producer.is_full() {
+                Ok(false) => return self.producer.publish(fill),
+                Ok(true) => self.work(),
+                Err(closed) => return Err(closed),
+            };
+        }
+    }
+
+    /// Publishes every item of an iterator; returns how many.
+    ///
+    /// # Errors
+    /// As [`Inline::publish`].
+    pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
+        let mut count = 0;
+        for item in items {
+            self.publish(|slot| fill(slot, item))?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Gives every stage one turn; returns how many events were handled in all.
+    pub fn work(&mut self) -> u64 {
+        let control = &self.core.control;
+        self.crews.iter_mut().filter_map(|crew| crew.turn(control)).sum()
+    }
+
+    /// Ends the graph at once; what was published and not yet seen stays unseen.
+    pub fn halt(&self) {
+        self.producer.halt();
+    }
+}
+
+impl<E, L: Layout> Producer<E, L> {
+    /// Whether a claim would have to wait.
+    fn is_full(&mut self) -> Result<bool, Closed> {
+        match self.try_claim() {
+            Ok(slot) => {
+                drop(slot); // taken back: nothing was claimed
+                Ok(false)
+            }
+            Err(ClaimError::Closed(closed)) => Err(closed),
+            Err(_) => Ok(true),
+        }
+    }
+}

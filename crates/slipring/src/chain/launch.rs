@@ -1,0 +1,213 @@
+//! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report, the first failure.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use super::runner::{BoxedRunner, Crew};
+use super::{Chain, OnStart};
+use crate::control::Control;
+use crate::core::Core;
+use crate::error::{Cause, Error, ErrorKind, Failure, panic_message};
+use crate::fault::Fault;
+use crate::producer::{FILL_PANIC, Producer, SharedProducer};
+use crate::report::Report;
+use crate::slots::Layout;
+
+/// What a run that went well comes back with.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Done<T = ()> {
+    /// What the producer's closure returned.
+    pub value: T,
+    /// What happened, per stage.
+    pub report: Report,
+}
+
+/// A thread to be: its name, and who works on it.
+pub(super) struct Seating<'env> {
+    pub(super) name: String,
+    pub(super) crew: Crew<'env>,
+    pub(super) stage: usize,
+}
+
+/// A chain that is built and not started.
+pub(super) struct Built<'env, E, L: Layout> {
+    pub(super) core: Arc<Core<E, L>>,
+    pub(super) threads: Vec<Seating<'env>>,
+    pub(super) on_start: Option<OnStart<'env>>,
+}
+
+impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
+    /// Allocates everything and makes all handlers.
+    pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
+        let mut parts = *self.parts;
+        if let Some(problem) = parts.problem {
+            return Err(problem.into());
+        }
+        parts.settings.many_producers = many_producers;
+        let core = Core::build(parts.settings, parts.specs, &mut parts.factory)?;
+        let mut groups: Vec<(String, usize, Option<String>, Vec<BoxedRunner<'env>>)> = Vec::new();
+        for (stage, maker) in parts.makers.into_iter().enumerate() {
+            let spec = &core.control.plan.stages[stage];
+            for (worker, runner) in maker(&core, stage)?.into_iter().enumerate() {
+                let shared = groups.iter_mut().find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
+                match shared {
+                    Some((.., runners)) => runners.push(runner),
+                    None => {
+                        let name = match (&spec.thread, spec.crew) {
+                            (Some(thread), _) => thread.clone(),
+                            (None, crate::plan::Crew::One) => spec.name.to_string(),
+                            (None, crate::plan::Crew::Pool(_)) => format!("{}-{worker}", spec.name),
+                        };
+                        groups.push((name, stage, spec.thread.clone(), vec![runner]));
+                    }
+                }
+            }
+        }
+        let control = &core.control;
+        let threads =
+            groups.into_iter().map(|(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, control), stage }).collect();
+        Ok(Built { core, threads, on_start: parts.on_start })
+    }
+
+    /// Publishes every item of an iterator, from this thread, and comes back when all stages have handled all of them.
+    ///
+    /// # Errors
+    /// The first failure: a handler's error or panic, the iterator's or `fill`'s panic, a deadline; or what is wrong with the chain.
+    pub fn feed<I: IntoIterator>(self, items: I, fill: impl FnMut(&mut E, I::Item)) -> Result<Done<u64>, Error> {
+        self.run(|producer| Ok(producer.publish_all(items, fill)?))
+    }
+
+    /// Starts the stages, calls `produce` on this thread, closes, and comes back when all stages have ended.
+    ///
+    /// # Errors
+    /// As [`Chain::feed`], and `produce`'s own error.
+    pub fn run<T>(self, produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+        self.build(false)?.run(Producer::new, produce, |producer| producer.core())
+    }
+
+    /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes when `produce` has come back and the last
+    /// clone is dropped.
+    ///
+    /// # Errors
+    /// As [`Chain::run`].
+    pub fn run_shared<T>(self, produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+        self.build(true)?.run(Producer::new, produce, |producer| producer.core())
+    }
+}
+
+/// Runs a crew on the present thread.
+pub(super) fn attend(crew: Crew<'_>, name: &str, control: &Control, on_start: Option<OnStart<'_>>) {
+    crew.attend(control, || {
+        if let Some(hook) = on_start {
+            hook(name);
+        }
+    });
+}
+
+impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
+    fn run<T, P>(
+        self,
+        start: impl FnOnce(Arc<Core<E, L>>) -> P,
+        produce: impl FnOnce(&mut P) -> Result<T, Fault>,
+        core_of: impl FnOnce(&P) -> &Arc<Core<E, L>>,
+    ) -> Result<Done<T>, Error> {
+        let Built { core, threads, on_start } = self;
+        let mut producer = start(core.clone());
+        let produced = thread::scope(|scope| {
+            for Seating { name, crew, stage } in threads {
+                let (core, on_start) = (&core, on_start.clone());
+                let thread = thread::Builder::new().name(name.clone());
+                let spawned = thread.spawn_scoped(scope, move || attend(crew, &name, &core.control, on_start));
+                if let Err(error) = spawned {
+                    core.control.fail(stage, None, Cause::Thread(error));
+                }
+            }
+            let produced = produce_contained(&core.control, &mut producer, produce);
+            if !Arc::ptr_eq(core_of(&producer), &core) {
+                // The closure swapped its producer for another ring's, so dropping it would not close this one.
+                core.control.fail(core.control.producer_party(), None, Cause::Dropped);
+            }
+            drop(producer);
+            produced
+        });
+        finish(core, produced)
+    }
+}
+
+/// What the producer's closure came to: a value, or the message of its panic. An error or a panic has ended the graph.
+pub(super) fn produce_contained<T, P>(
+    control: &Control,
+    producer: &mut P,
+    produce: impl FnOnce(&mut P) -> Result<T, Fault>,
+) -> Result<T, Option<String>> {
+    let party = control.producer_party();
+    match catch_unwind(AssertUnwindSafe(|| produce(producer))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(fault)) => {
+            control.fail(party, None, Cause::Error(fault));
+            Err(None)
+        }
+        Err(panic) => {
+            let message = panic_message(panic);
+            control.fail(party, None, Cause::Panic(message.clone()));
+            Err(Some(message))
+        }
+    }
+}
+
+/// Everybody has ended: what came of it.
+pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T, Option<String>>) -> Result<Done<T>, Error> {
+    let report = core.control.report();
+    let failure = core.control.failure();
+    let party = core.control.producer_party();
+    let name = core.control.name(party);
+    let dropped = core.take_apart();
+    let (value, message) = match produced {
+        Ok(value) => (Some(value), None),
+        Err(message) => (None, message),
+    };
+    if let Some(failure) = failure {
+        return Err(Error::failed(with_message(failure, message), report));
+    }
+    let Some(value) = value else {
+        let failure = Failure::new(name, None, Cause::Panic("the producer ended without a reason".into()));
+        return Err(Error::failed(failure, report));
+    };
+    match dropped {
+        Some(panic) => {
+            // The value is the user's too.
+            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+                crate::error::discard(again as Box<dyn Any + Send>);
+            }
+            Err(Error::event_drop(panic, report))
+        }
+        None => Ok(Done { value, report }),
+    }
+}
+
+/// A failure noted while the closure was still unwinding, with the message that came to light when it was caught.
+fn with_message(failure: Failure, message: Option<String>) -> Failure {
+    match (failure.cause(), message) {
+        (Cause::Panic(noted), Some(message)) if noted == FILL_PANIC => {
+            Failure::new(failure.stage().clone(), failure.seq(), Cause::Panic(message))
+        }
+        _ => failure,
+    }
+}
+
+impl<T> fmt::Display for Done<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.report.fmt(f)
+    }
+}
+
+impl Error {
+    /// Whether it is about building, before anything ran.
+    pub fn is_build(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Build(_))
+    }
+}

@@ -1,0 +1,345 @@
+//! The chain front: stages on named threads, in one expression.
+//!
+//! Invariants
+//! - I1: a stage that writes is declared only on the chain's own line, never inside a fan-out, so the soundness rule (plan::I1) holds
+//!   by construction; the plan checks it again all the same.
+//! - I2: nothing user code does wrong while a chain is put together is lost: the first mistake comes back when the chain is started.
+
+mod handlers;
+mod inline;
+mod launch;
+mod pipeline;
+mod runner;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::{Core, Settings};
+use crate::drive::Handler;
+use crate::error::{BuildError, panic_message};
+use crate::events::{At, Events, EventsMut};
+use crate::fault::Outcome;
+use crate::plan::{Access, Crew, Plan, StageSpec};
+use crate::pool::Worker;
+use crate::seat::One;
+use crate::slots::{Contiguous, Inside, Layout};
+use crate::wait::{Wait, WaitStrategy};
+
+pub use handlers::{ReadHandler, WriteHandler};
+pub use inline::Inline;
+pub use launch::Done;
+pub use pipeline::{JoinError, Pipeline};
+
+use handlers::{ReadBatch, ReadEach, ReadWith, WriteBatch, WriteEach, WriteWith};
+use runner::{BoxedRunner, Seated};
+
+/// Marks a [`Chain`] on its own line: each stage comes after all before it.
+pub struct Line(());
+/// Marks the stages of a fan-out: each comes after the same stages, beside the others.
+pub struct Beside(());
+/// Marks one branch of a fan-out: each stage comes after the one before it, beside the other branches.
+pub struct Branch(());
+
+mod sealed {
+    pub trait Place {
+        const BESIDE: bool;
+    }
+    impl Place for super::Line {
+        const BESIDE: bool = false;
+    }
+    impl Place for super::Beside {
+        const BESIDE: bool = true;
+    }
+    impl Place for super::Branch {
+        const BESIDE: bool = false;
+    }
+}
+
+/// Where a stage that writes may stand: on the chain's own line, and not inside a fan-out.
+#[diagnostic::on_unimplemented(
+    message = "a stage that writes cannot stand beside other stages",
+    label = "everything inside `fan_out` runs side by side on the same events, so it may only read",
+    note = "put the writing stage before or after the `fan_out`"
+)]
+pub trait MayWrite {}
+impl MayWrite for Line {}
+
+type Makers<'env, E, L> = Vec<Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>>;
+type OnStart<'env> = Arc<dyn Fn(&str) + Send + Sync + 'env>;
+
+/// What a chain is made of so far.
+struct Parts<'env, E, L: Layout> {
+    settings: Settings,
+    factory: Box<dyn FnMut() -> E + 'env>,
+    specs: Vec<StageSpec>,
+    makers: Makers<'env, E, L>,
+    on_start: Option<OnStart<'env>>,
+    problem: Option<BuildError>,
+}
+
+/// A ring and the stages over it, put together in one expression and then started: see [`ring`].
+///
+/// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are closures that may borrow locals: `run` and
+/// `feed` come back only when all stages have ended. A handler returns nothing, or a `Result` with any error.
+///
+/// The methods that start it: [`feed`](Chain::feed), [`run`](Chain::run), [`run_shared`](Chain::run_shared),
+/// [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn), [`spawn_shared`](Chain::spawn_shared).
+#[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
+pub struct Chain<'env, E, L: Layout = Inside, P = Line> {
+    parts: Box<Parts<'env, E, L>>,
+    /// What the next stage comes after.
+    base: Vec<usize>,
+    /// Of a fan-out: the last stages of its branches.
+    ends: Vec<usize>,
+    place: PhantomData<P>,
+}
+
+/// A chain over a new ring of `capacity` slots (a power of two), whose events `factory` makes once, before the start.
+///
+/// ```
+/// let mut total = 0;
+/// slipring::ring(1024, || 0u64)
+///     .write("square", |value, _| *value *= *value)
+///     .read("sum", |value, _| total += value)
+///     .feed(1..=3, |slot, value| *slot = value)?;
+/// assert_eq!(total, 14);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[doc(alias = "Disruptor")]
+pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -> Chain<'env, E> {
+    Chain {
+        parts: Box::new(Parts {
+            settings: Settings::new(capacity),
+            factory: Box::new(factory),
+            specs: Vec::new(),
+            makers: Vec::new(),
+            on_start: None,
+            problem: None,
+        }),
+        base: Vec::new(),
+        ends: Vec::new(),
+        place: PhantomData,
+    }
+}
+
+impl<'env, E: Send> Chain<'env, E, Inside, Line> {
+    /// Events side by side, stamps beside: batches can be had as slices. Comes before the first stage.
+    pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
+        let Parts { settings, factory, specs, on_start, mut problem, .. } = *self.parts;
+        if let Some(stage) = specs.first() {
+            let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
+            problem.get_or_insert(BuildError::Misplaced { what });
+        }
+        let parts = Box::new(Parts { settings, factory, specs: Vec::new(), makers: Vec::new(), on_start, problem });
+        Chain { parts, base: Vec::new(), ends: Vec::new(), place: PhantomData }
+    }
+}
+
+impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
+    /// How stages wait for events and the producer for room. Default: [`Wait::Blocking`].
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.parts.settings.wait = wait;
+        self
+    }
+
+    /// The position of the first event. Default: 0. Positions wrap at 2^64.
+    pub fn first_seq(mut self, seq: u64) -> Self {
+        self.parts.settings.start = seq;
+        self
+    }
+
+    /// Ends all of the library's waits this long after the start: the graph fails then, and names who was waiting. User code that does
+    /// not come back is not interrupted.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.parts.settings.deadline = Some(after);
+        self
+    }
+
+    /// Called on each thread before its first stage starts, with the thread's name: pin it, give it a priority, name it in a trace.
+    pub fn on_thread_start(mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> Self {
+        self.parts.on_start = Some(Arc::new(hook));
+        self
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    fn declare(
+        mut self,
+        name: &str,
+        access: Access,
+        crew: Crew,
+        maker: impl FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env,
+    ) -> Self {
+        let stage = self.parts.specs.len();
+        self.parts.specs.push(StageSpec { name: name.to_owned(), access, crew, after: self.base.clone(), thread: None });
+        self.parts.makers.push(Box::new(maker));
+        if P::BESIDE {
+            self.ends.push(stage);
+        } else {
+            self.base = vec![stage];
+        }
+        self
+    }
+
+    fn one<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, handler: H) -> Self {
+        self.declare(name, access, Crew::One, move |core, stage| {
+            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage), handler)) as BoxedRunner<'env>])
+        })
+    }
+
+    fn pool<H: Handler<E, L> + Send + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        workers: usize,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self {
+        let pool = name.to_owned();
+        self.declare(name, access, Crew::Pool(workers), move |core, stage| {
+            let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
+            for worker in 0..workers {
+                let handler = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(worker)))
+                    .map_err(|panic| BuildError::WorkerFactory { stage: pool.clone(), worker, panic: panic_message(panic) })?;
+                runners.push(Box::new(Seated::new(Worker::new(core.clone(), stage, worker), handler)));
+            }
+            Ok(runners)
+        })
+    }
+
+    /// A stage whose handler reads every event.
+    #[doc(alias = "EventHandler")]
+    pub fn read<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&E, At) -> R + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.one(name, Access::Read, ReadEach::new(handler))
+    }
+
+    /// A stage that reads whole batches: the events that were there, up to a quarter of the ring, and the position of the first. They are
+    /// released when the handler comes back.
+    pub fn read_batch<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&Events<'_, E, L>, u64) -> R + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.one(name, Access::Read, ReadBatch::new(handler))
+    }
+
+    /// A stage with a life: started, told of batches, stopped. Takes the handler or `&mut` of it.
+    pub fn read_with(self, name: &str, handler: impl ReadHandler<E> + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.one(name, Access::Read, ReadWith(handler))
+    }
+
+    /// A pool: each event goes to one of `workers`, whose handlers `make` makes (called with 0, 1, ...). Whoever comes after sees
+    /// sequence order.
+    #[doc(alias = "WorkerPool")]
+    pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        workers: usize,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
+    }
+
+    /// A stage whose handler may change every event.
+    pub fn write<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&mut E, At) -> R + Send + 'env) -> Self
+    where
+        P: MayWrite,
+    {
+        self.one(name, Access::Write, WriteEach::new(handler))
+    }
+
+    /// A stage that may change whole batches; see [`Chain::read_batch`].
+    pub fn write_batch<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env) -> Self
+    where
+        P: MayWrite,
+    {
+        self.one(name, Access::Write, WriteBatch::new(handler))
+    }
+
+    /// A writing stage with a life; see [`Chain::read_with`].
+    pub fn write_with(self, name: &str, handler: impl WriteHandler<E> + Send + 'env) -> Self
+    where
+        P: MayWrite,
+    {
+        self.one(name, Access::Write, WriteWith(handler))
+    }
+
+    /// A pool whose workers may change events; see [`Chain::read_pool`].
+    #[doc(alias = "WorkerPool")]
+    pub fn write_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        workers: usize,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
+    }
+
+    /// Puts the stage declared last on the thread of this name. Stages with the same name take turns on one thread: often faster than
+    /// threads that outnumber the cores.
+    pub fn on(mut self, thread: &str) -> Self {
+        let problem = match self.parts.specs.last_mut() {
+            Some(StageSpec { crew: Crew::One, thread: on, .. }) => {
+                *on = Some(thread.to_owned());
+                None
+            }
+            Some(StageSpec { name, .. }) => {
+                Some(format!("`on({thread:?})` follows pool `{name}`, whose workers have threads of their own"))
+            }
+            None => Some(format!("`on({thread:?})` must follow the stage that it puts on that thread")),
+        };
+        if let Some(what) = problem {
+            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+        }
+        self
+    }
+
+    /// Stages side by side: each sees every event, at the same time as the others. What comes after the fan-out comes after all of
+    /// them. They may only read; fan-outs nest.
+    #[doc(alias = "FanOut")]
+    pub fn fan_out(mut self, declare: impl FnOnce(Chain<'env, E, L, Beside>) -> Chain<'env, E, L, Beside>) -> Self {
+        let inside = declare(Chain { parts: self.parts, base: self.base.clone(), ends: Vec::new(), place: PhantomData });
+        self.parts = inside.parts;
+        if P::BESIDE {
+            self.ends.extend(inside.ends);
+        } else if !inside.ends.is_empty() {
+            self.base = inside.ends;
+        }
+        self
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, Beside> {
+    /// Several stages one after the other, as one branch of this fan-out.
+    pub fn branch(mut self, declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>) -> Self {
+        let inside = declare(Chain { parts: self.parts, base: self.base.clone(), ends: Vec::new(), place: PhantomData });
+        self.parts = inside.parts;
+        if inside.base != self.base {
+            self.ends.extend(inside.base);
+        }
+        self
+    }
+}
+
+impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
+    /// The graph as declared so far, or what is wrong with it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { capacity, wait, .. } = &self.parts.settings;
+        match Plan::new(self.parts.specs.clone(), *capacity, false, wait.parks()) {
+            Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
+            Err(error) => writeln!(f, "not a graph yet: {error}"),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A chain on threads of its own, which outlive the function that started it.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Chain;
+use super::launch::{Built, Seating, attend};
+use crate::control::Control;
+use crate::core::Core;
+use crate::error::{Cause, Error, Name};
+use crate::producer::{Producer, SharedProducer};
+use crate::report::Report;
+use crate::slots::Layout;
+
+/// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is closed and drained.
+pub struct Pipeline {
+    ring: Arc<dyn Controlled>,
+    threads: Vec<(Name, thread::JoinHandle<()>)>,
+    working: Arc<Working>,
+}
+
+trait Controlled: Send + Sync {
+    fn control(&self) -> &Control;
+}
+
+impl<E: Send, L: Layout> Controlled for Core<E, L> {
+    fn control(&self) -> &Control {
+        &self.control
+    }
+}
+
+/// How many threads have not ended.
+struct Working {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// Counts its thread out when it ends, in whatever way.
+struct Shift(Arc<Working>);
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) -= 1;
+        self.0.fewer.notify_all();
+    }
+}
+
+/// Why a pipeline could not be joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// This stage has not ended yet: its producers are open, it has events left, or its handler does not come back.
+    StillRunning {
+        /// A stage that has not ended.
+        stage: Name,
+    },
+    /// The pipeline has ended, and not well.
+    Failed(Error),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::StillRunning { stage } => write!(f, "stage `{stage}` is still running; close the producers, or halt the pipeline"),
+            JoinError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JoinError::Failed(error) => Some(error),
+            JoinError::StillRunning { .. } => None,
+        }
+    }
+}
+
+impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
+    /// Starts the stages on threads that outlive this call; publish through the producer, close it, then join the pipeline.
+    ///
+    /// # Errors
+    /// What is wrong with the chain, or a thread that the system refused.
+    pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
+        let built = self.build(false)?;
+        let producer = Producer::new(built.core.clone());
+        Ok((producer, built.spawn()?))
+    }
+
+    /// As [`Chain::spawn`], with a producer that can be cloned.
+    ///
+    /// # Errors
+    /// As [`Chain::spawn`].
+    pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
+        let built = self.build(true)?;
+        let producer = Producer::new(built.core.clone());
+        Ok((producer, built.spawn()?))
+    }
+}
+
+impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
+    fn spawn(self) -> Result<Pipeline, Error> {
+        let Built { core, threads, on_start } = self;
+        let working = Arc::new(Working { count: Mutex::new(threads.len()), fewer: Condvar::new() });
+        let mut started = Vec::with_capacity(threads.len());
+        for Seating { name, crew, stage } in threads {
+            let (shared, on_start, shift) = (core.clone(), on_start.clone(), Shift(working.clone()));
+            let thread = thread::Builder::new().name(name.clone()).spawn(move || {
+                let shift = shift;
+                attend(crew, &name, &shared.control, on_start);
+                drop(shared);
+                drop(shift);
+            });
+            match thread {
+                Ok(handle) => started.push((core.control.name(stage), handle)),
+                Err(error) => core.control.fail(stage, None, Cause::Thread(error)),
+            }
+        }
+        let pipeline = Pipeline { ring: core.clone(), threads: started, working };
+        match core.control.failure() {
+            Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
+                Err(pipeline.join().err().unwrap_or_else(|| Error::failed(failure, core.control.report())))
+            }
+            _ => Ok(pipeline),
+        }
+    }
+}
+
+impl Pipeline {
+    /// Waits until every stage has ended. That takes the producers' closing, or a halt: before, it waits.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn join(mut self) -> Result<Report, Error> {
+        self.wait(None);
+        self.outcome()
+    }
+
+    /// As [`Pipeline::join`], but waits no longer than `limit`, and can be called again.
+    ///
+    /// # Errors
+    /// [`JoinError::StillRunning`] names a stage that has not ended; [`JoinError::Failed`].
+    pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
+        if !self.wait(Some(limit)) {
+            let stage = self.threads.iter().find(|(_, handle)| !handle.is_finished()).or(self.threads.first());
+            if let Some((stage, _)) = stage {
+                return Err(JoinError::StillRunning { stage: stage.clone() });
+            }
+        }
+        self.outcome().map_err(JoinError::Failed)
+    }
+
+    /// Ends the stages without draining: what was published and not yet seen stays unseen.
+    pub fn halt(&self) {
+        self.ring.control().halt();
+    }
+
+    fn wait(&mut self, limit: Option<Duration>) -> bool {
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let mut count = self.working.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while *count > 0 {
+            count = match deadline {
+                None => self.working.fewer.wait(count).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    let waited = self.working.fewer.wait_timeout(count, left);
+                    waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                }
+            };
+        }
+        drop(count);
+        for (_, handle) in self.threads.drain(..) {
+            // Panics of user code are contained in the thread; there is nothing to learn here.
+            drop(handle.join());
+        }
+        true
+    }
+
+    fn outcome(&self) -> Result<Report, Error> {
+        let control = self.ring.control();
+        let report = control.report();
+        match control.failure() {
+            Some(failure) => Err(Error::failed(failure, report)),
+            None => Ok(report),
+        }
+    }
+}
+
+impl fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.threads.iter().map(|(name, _)| name)).finish()
+    }
+}

@@ -1,0 +1,380 @@
+//! What a ring shares besides its slots: positions, status, bells. It knows nothing of the event type, and no slot.
+//!
+//! Invariants
+//! - I1: a released position only grows, and everything before it has been handled by its stage; whoever loads it (acquire) may do
+//!   with those slots what the stage's followers may (`SYNC[released]`).
+//! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers that are not idle. A worker publishes
+//!   its bound before it takes a chunk off the claim word, and whoever computes the frontier loads the claim word *first*: it sees the
+//!   bound of every chunk that the word it loaded has given away (`SYNC[chunk-taken]`).
+//! - I3: the last position is stored before the closed bit is (`SYNC[closed]`), and once closed nothing is claimed any more.
+//! - I4: of several failures the first is kept, and it is stored before the failed bit is (`SYNC[failed]`).
+
+use std::time::{Duration, Instant};
+
+use crate::bell::{Bell, fence_before_ring};
+use crate::error::{BatchError, Cause, Closed, Failure, Name, PRODUCER};
+use crate::plan::{CLAIM_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
+use crate::report::{Counts, Report, Tally};
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock};
+use crate::wait::{self, Wait};
+
+const CLOSED: u32 = 1;
+const HALTED: u32 = 2;
+const FAILED: u32 = 4;
+
+/// A worker's bound with this bit says that it holds nothing.
+pub(crate) const IDLE: u64 = 1;
+
+/// What of a run is left stands in the low bits of a pool's claim word, the position above.
+const LEFT_BITS: u32 = 16;
+
+struct Status {
+    bits: AtomicU32,
+    final_seq: AtomicU64,
+}
+
+/// A chunk whose worker left: still bounded by that worker's line until another has finished it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Orphan {
+    pub(crate) bound_line: usize,
+    pub(crate) next: u64,
+    pub(crate) end: u64,
+}
+
+/// Who waits, and for whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter {
+    /// A stage by number, or the producer.
+    pub(crate) party: usize,
+    /// Whom the wait is for.
+    pub(crate) waits_for: usize,
+    /// The position the waiter stands at.
+    pub(crate) at: u64,
+}
+
+pub(crate) struct Control {
+    pub(crate) plan: Plan,
+    pub(crate) wait: Wait,
+    pub(crate) start: u64,
+    /// Pauses of a consumer after a short batch.
+    pub(crate) spacing: u32,
+    lines: Box<[Line<AtomicU64>]>,
+    status: Line<Status>,
+    bells: Box<[Bell]>,
+    failure: Mutex<Option<Failure>>,
+    deadline: Option<(Instant, Duration)>,
+    tally: Tally,
+    /// Producer handles that are alive.
+    pub(crate) producers: AtomicUsize,
+    /// Handles that are alive, per stage.
+    alive: Box<[AtomicUsize]>,
+    orphans: Mutex<Vec<(usize, Orphan)>>,
+    /// How many orphans there are, per stage; a glance before the lock.
+    orphaned: Box<[Line<AtomicUsize>]>,
+}
+
+/// The position nearest at or after `near` whose low `bits` bits are `low`.
+#[inline(always)]
+fn widen(low: u64, bits: u32, near: u64) -> u64 {
+    near.wrapping_add(low.wrapping_sub(near) & ((1 << bits) - 1))
+}
+
+/// How far `to` is ahead of `from`; negative: behind. Positions never differ by 2^62 or more.
+#[inline(always)]
+pub(crate) fn ahead(to: u64, from: u64) -> i64 {
+    to.wrapping_sub(from) as i64
+}
+
+/// How far a bound (63 bits of a position) is ahead of `near`, or behind.
+#[inline(always)]
+fn bound_ahead(bound: u64, near: u64) -> i64 {
+    ((bound >> 1).wrapping_sub(near) << 1) as i64 >> 1
+}
+
+/// A pool's claim word: the position up to which chunks were taken, and what is left of the run it lies in.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolWord(pub(crate) u64);
+
+impl PoolWord {
+    pub(crate) fn new(seq: u64, left: u64) -> PoolWord {
+        debug_assert!(left < 1 << LEFT_BITS);
+        PoolWord(seq << LEFT_BITS | left)
+    }
+    #[inline(always)]
+    pub(crate) fn seq(self, near: u64) -> u64 {
+        widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, near)
+    }
+    #[inline(always)]
+    pub(crate) fn left(self) -> u64 {
+        self.0 & ((1 << LEFT_BITS) - 1)
+    }
+}
+
+/// The word that many producers claim by: the next position, and whether all of them are closed.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimWord(pub(crate) u64);
+
+impl ClaimWord {
+    pub(crate) const CLOSED: u64 = 1;
+    pub(crate) fn open(seq: u64) -> ClaimWord {
+        ClaimWord(seq << 1)
+    }
+    #[inline(always)]
+    pub(crate) fn seq(self, near: u64) -> u64 {
+        widen(self.0 >> 1, 63, near)
+    }
+    #[inline(always)]
+    pub(crate) fn is_closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
+}
+
+impl Control {
+    pub(crate) fn new(plan: Plan, wait: Wait, start: u64, deadline: Option<Duration>) -> Control {
+        let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
+        lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
+        let mut pools = 0;
+        for stage in &plan.stages {
+            if let Crew::Pool(workers) = stage.crew {
+                pools += workers;
+                lines[stage.line] = Line(AtomicU64::new(PoolWord::new(start, 0).0));
+                for bound in &mut lines[stage.line + 1..=stage.line + workers] {
+                    *bound = Line(AtomicU64::new(IDLE));
+                }
+            }
+        }
+        Control {
+            wait,
+            start,
+            spacing: wait::spacing(),
+            lines: lines.into(),
+            status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
+            bells: (0..plan.bells).map(|_| Bell::new()).collect(),
+            failure: Mutex::new(None),
+            deadline: deadline.map(|after| (Instant::now() + after, after)),
+            tally: Tally::new(plan.stages.len()),
+            producers: AtomicUsize::new(0),
+            alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
+            orphans: Mutex::new(Vec::with_capacity(pools)),
+            orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
+            plan,
+        }
+    }
+
+    pub(crate) fn line(&self, line: usize) -> &AtomicU64 {
+        &self.lines[line].0
+    }
+
+    /// The name of a stage, or the producer's beyond the last.
+    pub(crate) fn name(&self, party: usize) -> Name {
+        self.plan.stages.get(party).map_or_else(|| Name::new(PRODUCER), |stage| stage.name.clone())
+    }
+
+    /// The number under which the producer is counted.
+    pub(crate) fn producer_party(&self) -> usize {
+        self.plan.stages.len()
+    }
+
+    // Frontiers.
+
+    /// What a stage has let go, if that is known to be no less than `near`.
+    #[inline]
+    pub(crate) fn frontier(&self, stage: usize, near: u64) -> u64 {
+        let stage = &self.plan.stages[stage];
+        match stage.crew {
+            Crew::One => self.lines[stage.line].0.load(Acquire), // SYNC[released]: followers and producers
+            Crew::Pool(workers) => {
+                // I2: the claim word first.
+                let word = PoolWord(self.lines[stage.line].0.load(Acquire)); // SYNC[chunk-taken]: frontier's side
+                let mut least = ahead(word.seq(near), near);
+                for bound in &self.lines[stage.line + 1..=stage.line + workers] {
+                    let bound = bound.0.load(Acquire); // SYNC[released]: behind a pool
+                    if bound & IDLE == 0 {
+                        least = least.min(bound_ahead(bound, near));
+                    }
+                }
+                // A worker that lost a race for a chunk may show an old bound for a moment; what was let go stays let go.
+                near.wrapping_add(least.max(0) as u64)
+            }
+        }
+    }
+
+    /// The least that any of these stages has let go, and which one holds it. `near`: what they are known to have let go.
+    #[inline]
+    pub(crate) fn least_frontier(&self, stages: &[usize], near: u64) -> (u64, usize) {
+        let (mut least, mut slowest) = (i64::MAX, 0);
+        for &stage in stages {
+            let distance = ahead(self.frontier(stage, near), near);
+            if distance < least {
+                (least, slowest) = (distance, stage);
+            }
+        }
+        (near.wrapping_add(least.max(0) as u64), slowest)
+    }
+
+    /// Lets everything before `seq` go, and wakes those who wait for it.
+    #[inline]
+    pub(crate) fn release(&self, line: usize, word: u64, rings: &[usize]) {
+        self.lines[line].0.store(word, Release); // SYNC[released]: the stage's side
+        self.ring(rings);
+    }
+
+    /// Rings after progress was stored.
+    #[inline]
+    pub(crate) fn ring(&self, rings: &[usize]) {
+        if !rings.is_empty() {
+            fence_before_ring();
+            for &bell in rings {
+                self.bells[bell].ring_fenced();
+            }
+        }
+    }
+
+    fn ring_all(&self) {
+        fence_before_ring();
+        self.bells.iter().for_each(Bell::ring_fenced);
+    }
+
+    // Endings.
+
+    /// States the last position; the stages end when they have reached it.
+    pub(crate) fn close(&self, final_seq: u64) {
+        self.status.0.final_seq.store(final_seq, Relaxed);
+        self.status.0.bits.fetch_or(CLOSED, Release); // SYNC[closed]: the closing producer
+        self.ring_all();
+    }
+
+    /// Ends the graph without draining it.
+    pub(crate) fn halt(&self) {
+        self.status.0.bits.fetch_or(HALTED, Release);
+        self.ring_all();
+    }
+
+    /// Ends the graph with a failure, unless it has failed already.
+    pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
+        let mut failure = lock(&self.failure);
+        // Somebody who goes after the end harms nobody.
+        let already_over = matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
+        if failure.is_none() && !already_over {
+            *failure = Some(Failure::new(self.name(party), seq, cause));
+            self.status.0.bits.fetch_or(FAILED, Release); // SYNC[failed]: the failing party
+        } else {
+            drop(failure);
+            // The graph has a first failure; this one goes no further.
+            crate::error::discard(Box::new(cause));
+            return;
+        }
+        drop(failure);
+        self.ring_all();
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        lock(&self.failure).clone()
+    }
+
+    pub(crate) fn is_halted(&self) -> bool {
+        self.status.0.bits.load(Acquire) & HALTED != 0
+    }
+
+    /// Whether publishing and handling may go on; one load of a line that seldom changes.
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.status.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
+    }
+
+    /// Why nobody may go on, if the graph has ended before its time.
+    #[cold]
+    pub(crate) fn stopped(&self) -> Option<Closed> {
+        let bits = self.status.0.bits.load(Acquire); // SYNC[failed]: everybody else
+        if bits & FAILED != 0 {
+            return self.failure().map(Closed::Failed);
+        }
+        (bits & HALTED != 0).then_some(Closed::Halted)
+    }
+
+    /// Why a stage that stands at `next` and found nothing there will never find anything, if so.
+    ///
+    /// `None` after a close means: look again, for what was published before the close is visible from now on.
+    #[cold]
+    pub(crate) fn ended(&self, next: u64) -> Option<Closed> {
+        let bits = self.status.0.bits.load(Acquire); // SYNC[closed]: stages
+        if bits & (FAILED | HALTED) != 0 {
+            return self.stopped();
+        }
+        (bits & CLOSED != 0 && self.status.0.final_seq.load(Relaxed) == next).then_some(Closed::Drained)
+    }
+
+    // Waiting.
+
+    /// Waits until `ready`, the graph's own deadline, or `deadline`. Counts the wait against whom it was for.
+    pub(crate) fn wait_at(
+        &self,
+        waiter: Waiter,
+        deadline: Option<Instant>,
+        counts: &mut Counts,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(), BatchError> {
+        let own = self.deadline;
+        let earliest = match (own, deadline) {
+            (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
+            (own, theirs) => own.map(|(own, _)| own).or(theirs),
+        };
+        let bell = self.plan.stages.get(waiter.party).map_or(PRODUCER_BELL, |stage| stage.bell);
+        let (in_time, waited) = wait::wait_until(&self.wait, &self.bells[bell], earliest, ready);
+        counts.waits += 1;
+        counts.waited_for[waiter.waits_for] += waited;
+        if in_time {
+            return Ok(());
+        }
+        if let Some((own, after)) = own
+            && Instant::now() >= own
+        {
+            self.fail(waiter.party, Some(waiter.at), Cause::Deadline(after));
+            return Err(BatchError::Closed(self.stopped().unwrap_or(Closed::Halted)));
+        }
+        Err(BatchError::TimedOut)
+    }
+
+    // Chunks of workers that left.
+
+    pub(crate) fn orphan(&self, stage: usize, orphan: Orphan) {
+        lock(&self.orphans).push((stage, orphan));
+        self.orphaned[stage].0.fetch_add(1, Release); // SYNC[orphaned]: the worker that leaves
+        fence_before_ring();
+        self.bells[self.plan.stages[stage].bell].ring_fenced();
+    }
+
+    /// Whether a worker may find a chunk that another left.
+    pub(crate) fn has_orphans(&self, stage: usize) -> bool {
+        self.orphaned[stage].0.load(Acquire) != 0
+    }
+
+    /// Counts a worker out; says how many of its pool are left.
+    pub(crate) fn sign_off(&self, stage: usize) -> usize {
+        self.alive[stage].fetch_sub(1, AcqRel) - 1 // SYNC[signed-off]: workers among themselves
+    }
+
+    #[inline]
+    pub(crate) fn adopt(&self, stage: usize) -> Option<Orphan> {
+        if self.orphaned[stage].0.load(Acquire) == 0 {
+            return None; // SYNC[orphaned]: the glance of every other worker
+        }
+        let mut orphans = lock(&self.orphans);
+        let at = orphans.iter().position(|(pool, _)| *pool == stage)?;
+        self.orphaned[stage].0.fetch_sub(1, Relaxed);
+        Some(orphans.swap_remove(at).1)
+    }
+
+    // Counting.
+
+    pub(crate) fn count(&self, party: usize, counts: &Counts) {
+        self.tally.add(party, counts);
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.tally.report(self.plan.stages.iter().map(|stage| stage.name.clone()), self.is_halted())
+    }
+
+    pub(crate) const SENTINEL: usize = SENTINEL_LINE;
+    pub(crate) const CLAIM: usize = CLAIM_LINE;
+}

@@ -1,0 +1,210 @@
+//! The ring itself: slots and control together, shared by all handles. Building and dropping it.
+//!
+//! Invariants
+//! - I1: the slots are allocated and filled before the first handle exists and freed after the last one is gone (the handles hold an
+//!   [`Arc<Core>`](std::sync::Arc)).
+//! - I2: nothing is allocated after the build.
+
+use std::fmt;
+use std::panic::resume_unwind;
+
+use crate::control::{Control, ahead};
+use crate::error::{BuildError, panic_message};
+use crate::plan::{Plan, StageSpec};
+use crate::slots::{Layout, Slots, View};
+use crate::stamp::{self, MAX_RUN, Run};
+use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release, twin};
+use crate::wait::{Wait, WaitStrategy};
+
+pub(crate) struct Core<E, L: Layout> {
+    pub(crate) control: Control,
+    pub(crate) slots: View<E, L>,
+    /// Whether the events are still to be dropped.
+    filled: bool,
+    #[cfg(slipring_loom)]
+    cells: Box<[loom::cell::UnsafeCell<()>]>,
+}
+
+/// All that a ring is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) capacity: usize,
+    pub(crate) start: u64,
+    pub(crate) wait: Wait,
+    pub(crate) many_producers: bool,
+    pub(crate) deadline: Option<std::time::Duration>,
+}
+
+impl Settings {
+    pub(crate) fn new(capacity: usize) -> Settings {
+        Settings { capacity, start: 0, wait: Wait::default(), many_producers: false, deadline: None }
+    }
+}
+
+impl<E, L: Layout> Core<E, L> {
+    pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
+        let Settings { capacity, start, wait, many_producers, deadline } = settings;
+        let plan = Plan::new(stages, capacity, many_producers, wait.parks())?;
+        let bytes_per_slot = L::Slots::<E>::bytes_per_slot();
+        let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
+        let mut core = Core {
+            control: Control::new(plan, wait, start, deadline),
+            slots,
+            filled: false,
+            #[cfg(slipring_loom)]
+            cells: (0..capacity).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+        };
+        // SAFETY: just allocated, and filled once.
+        match unsafe { slots.fill(start, factory) } {
+            Ok(()) => core.filled = true,
+            Err((index, panic)) => return Err(BuildError::Factory { index, panic: panic_message(panic) }),
+        }
+        Ok(Arc::new(core))
+    }
+
+    /// Ends the ring for good; says what panicked if dropping an event did.
+    pub(crate) fn take_apart(self: Arc<Self>) -> Option<String> {
+        let mut core = Arc::into_inner(self)?;
+        core.drop_events().map(panic_message)
+    }
+
+    fn drop_events(&mut self) -> Option<Box<dyn std::any::Any + Send>> {
+        if !std::mem::take(&mut self.filled) {
+            return None;
+        }
+        // SAFETY: the events were made, `&mut self` says that no handle is left, and `filled` that this happens once.
+        unsafe { self.slots.drop_events(self.slots.mask() + 1) }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.slots.mask() + 1
+    }
+
+    /// What the stamp at a position says.
+    #[inline(always)]
+    pub(crate) fn run_at(&self, seq: u64) -> Run {
+        // SAFETY: slots::I1; the core is alive.
+        let word = unsafe { &*self.slots.stamp(seq) }.load(Acquire); // SYNC[slot-published]: whoever walks runs
+        stamp::read(word, seq, self.slots.shift())
+    }
+
+    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events.
+    #[inline(always)]
+    pub(crate) fn publish(&self, seq: u64, len: u64) {
+        if len == 1 {
+            self.stamp(seq, stamp::live(seq, self.slots.shift(), 1));
+        } else {
+            self.stamp_runs(seq, len, stamp::live);
+        }
+        self.control.ring(&self.control.plan.producer_rings);
+    }
+
+    /// Gives `[seq, seq + len)` up: later stages pass over it.
+    #[cold]
+    pub(crate) fn bury(&self, seq: u64, len: u64) {
+        self.stamp_runs(seq, len, stamp::tombstone);
+        self.control.ring(&self.control.plan.producer_rings);
+    }
+
+    fn stamp_runs(&self, seq: u64, len: u64, word: fn(u64, u32, u64) -> u64) {
+        // Back to front: whoever sees the first run sees them all.
+        let mut at = (len - 1) / MAX_RUN * MAX_RUN;
+        let mut run = len - at;
+        loop {
+            let head = seq.wrapping_add(at);
+            self.stamp(head, word(head, self.slots.shift(), run));
+            if at == 0 {
+                break;
+            }
+            at -= MAX_RUN;
+            run = MAX_RUN;
+        }
+    }
+
+    #[inline(always)]
+    fn stamp(&self, seq: u64, word: u64) {
+        // SAFETY: slots::I1; the core is alive.
+        unsafe { &*self.slots.stamp(seq) }.store(word, twin!("stamp-relaxed": Release => Relaxed)); // SYNC[slot-published]: the producer
+    }
+
+    /// How far all gating stages have let go, if at least up to `near`, and which one holds it.
+    #[inline]
+    pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
+        match &self.control.plan.leaves[..] {
+            [] => (self.advance_sentinel(), self.control.producer_party()),
+            [one] => (self.control.least_frontier(&[*one], near).0, *one),
+            leaves => self.control.least_frontier(leaves, near),
+        }
+    }
+
+    /// Without any stage the producers gate themselves: nobody claims a slot again before its last publication is complete, or two
+    /// producers a lap apart would fill the same slot at once. Whoever needs room moves the sentinel over what is published.
+    fn advance_sentinel(&self) -> u64 {
+        let sentinel = self.control.line(Control::SENTINEL);
+        let mut seq = sentinel.load(Acquire); // SYNC[sentinel]: who needs room
+        loop {
+            let len = match self.run_at(seq) {
+                Run::Live(len) | Run::Tombstone(len) => len,
+                Run::Unpublished => return seq,
+            };
+            match sentinel.compare_exchange(seq, seq.wrapping_add(len), AcqRel, Acquire) {
+                Ok(_) => seq = seq.wrapping_add(len), // SYNC[sentinel]: who moves it
+                Err(moved) => seq = moved,
+            }
+        }
+    }
+
+    /// Tells the model checker that somebody reads these events, or writes them.
+    #[inline(always)]
+    #[cfg_attr(not(slipring_loom), allow(unused_variables))]
+    pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {
+        #[cfg(slipring_loom)]
+        for offset in 0..len {
+            let cell = &self.cells[(seq.wrapping_add(offset) & self.slots.mask()) as usize];
+            // SAFETY: the cell holds nothing; only the access is recorded.
+            if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+        }
+    }
+
+    /// How far `stage` is behind `seq`.
+    pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
+        let near = seq.wrapping_sub(self.capacity());
+        let frontier = match self.control.plan.stages.get(stage) {
+            Some(_) => self.control.frontier(stage, near),
+            None => self.control.line(Control::SENTINEL).load(Relaxed),
+        };
+        ahead(seq, frontier).max(0) as u64
+    }
+}
+
+impl<E, L: Layout> fmt::Display for Core<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = &self.control.plan;
+        let producers = if plan.many_producers { "many producers" } else { "one producer" };
+        writeln!(
+            f,
+            "ring of {} slots, {} bytes each ({} of them the event; {}), {producers}, {}",
+            plan.capacity,
+            L::Slots::<E>::bytes_per_slot(),
+            size_of::<E>(),
+            L::ALIAS,
+            self.control.wait
+        )?;
+        plan.fmt(f)
+    }
+}
+
+impl<E, L: Layout> Drop for Core<E, L> {
+    fn drop(&mut self) {
+        let panic = self.drop_events();
+        // SAFETY: I1: no handle, so no view, is left.
+        unsafe { self.slots.0.free() };
+        if let Some(panic) = panic {
+            if std::thread::panicking() {
+                crate::error::discard(panic);
+            } else {
+                resume_unwind(panic);
+            }
+        }
+    }
+}

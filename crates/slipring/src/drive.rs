@@ -1,0 +1,238 @@
+//! The loop that runs a stage: look, handle, release, wait. One loop for the handlers of a chain and for `for_each`.
+//!
+//! Invariants
+//! - I1: an event is released only after its handler came back from it; if the handler fails or panics at an event, exactly the events
+//!   before that one are advanced over, and released by nobody else but this seat's owner.
+//! - I2: nothing that was handled stays unreleased while the loop waits.
+
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use crate::error::{BatchError, Closed};
+use crate::events::{At, Events, EventsMut};
+use crate::fault::Fault;
+use crate::seat::{Seat, space};
+use crate::slots::{Layout, Slots, View};
+
+/// What runs for each stretch of events of a stage.
+pub(crate) trait Handler<E, L: Layout> {
+    /// Whether it wants long stretches rather than soon ones.
+    const GATHERS: bool = false;
+    /// Handles the stretch, and keeps `handled` at the number of events it is done with, whatever happens.
+    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault>;
+    fn start(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A stretch of events that the protocol lends to this stage until it is released.
+pub(crate) struct Lent<'a, E, L: Layout> {
+    slots: &'a View<E, L>,
+    pub(crate) first: u64,
+    pub(crate) len: u64,
+    lent: PhantomData<&'a mut E>,
+}
+
+impl<'a, E, L: Layout> Lent<'a, E, L> {
+    /// # Safety
+    /// The caller's seat has looked at these events (seat::I2) and releases them only when this is gone.
+    #[inline(always)]
+    pub(crate) unsafe fn new(slots: &'a View<E, L>, first: u64, len: u64) -> Self {
+        Lent { slots, first, len, lent: PhantomData }
+    }
+
+    /// For a stage that reads.
+    #[inline(always)]
+    pub(crate) fn read(self) -> Events<'a, E, L> {
+        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody writes meanwhile.
+        unsafe { Events::new(*self.slots, self.first, self.len) }
+    }
+
+    /// For a stage that may write.
+    ///
+    /// # Safety
+    /// The stage was declared as one that writes.
+    #[inline(always)]
+    pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
+        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody else touches the events meanwhile.
+        unsafe { EventsMut::new(*self.slots, self.first, self.len) }
+    }
+
+    /// Calls `f` for each event of a stage that reads.
+    #[inline(always)]
+    pub(crate) fn each(self, handled: &mut u64, mut f: impl FnMut(&E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+        for offset in 0..self.len {
+            let seq = self.first.wrapping_add(offset);
+            // SAFETY: as in `read`.
+            f(unsafe { &*self.slots.event(seq) }, At { seq })?;
+            *handled = offset + 1;
+        }
+        Ok(())
+    }
+
+    /// Calls `f` for each event of a stage that may write.
+    ///
+    /// # Safety
+    /// As for [`Lent::write`].
+    #[inline(always)]
+    pub(crate) unsafe fn each_mut(self, handled: &mut u64, mut f: impl FnMut(&mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+        for offset in 0..self.len {
+            let seq = self.first.wrapping_add(offset);
+            // SAFETY: as in `write`; one reference at a time.
+            f(unsafe { &mut *self.slots.event(seq) }, At { seq })?;
+            *handled = offset + 1;
+        }
+        Ok(())
+    }
+}
+
+/// How a stage's loop ended.
+pub(crate) enum End {
+    Closed(Closed),
+    Fault(Fault),
+    /// Only where somebody catches panics.
+    Panic(String),
+}
+
+/// How much a loop handles before it tells the others: about a microsecond's worth, and no more than an eighth of the ring.
+pub(crate) struct Pace {
+    budget: u64,
+    most: u64,
+    dense: bool,
+}
+
+const RELEASE_AFTER: Duration = Duration::from_micros(1);
+/// In a dense stream the clock is read once per so many events, so that a handler that turns slow is noticed within them.
+const CHECK_EVERY: u64 = 32;
+
+impl Pace {
+    pub(crate) fn new(capacity: u64) -> Pace {
+        Pace { budget: 1, most: (capacity / 8).clamp(1, 1024), dense: false }
+    }
+
+    fn passed(&mut self, had: u64, began: Option<Instant>) {
+        let full = had >= self.budget;
+        if let Some(began) = began {
+            let took = began.elapsed();
+            if took > RELEASE_AFTER {
+                self.budget = (self.budget / 2).max(1);
+            } else if full && took < RELEASE_AFTER / 2 {
+                self.budget = (self.budget * 2).min(self.most);
+            }
+        }
+        self.dense = full;
+    }
+}
+
+/// Advances over what was handled, even if the handler panics (I1).
+struct Pass<'a, E, L: Layout, S: Seat<E, L>> {
+    seat: &'a mut S,
+    handled: u64,
+    ring: PhantomData<(E, L)>,
+}
+
+impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.seat.advance(self.handled);
+    }
+}
+
+/// Handles up to `max` events that are there now, in stretches of up to `stretch`, until `enough` says so. Does not release.
+#[inline(always)]
+fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+    max: u64,
+    stretch: u64,
+    mut enough: impl FnMut() -> bool,
+) -> (u64, Result<(), Fault>) {
+    let mut done = 0;
+    while done < max {
+        let most = stretch.min(max - done);
+        let len = if H::GATHERS { seat.gather(most) } else { seat.look(most) };
+        if len == 0 {
+            break;
+        }
+        let first = seat.next();
+        seat.desk().touch(first, len);
+        let slots = seat.desk().slots;
+        let mut pass = Pass { seat, handled: 0, ring: PhantomData };
+        // SAFETY: just looked at, and nothing is released before `step` comes to it.
+        let lent = unsafe { Lent::new(&slots, first, len) };
+        let outcome = handler.handle(lent, &mut pass.handled);
+        debug_assert!(outcome.is_err() || pass.handled == len);
+        done += pass.handled;
+        drop(pass);
+        if outcome.is_err() {
+            return (done, outcome);
+        }
+        if enough() {
+            break;
+        }
+    }
+    (done, Ok(()))
+}
+
+/// One round of a stage: what is there, up to a pace, then release. Comes back with how many events it handled.
+#[inline(always)]
+pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> Result<u64, End> {
+    if !seat.desk().core.control.is_running()
+        && let Some(closed) = seat.desk().core.control.stopped()
+    {
+        return Err(End::Closed(closed));
+    }
+    let (done, outcome) = if H::GATHERS {
+        let most = (seat.desk().core.capacity() / 4).max(1);
+        pass(seat, handler, most, most, || false)
+    } else {
+        let began = pace.dense.then(Instant::now);
+        let mut unchecked = 0;
+        let (done, outcome) = pass(seat, handler, pace.budget, CHECK_EVERY, || {
+            unchecked += 1;
+            unchecked % CHECK_EVERY == 0 && began.is_some_and(|began| began.elapsed() > 2 * RELEASE_AFTER)
+        });
+        pace.passed(done, began);
+        (done, outcome)
+    };
+    let outcome = match outcome {
+        Ok(()) if done > 0 => handler.batch_end(seat.next()),
+        outcome => outcome,
+    };
+    match outcome {
+        Ok(()) => {
+            if done > 0 {
+                seat.desk_mut().counts.batches += 1;
+                seat.release();
+            }
+            Ok(done)
+        }
+        Err(fault) => Err(End::Fault(fault)),
+    }
+}
+
+/// Runs a stage until the stream ends or its handler fails.
+pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> End {
+    let mut pace = Pace::new(seat.desk().core.capacity());
+    loop {
+        match step(seat, handler, &mut pace) {
+            Ok(0) => {
+                if let Some(closed) = seat.ended() {
+                    return End::Closed(closed);
+                }
+                match seat.wait(None) {
+                    Ok(()) | Err(BatchError::TimedOut | BatchError::Unavailable | BatchError::Contended) => {}
+                    Err(BatchError::Closed(closed)) => return End::Closed(closed),
+                }
+            }
+            Ok(had) => space(&seat.desk().core.control, had),
+            Err(end) => return end,
+        }
+    }
+}

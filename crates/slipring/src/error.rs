@@ -1,0 +1,537 @@
+//! What can go wrong, in the words of the one who has to mend it.
+//!
+//! - [`Closed`]: why a blocking call will never succeed again.
+//! - [`ClaimError`], [`BatchError`]: why a non-blocking or a bounded call did not succeed this time.
+//! - [`Failure`]: what ended a graph: which stage, at which event, why.
+//! - [`Error`]: what building or running a graph comes back with.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::report::Report;
+
+/// The stage name under which the producer's side is reported.
+pub const PRODUCER: &str = "producer";
+
+/// A stage's name; cloning it allocates nothing.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    pub(crate) fn new(name: &str) -> Name {
+        Name(name.into())
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for Name {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a stage (or the producer) failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The handler, or the producer's closure, returned this error.
+    Error(Fault),
+    /// It panicked, with this message.
+    Panic(String),
+    /// Its handle was dropped before the stream ended, so the events behind it can never be released.
+    Dropped,
+    /// It waited past the deadline that the graph was given.
+    Deadline(Duration),
+    /// Its thread could not be started.
+    Thread(std::io::Error),
+}
+
+/// What ended a graph before its time: the first failure of any stage.
+#[derive(Clone)]
+pub struct Failure(Arc<FailureParts>);
+
+struct FailureParts {
+    stage: Name,
+    seq: Option<u64>,
+    cause: Cause,
+}
+
+impl Failure {
+    pub(crate) fn new(stage: Name, seq: Option<u64>, cause: Cause) -> Failure {
+        Failure(Arc::new(FailureParts { stage, seq, cause }))
+    }
+
+    /// The stage that failed; [`PRODUCER`] for the producer.
+    pub fn stage(&self) -> &Name {
+        &self.0.stage
+    }
+
+    /// The position of the event it failed at, where one event was at fault.
+    pub fn seq(&self) -> Option<u64> {
+        self.0.seq
+    }
+
+    /// Why.
+    pub fn cause(&self) -> &Cause {
+        &self.0.cause
+    }
+
+    /// The user's own error, if it is a `T`.
+    pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
+        match &self.0.cause {
+            Cause::Error(fault) => fault.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.0.cause {
+            Cause::Error(fault) => Some(fault.as_error()),
+            Cause::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure").field("stage", &self.0.stage).field("seq", &self.0.seq).field("cause", &self.0.cause).finish()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0.stage {
+            PRODUCER => write!(f, "the producer")?,
+            stage => write!(f, "stage `{stage}`")?,
+        }
+        let at = |f: &mut fmt::Formatter<'_>| match self.0.seq {
+            Some(seq) => write!(f, " at event {seq}"),
+            None => Ok(()),
+        };
+        match &self.0.cause {
+            Cause::Error(fault) => {
+                f.write_str(" failed")?;
+                at(f)?;
+                write!(f, ": {fault}")
+            }
+            Cause::Panic(message) => {
+                f.write_str(" panicked")?;
+                at(f)?;
+                write!(f, ": {message}")
+            }
+            Cause::Dropped => {
+                f.write_str(" was dropped")?;
+                at(f)?;
+                f.write_str(" before the stream ended; keep its handle until a call says `Closed`")
+            }
+            Cause::Deadline(after) => {
+                f.write_str(" was still waiting")?;
+                at(f)?;
+                write!(f, " when the graph's deadline of {after:?} passed")
+            }
+            Cause::Thread(error) => write!(f, " got no thread: {error}"),
+        }
+    }
+}
+
+/// Why a blocking call will never succeed again.
+///
+/// All later calls on the same handle say the same.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Closed {
+    /// The producers closed the ring. A reader gets this when it has seen every event; a producer, when another one closed for all.
+    Drained,
+    /// Somebody halted the graph: what was published and not yet seen stays unseen.
+    Halted,
+    /// A stage or a producer failed; the graph has ended.
+    Failed(Failure),
+}
+
+impl Closed {
+    /// The failure, if it was one.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Closed::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Closed::Drained => f.write_str("the ring is closed"),
+            Closed::Halted => f.write_str("the graph was halted"),
+            Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
+        }
+    }
+}
+
+impl StdError for Closed {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.failure().and_then(Failure::source)
+    }
+}
+
+/// Why slots could not be claimed this time.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// The ring is full: `stage`, the furthest behind, still holds the slots, `lag` events behind the claim.
+    Gated {
+        /// The stage that is furthest behind.
+        stage: Name,
+        /// How many published or claimed events it has not released.
+        lag: u64,
+    },
+    /// Another producer claimed at the same moment; trying again may succeed at once.
+    Contended,
+    /// The deadline passed while `stage` still held the slots.
+    TimedOut {
+        /// The stage that is furthest behind.
+        stage: Name,
+    },
+    /// So many slots can never be claimed: a claim takes 1 to `capacity`.
+    Length {
+        /// What was asked for.
+        asked: usize,
+        /// What the ring has.
+        capacity: usize,
+    },
+    /// It will never succeed again.
+    Closed(Closed),
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClaimError::Gated { stage, lag } => write!(f, "the ring is full: stage `{stage}` is {lag} events behind"),
+            ClaimError::Contended => f.write_str("another producer claimed at the same moment"),
+            ClaimError::TimedOut { stage } => write!(f, "the ring stayed full until the deadline: stage `{stage}` holds it"),
+            ClaimError::Length { asked, capacity } => {
+                write!(f, "cannot claim {asked} slots at once: a claim on this ring takes 1 to {capacity}")
+            }
+            ClaimError::Closed(closed) => closed.fmt(f),
+        }
+    }
+}
+
+impl StdError for ClaimError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            ClaimError::Closed(closed) => closed.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Closed> for ClaimError {
+    fn from(closed: Closed) -> ClaimError {
+        ClaimError::Closed(closed)
+    }
+}
+
+/// Why no batch could be had this time.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// Nothing new: the stages before this one have released nothing yet.
+    Unavailable,
+    /// Another worker of the pool took the events at the same moment; trying again may succeed at once.
+    Contended,
+    /// The deadline passed and nothing came.
+    TimedOut,
+    /// Nothing will come any more.
+    Closed(Closed),
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BatchError::Unavailable => f.write_str("no event is available yet"),
+            BatchError::Contended => f.write_str("another worker took the events at the same moment"),
+            BatchError::TimedOut => f.write_str("no event came until the deadline"),
+            BatchError::Closed(closed) => closed.fmt(f),
+        }
+    }
+}
+
+impl StdError for BatchError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            BatchError::Closed(closed) => closed.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Closed> for BatchError {
+    fn from(closed: Closed) -> BatchError {
+        BatchError::Closed(closed)
+    }
+}
+
+/// Why a graph could not be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The capacity is zero or not a power of two.
+    Capacity {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// So many slots do not fit into this machine's memory.
+    Memory {
+        /// Slots asked for.
+        capacity: usize,
+        /// Bytes a slot takes.
+        bytes_per_slot: usize,
+    },
+    /// The factory panicked while making this event.
+    Factory {
+        /// Index of the event, from 0.
+        index: usize,
+        /// The panic's message.
+        panic: String,
+    },
+    /// A worker's factory panicked.
+    WorkerFactory {
+        /// The pool.
+        stage: String,
+        /// Index of the worker, from 0.
+        worker: usize,
+        /// The panic's message.
+        panic: String,
+    },
+    /// A stage (or a thread) needs a name that is not empty, has no zero byte, and is not [`PRODUCER`].
+    Name {
+        /// What was given.
+        given: String,
+    },
+    /// Two stages have the same name.
+    Twice {
+        /// That name.
+        stage: String,
+    },
+    /// A pool needs at least one worker and no more than the ring has slots.
+    Workers {
+        /// The pool.
+        stage: String,
+        /// What was asked for.
+        asked: usize,
+        /// What the ring has.
+        capacity: usize,
+    },
+    /// The soundness rule: a stage that may write must come before or after every other stage, and these two stand side by side.
+    SideBySide {
+        /// The stage that may write.
+        writer: String,
+        /// The other one.
+        other: String,
+    },
+    /// These stages wait for each other.
+    Cycle {
+        /// One stage of the cycle.
+        stage: String,
+    },
+    /// A stage was put after a stage of another graph.
+    Foreign {
+        /// The stage that follows.
+        stage: String,
+        /// What it was to follow.
+        after: String,
+    },
+    /// A key was dropped before the graph was built, so nobody could ever attach to this stage.
+    Abandoned {
+        /// That stage.
+        stage: String,
+    },
+    /// A setting that must come before the first stage (or applies to the last stage) stood where it has no meaning.
+    Misplaced {
+        /// The setting and what to do.
+        what: String,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Capacity { asked: 0 } => f.write_str("a ring needs at least one slot: capacity 0 was asked for"),
+            BuildError::Capacity { asked } => {
+                write!(f, "the capacity must be a power of two, and {asked} is not; ")?;
+                match asked.checked_next_power_of_two() {
+                    Some(next) => write!(f, "the next ones are {} and {next}", next / 2),
+                    None => f.write_str("it is larger than any that this machine can count"),
+                }
+            }
+            BuildError::Memory { capacity, bytes_per_slot } => {
+                write!(f, "no memory for {capacity} slots of {bytes_per_slot} bytes; ask for a smaller capacity or for smaller events")
+            }
+            BuildError::Factory { index, panic } => write!(f, "the factory of events panicked at event {index}: {panic}"),
+            BuildError::WorkerFactory { stage, worker, panic } => {
+                write!(f, "the factory of pool `{stage}` panicked at worker {worker}: {panic}")
+            }
+            BuildError::Name { given } => {
+                write!(f, "{given:?} cannot name a stage or a thread: no empty name, no zero byte, and `{PRODUCER}` is taken")
+            }
+            BuildError::Twice { stage } => write!(f, "two stages are named `{stage}`; a report could not tell them apart"),
+            BuildError::Workers { stage, asked, capacity } => {
+                write!(f, "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {capacity}")
+            }
+            BuildError::SideBySide { writer, other } => write!(
+                f,
+                "stage `{writer}` may write and stands beside `{other}`: let one follow the other (`after`), or let `{writer}` only read"
+            ),
+            BuildError::Cycle { stage } => write!(f, "stage `{stage}` waits for itself, through the stages it comes after"),
+            BuildError::Foreign { stage, after } => {
+                write!(f, "stage `{stage}` cannot come after `{after}`, which belongs to another graph")
+            }
+            BuildError::Abandoned { stage } => write!(
+                f,
+                "the key of stage `{stage}` was dropped, so nobody can attach to it and the ring would fill up and stay full; keep the key"
+            ),
+            BuildError::Misplaced { what } => f.write_str(what),
+        }
+    }
+}
+
+impl StdError for BuildError {}
+
+/// What building or running a graph comes back with when it did not go well: the first failure, the stage, the event, and the
+/// user's own error whole.
+pub struct Error(Box<ErrorParts>);
+
+struct ErrorParts {
+    kind: ErrorKind,
+    report: Option<Report>,
+}
+
+/// What an [`Error`] is about.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The graph could not be built.
+    Build(BuildError),
+    /// A stage or the producer failed while it ran.
+    Failed(Failure),
+    /// Dropping the ring's events panicked, after everything else had ended well.
+    EventDrop(String),
+}
+
+impl Error {
+    pub(crate) fn failed(failure: Failure, report: Report) -> Error {
+        Error(Box::new(ErrorParts { kind: ErrorKind::Failed(failure), report: Some(report) }))
+    }
+
+    pub(crate) fn event_drop(panic: String, report: Report) -> Error {
+        Error(Box::new(ErrorParts { kind: ErrorKind::EventDrop(panic), report: Some(report) }))
+    }
+
+    /// What it is about.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// The stage that failed, if one did; [`PRODUCER`] for the producer.
+    pub fn stage(&self) -> Option<&str> {
+        self.failure().map(|failure| failure.stage().as_str())
+    }
+
+    /// The position of the event at which it failed, where one event was at fault.
+    pub fn seq(&self) -> Option<u64> {
+        self.failure().and_then(Failure::seq)
+    }
+
+    /// The failure, if it happened while the graph ran.
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.0.kind {
+            ErrorKind::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The user's own error, if it is a `T`.
+    pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
+        self.failure().and_then(Failure::downcast_ref)
+    }
+
+    /// How far each stage came, if the graph ran at all.
+    pub fn report(&self) -> Option<&Report> {
+        self.0.report.as_ref()
+    }
+}
+
+impl From<BuildError> for Error {
+    fn from(error: BuildError) -> Error {
+        Error(Box::new(ErrorParts { kind: ErrorKind::Build(error), report: None }))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Error").field(&self.0.kind).finish()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.kind {
+            ErrorKind::Build(error) => error.fmt(f),
+            ErrorKind::Failed(failure) => failure.fmt(f),
+            ErrorKind::EventDrop(panic) => write!(f, "dropping the ring's events panicked: {panic}"),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.0.kind {
+            ErrorKind::Failed(failure) => failure.source(),
+            _ => None,
+        }
+    }
+}
+
+/// Takes the message out of a panic and drops the rest, wherever that leads.
+pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    let message = if let Some(text) = panic.downcast_ref::<&'static str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a payload that is no text".to_owned()
+    };
+    discard(panic);
+    message
+}
+
+/// Drops a panic's payload. A payload whose own drop panics is contained, and what *that* throws is leaked: it could go on for ever.
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+}

@@ -1,0 +1,400 @@
+//! The graph front: shapes known only at run time, handles by key, threads of the user's own.
+//!
+//! Invariants
+//! - I1: a key exchanges once, for the handle of its own stage in its own graph.
+//! - I2: a stage whose key or ring goes before anybody attached fails the graph: it could never let go of an event.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::core::{Core, Settings};
+use crate::error::{BuildError, Cause, Error, Name};
+use crate::lease::{Consumer, Every, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
+use crate::plan::{Access, Crew, StageSpec};
+use crate::producer::{Many, Producer, Single};
+use crate::report::Report;
+use crate::slots::{Contiguous, Inside, Layout};
+use crate::wait::Wait;
+
+/// What the keys of a graph and the graph itself share until it is built, and after.
+struct Draft {
+    specs: Mutex<Drawing>,
+}
+
+#[derive(Default)]
+struct Drawing {
+    stages: Vec<StageSpec>,
+    abandoned: Vec<usize>,
+    problem: Option<BuildError>,
+    /// Once built: ends the graph if a stage can never be attached to.
+    built: Option<Arc<dyn Fn(usize) + Send + Sync>>,
+}
+
+impl Draft {
+    fn lock(&self) -> MutexGuard<'_, Drawing> {
+        self.specs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A graph of stages being declared; [`Graph::build`] makes it a [`Ring`].
+///
+/// Every stage comes after the stages it is told to with `after`, or directly after the producer. A stage that may write must come
+/// before or after every other one.
+///
+/// ```
+/// let graph = slipring::Graph::new(64, || 0u64);
+/// let double = graph.writer("double");
+/// let print = graph.reader("print").after(&double);
+/// let sum = graph.reader("sum").after(&double);
+/// let ring = graph.build()?;
+/// println!("{ring}");
+///
+/// let (mut tx, mut double, mut print, mut sum) = (ring.producer(), ring.writer(double), ring.reader(print), ring.reader(sum));
+/// for i in 0..10 { tx.publish(|slot| *slot = i)?; }
+/// tx.close();
+/// let mut total = 0;
+/// double.for_each(|value, _| *value *= 2)?;
+/// print.for_each(|value, at| println!("{}: {value}", at.seq))?;
+/// sum.for_each(|value, _| total += value)?;
+/// assert_eq!(total, 90);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Graph<E, L: Layout = Inside, S = Single> {
+    draft: Arc<Draft>,
+    settings: Settings,
+    factory: Box<dyn FnMut() -> E>,
+    kind: PhantomData<(L, S)>,
+}
+
+/// A key for the handle of one stage: what a [`Graph`] gives out, and a [`Ring`] takes back. Not `Clone`: one stage, one handle.
+#[must_use = "nobody can attach to a stage whose key is gone"]
+pub struct Key<A, C> {
+    draft: Arc<Draft>,
+    stage: usize,
+    workers: usize,
+    exchanged: bool,
+    kind: PhantomData<(A, C)>,
+}
+
+/// The key of a stage that reads.
+pub type ReaderKey = Key<Reading, Every>;
+/// The key of a stage that may write.
+pub type WriterKey = Key<Writing, Every>;
+/// The key of a pool that reads.
+pub type PoolReaderKey = Key<Reading, Shared>;
+/// The key of a pool that may write.
+pub type PoolWriterKey = Key<Writing, Shared>;
+
+impl<E: 'static> Graph<E> {
+    /// A graph over a ring of `capacity` slots (a power of two), whose events `factory` makes. One producer, stamps inside the slots.
+    pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
+        Graph {
+            draft: Arc::new(Draft { specs: Mutex::default() }),
+            settings: Settings::new(capacity),
+            factory: Box::new(factory),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<E, L: Layout, S> Graph<E, L, S> {
+    /// Events side by side, so that batches can be had as slices.
+    pub fn contiguous(self) -> Graph<E, Contiguous, S> {
+        Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }
+    }
+
+    /// Many producers: [`Ring::producer`] can be called often, and its handles can be cloned.
+    pub fn shared(mut self) -> Graph<E, L, Many> {
+        self.settings.many_producers = true;
+        Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }
+    }
+
+    /// How stages wait for events and producers for room. Default: [`Wait::Blocking`].
+    pub fn wait(mut self, wait: Wait) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+
+    /// The position of the first event. Default: 0. Positions wrap at 2^64.
+    pub fn first_seq(mut self, seq: u64) -> Self {
+        self.settings.start = seq;
+        self
+    }
+
+    /// Ends all waits this long after the build: the graph fails then, and names who was waiting.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.settings.deadline = Some(after);
+        self
+    }
+
+    /// Declares a stage that may change every event.
+    pub fn writer(&self, name: &str) -> WriterKey
+    where
+        E: Send,
+    {
+        self.declare(name, Access::Write, Crew::One)
+    }
+
+    /// Declares a stage that reads every event.
+    pub fn reader(&self, name: &str) -> ReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Crew::One)
+    }
+
+    /// Declares a pool: each event goes to one of `workers`, which may change it. Whoever comes after sees sequence order.
+    #[doc(alias = "WorkerPool")]
+    pub fn pool_writer(&self, name: &str, workers: usize) -> PoolWriterKey
+    where
+        E: Send,
+    {
+        self.declare(name, Access::Write, Crew::Pool(workers))
+    }
+
+    /// Declares a pool whose workers only read.
+    #[doc(alias = "WorkerPool")]
+    pub fn pool_reader(&self, name: &str, workers: usize) -> PoolReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Crew::Pool(workers))
+    }
+
+    fn declare<A, C>(&self, name: &str, access: Access, crew: Crew) -> Key<A, C> {
+        let mut drawing = self.draft.lock();
+        drawing.stages.push(StageSpec { name: name.to_owned(), access, crew, after: Vec::new(), thread: None });
+        Key { draft: self.draft.clone(), stage: drawing.stages.len() - 1, workers: crew.len(), exchanged: false, kind: PhantomData }
+    }
+
+    /// Checks the graph and makes its ring: all memory is allocated and all events are made here, and never afterwards.
+    ///
+    /// # Errors
+    /// [`BuildError`](crate::BuildError) says what is wrong and what to do.
+    pub fn build(mut self) -> Result<Ring<E, L, S>, Error>
+    where
+        E: Send + 'static,
+    {
+        let mut drawing = self.draft.lock();
+        if let Some(problem) = drawing.problem.take() {
+            return Err(problem.into());
+        }
+        let core = Core::build(self.settings.clone(), drawing.stages.clone(), &mut self.factory)?;
+        // The soundness rule speaks first, for it is the more useful answer.
+        if let Some(&stage) = drawing.abandoned.first() {
+            return Err(BuildError::Abandoned { stage: drawing.stages[stage].name.clone() }.into());
+        }
+        let weak = Arc::downgrade(&core);
+        drawing.built = Some(Arc::new(move |stage| {
+            if let Some(core) = weak.upgrade() {
+                core.control.fail(stage, None, Cause::Dropped);
+            }
+        }));
+        let unattached = Mutex::new((0..drawing.stages.len()).collect());
+        drop(drawing);
+        Ok(Ring { core, draft: self.draft.clone(), producer_taken: AtomicBool::new(false), unattached, kind: PhantomData })
+    }
+}
+
+impl<A, C> Key<A, C> {
+    /// Puts this stage behind another one, in addition to those it already follows.
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
+        // Two graphs are never locked at once.
+        let name = earlier.draft.lock().stages[earlier.stage].name.clone();
+        let mut drawing = self.draft.lock();
+        if drawing.built.is_some() {
+            let own = drawing.stages[self.stage].name.clone();
+            drop(drawing);
+            panic!("stage `{own}` cannot be put after `{name}`: the graph was built already");
+        }
+        if Arc::ptr_eq(&self.draft, &earlier.draft) {
+            drawing.stages[self.stage].after.push(earlier.stage);
+        } else {
+            let stage = drawing.stages[self.stage].name.clone();
+            drawing.problem.get_or_insert(BuildError::Foreign { stage, after: name });
+        }
+        drop(drawing);
+        self
+    }
+
+    fn exchange(mut self, draft: &Arc<Draft>) -> usize {
+        if !Arc::ptr_eq(&self.draft, draft) {
+            let name = self.draft.lock().stages[self.stage].name.clone();
+            panic!("the key of stage `{name}` belongs to another graph");
+        }
+        self.exchanged = true;
+        self.stage
+    }
+}
+
+impl<A, C> Drop for Key<A, C> {
+    fn drop(&mut self) {
+        if !self.exchanged {
+            let mut drawing = self.draft.lock();
+            match drawing.built.clone() {
+                None => drawing.abandoned.push(self.stage),
+                Some(built) => {
+                    drop(drawing); // the last reference to the ring may go with this call, and take user code with it
+                    built(self.stage);
+                }
+            }
+        }
+    }
+}
+
+impl<A, C> fmt::Debug for Key<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Key").field(&self.draft.lock().stages[self.stage].name).finish()
+    }
+}
+
+/// A built graph: exchanges keys for handles, and prints itself.
+///
+/// Dropping it before every key was exchanged fails the graph, and before a producer was taken closes it.
+pub struct Ring<E, L: Layout = Inside, S = Single> {
+    core: Arc<Core<E, L>>,
+    draft: Arc<Draft>,
+    producer_taken: AtomicBool,
+    unattached: Mutex<Vec<usize>>,
+    kind: PhantomData<S>,
+}
+
+impl<E, L: Layout> Ring<E, L, Single> {
+    /// The producer's handle.
+    ///
+    /// # Panics
+    /// If it was taken already; [`Ring::try_producer`] does not. For several producers declare the graph [`shared`](Graph::shared).
+    pub fn producer(&self) -> Producer<E, L> {
+        self.try_producer().expect("this ring has one producer, and it was taken already; declare the graph `shared()` for several")
+    }
+
+    /// The producer's handle, unless it was taken already.
+    pub fn try_producer(&self) -> Option<Producer<E, L>> {
+        (!self.producer_taken.swap(true, Ordering::AcqRel)).then(|| Producer::new(self.core.clone()))
+    }
+}
+
+impl<E, L: Layout> Ring<E, L, Many> {
+    /// A producer's handle; the ring closes when the last one is dropped.
+    pub fn producer(&self) -> Producer<E, L, Many> {
+        self.producer_taken.store(true, Ordering::Relaxed);
+        Producer::new(self.core.clone())
+    }
+}
+
+impl<E, L: Layout, S> Ring<E, L, S> {
+    fn attach<A, C>(&self, key: Key<A, C>) -> usize {
+        let stage = key.exchange(&self.draft);
+        self.unattached.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).retain(|&other| other != stage);
+        stage
+    }
+
+    /// The handle of a stage that reads.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn reader(&self, key: ReaderKey) -> Reader<E, L> {
+        let stage = self.attach(key);
+        Consumer::every(self.core.clone(), stage)
+    }
+
+    /// The handle of a stage that may write.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
+        let stage = self.attach(key);
+        Consumer::every(self.core.clone(), stage)
+    }
+
+    /// The handles of all workers of a pool that reads.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn pool_readers(&self, key: PoolReaderKey) -> Vec<PoolReader<E, L>> {
+        let workers = key.workers;
+        let stage = self.attach(key);
+        (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
+    }
+
+    /// The handles of all workers of a pool that may write.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
+        let workers = key.workers;
+        let stage = self.attach(key);
+        (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
+    }
+
+    /// Ends the graph without draining it.
+    pub fn halt(&self) {
+        self.core.control.halt();
+    }
+
+    /// What happened so far, as far as handles have been dropped.
+    pub fn report(&self) -> Report {
+        self.core.control.report()
+    }
+
+    /// The stages' names in the order they were declared.
+    pub fn stages(&self) -> impl Iterator<Item = &Name> {
+        self.core.control.plan.stages.iter().map(|stage| &stage.name)
+    }
+}
+
+impl<E, L: Layout, S> Drop for Ring<E, L, S> {
+    fn drop(&mut self) {
+        let unattached = self.unattached.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(&stage) = unattached.first() {
+            self.core.control.fail(stage, None, Cause::Dropped);
+        }
+        if !*self.producer_taken.get_mut() {
+            self.core.control.close(self.core.control.start);
+        }
+    }
+}
+
+impl<E, L: Layout, S> fmt::Display for Ring<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The two ends of a [`unicast`] ring.
+pub type Unicast<E> = (Producer<E>, Reader<E>);
+
+/// The simplest ring: one producer, one reader, no graph and no thread of ours. `E` need not be `Sync`.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(64, String::new)?;
+/// std::thread::scope(|s| {
+///     s.spawn(move || {
+///         for word in ["to", "be"] { tx.publish(|slot| word.clone_into(slot)).unwrap(); }
+///     }); // dropped here: closed
+///     let mut text = String::new();
+///     rx.for_each(|word, _| text += word).unwrap();
+///     assert_eq!(text, "tobe");
+/// });
+/// # Ok::<(), slipring::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Graph::build`].
+pub fn unicast<E>(capacity: usize, mut factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
+    let reader = StageSpec { name: "reader".into(), access: Access::Read, crew: Crew::One, after: Vec::new(), thread: None };
+    let core = Core::build(Settings::new(capacity), vec![reader], &mut factory)?;
+    Ok((Producer::new(core.clone()), Consumer::every(core, 0)))
+}

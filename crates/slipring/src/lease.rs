@@ -1,0 +1,375 @@
+//! Leases for reading and writing: the handles of those who own their threads.
+//!
+//! Invariants
+//! - I1: a batch borrows its handle mutably, so a handle lends one batch at a time, and its positions move only when the batch is gone.
+//! - I2: a batch that is dropped or forgotten has moved nothing: the same events come again.
+//! - I3: no `&mut EventsMut` of a batch is handed out: two batches could swap them, and outlive each other's release.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, Index, IndexMut};
+use std::time::Instant;
+
+use crate::core::Core;
+use crate::drive::{End, Handler, Lent, drive};
+use crate::error::{BatchError, Closed, Name};
+use crate::events::{At, Events, EventsIterMut};
+use crate::fault::Fault;
+use crate::pool;
+use crate::seat::{self, Seat};
+use crate::slots::{Inside, Layout, Slots};
+use crate::sync::Arc;
+
+mod sealed {
+    use super::*;
+    pub trait Access: 'static {}
+    pub trait Crew: 'static {
+        #[allow(private_bounds)]
+        type Seat<E, L: Layout>: Seat<E, L>;
+    }
+    impl Access for super::Reading {}
+    impl Access for super::Writing {}
+    impl Crew for super::Every {
+        type Seat<E, L: Layout> = seat::One<E, L>;
+    }
+    impl Crew for super::Shared {
+        type Seat<E, L: Layout> = pool::Worker<E, L>;
+    }
+}
+
+/// Marks a [`Consumer`] that is lent `&E`.
+pub struct Reading(());
+/// Marks a [`Consumer`] that is lent `&mut E`.
+pub struct Writing(());
+/// Marks a [`Consumer`] that sees every event.
+pub struct Every(());
+/// Marks a [`Consumer`] that shares the events with the other workers of its pool.
+pub struct Shared(());
+
+/// A stage's handle, through which events are lent: a [`Reader`], a [`Writer`], a [`PoolReader`] or a [`PoolWriter`].
+///
+/// - Nothing lent is overwritten or changed by anybody else until it is released; meanwhile other stages beside this one may read the
+///   same events, and the producers go on filling other slots.
+/// - Dropping the handle of a stage before its stream has ended fails the graph: the events behind it could never be released. A
+///   worker may go while others of its pool remain; they finish what it had begun. Forgetting a handle (`std::mem::forget`)
+///   cannot be healed: give such graphs deadlines.
+pub struct Consumer<E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
+    seat: C::Seat<E, L>,
+    access: PhantomData<A>,
+}
+
+/// The handle of a stage that reads every event.
+pub type Reader<E, L = Inside> = Consumer<E, Reading, Every, L>;
+/// The handle of a stage that may change every event.
+pub type Writer<E, L = Inside> = Consumer<E, Writing, Every, L>;
+/// A worker of a pool that reads.
+pub type PoolReader<E, L = Inside> = Consumer<E, Reading, Shared, L>;
+/// A worker of a pool that may change events.
+pub type PoolWriter<E, L = Inside> = Consumer<E, Writing, Shared, L>;
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
+    pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize) -> Self {
+        Consumer { seat: seat::One::new(core, stage), access: PhantomData }
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
+    pub(crate) fn worker(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
+        Consumer { seat: pool::Worker::new(core, stage, worker), access: PhantomData }
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
+    /// The stage's name.
+    pub fn stage(&self) -> Name {
+        self.seat.desk().plan().name.clone()
+    }
+
+    /// The position of the next event this handle will be lent. For a worker: where its pool stands, as far as it knows.
+    pub fn next_seq(&self) -> u64 {
+        self.seat.next()
+    }
+
+    /// Up to `max` events that are there now, without waiting. Costs one load of a shared line when there is nothing.
+    ///
+    /// # Errors
+    /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker was faster, [`BatchError::Closed`] when none
+    /// will come any more. With `max` 0 the batch is empty.
+    pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+        let len = self.find(max)?;
+        if len == 0 && max != 0 {
+            // What was published before the close is visible after it: one more look.
+            if let Some(closed) = self.seat.ended() {
+                return Err(BatchError::Closed(closed));
+            }
+            return Err(if self.seat.was_contended() { BatchError::Contended } else { BatchError::Unavailable });
+        }
+        Ok(self.lend(len))
+    }
+
+    /// Up to `max` events; waits, by the graph's strategy, until there is at least one. With `max` 0 the batch is empty and
+    /// comes at once, as when reading into an empty buffer.
+    ///
+    /// # Errors
+    /// When no event will come any more: closed and drained, halted, or failed.
+    pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, Closed> {
+        match self.wait_for(max, None) {
+            Ok(len) => Ok(self.lend(len)),
+            Err(BatchError::Closed(closed)) => Err(closed),
+            Err(_) => unreachable!("a wait without a deadline ended without a reason"),
+        }
+    }
+
+    /// As [`Consumer::batch`], but waits no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// [`BatchError::TimedOut`], [`BatchError::Closed`].
+    pub fn batch_by(&mut self, max: usize, deadline: Instant) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+        let len = self.wait_for(max, Some(deadline))?;
+        Ok(self.lend(len))
+    }
+
+    fn find(&mut self, max: usize) -> Result<u64, Closed> {
+        let control = &self.seat.desk().core.control;
+        if !control.is_running()
+            && let Some(closed) = control.stopped()
+        {
+            return Err(closed);
+        }
+        Ok(if max == 0 { 0 } else { self.seat.gather(max as u64) })
+    }
+
+    fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
+        loop {
+            let len = self.find(max)?;
+            if len != 0 || max == 0 {
+                return Ok(len);
+            }
+            if let Some(closed) = self.seat.ended() {
+                return Err(closed.into());
+            }
+            self.seat.wait(deadline)?;
+        }
+    }
+
+    fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
+        let desk = self.seat.desk();
+        let first = self.seat.next();
+        desk.touch(first, len);
+        // SAFETY: `[first, first + len)` is lent to this seat (seat::I2); the batch borrows the handle, so it is released only after
+        // the view is gone (I1).
+        let view = unsafe { Events::new(desk.slots, first, len) };
+        Batch { view, len, consumer: self }
+    }
+
+    fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
+        let mut done = 0;
+        while done < max {
+            let len = self.find(max - done)?;
+            if len == 0 {
+                break;
+            }
+            let mut lent = Polled { consumer: self, handled: 0 };
+            let first = lent.consumer.seat.next();
+            let slots = lent.consumer.seat.desk().slots;
+            lent.consumer.seat.desk().touch(first, len);
+            // SAFETY: just looked at; released when `lent` is dropped, after the handler.
+            let events = unsafe { Lent::new(&slots, first, len) };
+            if let Err(fault) = handler.handle(events, &mut lent.handled) {
+                unreachable!("a closure without errors returned one: {fault}");
+            }
+            drop(lent);
+            done += len as usize;
+        }
+        if done == 0
+            && max != 0
+            && let Some(closed) = self.seat.ended()
+        {
+            return Err(closed);
+        }
+        Ok(done)
+    }
+
+    fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, Closed> {
+        let before = self.seat.desk().counts.events;
+        let driven = Driven { consumer: self };
+        match drive(&mut driven.consumer.seat, &mut handler) {
+            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.desk().counts.events - before),
+            End::Closed(closed) => Err(closed),
+            End::Fault(_) | End::Panic(_) => unreachable!("the closure cannot fail, and its panics go through"),
+        }
+    }
+}
+
+/// Advances and releases what was handled, even if the closure panics.
+struct Polled<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> {
+    consumer: &'c mut Consumer<E, A, C, L>,
+    handled: u64,
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Drop for Polled<'_, E, A, C, L> {
+    fn drop(&mut self) {
+        self.consumer.seat.desk_mut().counts.batches += 1;
+        self.consumer.seat.advance(self.handled);
+        self.consumer.seat.release();
+    }
+}
+
+/// Releases what was handled, even if the closure panics.
+struct Driven<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> {
+    consumer: &'c mut Consumer<E, A, C, L>,
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Drop for Driven<'_, E, A, C, L> {
+    fn drop(&mut self) {
+        self.consumer.seat.release();
+    }
+}
+
+struct EachRef<F>(F);
+struct EachMut<F>(F);
+
+impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
+    #[inline(always)]
+    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+        lent.each(handled, |event, at| {
+            (self.0)(event, at);
+            Ok(())
+        })
+    }
+}
+
+impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
+    #[inline(always)]
+    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+        // SAFETY: only consumers marked `Writing` make this handler.
+        unsafe {
+            lent.each_mut(handled, |event, at| {
+                (self.0)(event, at);
+                Ok(())
+            })
+        }
+    }
+}
+
+impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
+    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when nothing is new.
+    ///
+    /// If `f` panics, the events before that one are released and it comes again.
+    ///
+    /// # Errors
+    /// When no event will come any more.
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, Closed> {
+        self.poll_with(max, EachRef(f))
+    }
+
+    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy; says how many there were.
+    ///
+    /// Events are released about every microsecond, and always before waiting. If `f` panics, the events before that one are released
+    /// and it comes again.
+    ///
+    /// # Errors
+    /// When the graph was halted or has failed.
+    #[doc(alias = "EventHandler")]
+    pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, Closed> {
+        self.drive_with(EachRef(f))
+    }
+}
+
+impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
+    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when nothing is new.
+    ///
+    /// If `f` panics, the events before that one are released and it comes again, half done as it may be.
+    ///
+    /// # Errors
+    /// When no event will come any more.
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, Closed> {
+        self.poll_with(max, EachMut(f))
+    }
+
+    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy; says how many there were.
+    ///
+    /// Events are released about every microsecond, and always before waiting. If `f` panics, the events before that one are released
+    /// and it comes again, half done as it may be.
+    ///
+    /// # Errors
+    /// When the graph was halted or has failed.
+    #[doc(alias = "EventHandler")]
+    pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, Closed> {
+        self.drive_with(EachMut(f))
+    }
+}
+
+/// Events lent to a stage at once: consecutive positions, in order, none given up. It dereferences to [`Events`].
+///
+/// [`Batch::release`] gives them back; a batch that is dropped without it comes again.
+pub struct Batch<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
+    view: Events<'c, E, L>,
+    len: u64,
+    consumer: &'c mut Consumer<E, A, C, L>,
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
+    /// Gives the events back: the stages behind this one, or the producers, may have them now.
+    pub fn release(self) {
+        let Batch { len, consumer, .. } = self;
+        if len != 0 {
+            consumer.seat.desk_mut().counts.batches += 1;
+            consumer.seat.advance(len);
+            consumer.seat.release();
+        }
+    }
+}
+
+impl<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> Deref for Batch<'c, E, A, C, L> {
+    type Target = Events<'c, E, L>;
+    #[inline]
+    fn deref(&self) -> &Events<'c, E, L> {
+        &self.view
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Index<usize> for Batch<'_, E, A, C, L> {
+    type Output = E;
+    #[inline]
+    fn index(&self, offset: usize) -> &E {
+        &self.view[offset]
+    }
+}
+
+impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
+    /// The event at an offset.
+    #[inline]
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
+        let seq = self.view.first_seq().wrapping_add(offset as u64);
+        // SAFETY: a writing stage has its batch to itself (plan::I1), and `&mut self` keeps a second reference away.
+        (offset < self.view.len()).then(|| unsafe { &mut *self.consumer.seat.desk().slots.event(seq) })
+    }
+
+    /// The events in order.
+    #[inline]
+    pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
+        // SAFETY: as in `get_mut`; the iterator gives each event out once.
+        unsafe { EventsIterMut::new(self.consumer.seat.desk().slots, self.view.first_seq(), self.view.len()) }
+    }
+}
+
+impl<E, C: sealed::Crew, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C, L> {
+    #[inline]
+    fn index_mut(&mut self, offset: usize) -> &mut E {
+        let len = self.view.len();
+        self.get_mut(offset).unwrap_or_else(|| crate::events::out_of_bounds(offset, len))
+    }
+}
+
+impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug for Batch<'_, E, A, C, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug for Consumer<E, A, C, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("stage", &self.stage()).field("next_seq", &self.next_seq()).finish()
+    }
+}

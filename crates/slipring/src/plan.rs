@@ -1,0 +1,294 @@
+//! The graph as it was declared, checked once, and then fixed: who follows whom, who gates the producers, who wakes whom.
+//!
+//! Invariants
+//! - I1 (the soundness rule): of any two stages of a [`Plan`], one comes after the other, or both only read.
+//! - I2: stages are numbered so that `after` names smaller or larger numbers alike, but never forms a cycle.
+//! - I3: a stage's frontier never passes that of a stage it comes after, so the minimum over `leaves` is the minimum over all.
+
+use std::fmt;
+
+use crate::error::{BuildError, Name, PRODUCER};
+
+/// Whether a stage may change events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// Who handles a stage's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crew {
+    /// One handle sees every event.
+    One,
+    /// Each event goes to one of so many workers.
+    Pool(usize),
+}
+
+impl Crew {
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Crew::One => 1,
+            Crew::Pool(workers) => workers,
+        }
+    }
+}
+
+/// A stage as declared.
+#[derive(Clone, Debug)]
+pub(crate) struct StageSpec {
+    pub(crate) name: String,
+    pub(crate) access: Access,
+    pub(crate) crew: Crew,
+    pub(crate) after: Vec<usize>,
+    /// Stages with the same label run on the same thread, and so wait at the same bell.
+    pub(crate) thread: Option<String>,
+}
+
+/// A stage as built.
+pub(crate) struct Stage {
+    pub(crate) name: Name,
+    pub(crate) access: Access,
+    pub(crate) crew: Crew,
+    pub(crate) after: Vec<usize>,
+    pub(crate) thread: Option<String>,
+    /// Its first line of shared words: one released position, or a pool's claim word followed by a bound per worker.
+    pub(crate) line: usize,
+    /// The bell at which it waits for its upstream.
+    pub(crate) bell: usize,
+    /// The bells it rings when it releases.
+    pub(crate) rings: Vec<usize>,
+}
+
+/// The line of the word that many producers claim by.
+pub(crate) const CLAIM_LINE: usize = 0;
+/// The line of the frontier that gates producers when no stage does.
+pub(crate) const SENTINEL_LINE: usize = 1;
+/// The bell at which producers wait for room.
+pub(crate) const PRODUCER_BELL: usize = 0;
+
+pub(crate) struct Plan {
+    pub(crate) stages: Vec<Stage>,
+    /// Stages that nobody follows: they gate the producers.
+    pub(crate) leaves: Vec<usize>,
+    /// The bells that a publication rings.
+    pub(crate) producer_rings: Vec<usize>,
+    pub(crate) lines: usize,
+    pub(crate) bells: usize,
+    pub(crate) capacity: usize,
+    /// Whether claims may be given up after others have claimed behind them.
+    pub(crate) many_producers: bool,
+}
+
+impl Plan {
+    /// Checks a declared graph. `parks`: whether anybody ever sleeps at a bell, so that it need be rung at all.
+    pub(crate) fn new(specs: Vec<StageSpec>, capacity: usize, many_producers: bool, parks: bool) -> Result<Plan, BuildError> {
+        if !capacity.is_power_of_two() {
+            return Err(BuildError::Capacity { asked: capacity });
+        }
+        check_names(&specs)?;
+        for spec in &specs {
+            if let Crew::Pool(asked) = spec.crew
+                && !(1..=capacity).contains(&asked)
+            {
+                return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+            }
+        }
+        check_soundness(&specs)?;
+
+        // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
+        let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+        let mut bell_of = Vec::with_capacity(specs.len());
+        for spec in &specs {
+            let thread = spec.thread.as_deref();
+            let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
+            after.sort_unstable();
+            let key = (thread, after);
+            let bell = waits.iter().position(|known| *known == key).unwrap_or_else(|| {
+                waits.push(key);
+                waits.len() - 1
+            });
+            bell_of.push(PRODUCER_BELL + 1 + bell);
+        }
+        let bells = PRODUCER_BELL + 1 + waits.len();
+
+        let rung_by = |upstream: Option<usize>| -> Vec<usize> {
+            let mut rings = Vec::new();
+            if parks {
+                for (follower, spec) in specs.iter().enumerate() {
+                    let follows = match upstream {
+                        None => spec.after.is_empty(),
+                        Some(stage) => spec.after.contains(&stage),
+                    };
+                    if follows && !rings.contains(&bell_of[follower]) {
+                        rings.push(bell_of[follower]);
+                    }
+                }
+            }
+            rings
+        };
+        let is_leaf = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
+
+        let mut lines = SENTINEL_LINE + 1;
+        let mut stages = Vec::with_capacity(specs.len());
+        for (i, spec) in specs.iter().enumerate() {
+            let mut rings = rung_by(Some(i));
+            if is_leaf(i) && parks {
+                rings.push(PRODUCER_BELL);
+            }
+            if matches!(spec.crew, Crew::Pool(_)) && parks && !rings.contains(&bell_of[i]) {
+                rings.push(bell_of[i]); // idle workers stay until the last chunk is done, and end with it
+            }
+            stages.push(Stage {
+                name: Name::new(&spec.name),
+                access: spec.access,
+                crew: spec.crew,
+                after: spec.after.clone(),
+                thread: spec.thread.clone(),
+                line: lines,
+                bell: bell_of[i],
+                rings,
+            });
+            lines += match spec.crew {
+                Crew::One => 1,
+                Crew::Pool(workers) => 1 + workers,
+            };
+        }
+        let leaves = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
+        let mut producer_rings = rung_by(None);
+        if specs.is_empty() && parks {
+            producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
+        }
+        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, many_producers })
+    }
+}
+
+fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
+    for (i, spec) in specs.iter().enumerate() {
+        // Names become names of threads, and those end at a zero byte.
+        if let Some(thread) = spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0')) {
+            return Err(BuildError::Name { given: thread.clone() });
+        }
+        if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
+            return Err(BuildError::Name { given: spec.name.clone() });
+        }
+        if specs[..i].iter().any(|other| other.name == spec.name) {
+            return Err(BuildError::Twice { stage: spec.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// I1 and I2: works out everything that comes before each stage.
+fn check_soundness(specs: &[StageSpec]) -> Result<(), BuildError> {
+    let count = specs.len();
+    let mut before = vec![vec![false; count]; count];
+    let mut done = vec![false; count];
+    for _ in 0..count {
+        let next = (0..count).find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
+        let Some(stage) = next else {
+            let stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
+            return Err(BuildError::Cycle { stage: specs[stuck].name.clone() });
+        };
+        for &earlier in &specs[stage].after {
+            before[stage][earlier] = true;
+            let inherited = before[earlier].clone();
+            before[stage].iter_mut().zip(inherited).for_each(|(own, inherited)| *own |= inherited);
+        }
+        done[stage] = true;
+    }
+    for a in 0..count {
+        for b in 0..a {
+            let beside = !before[a][b] && !before[b][a];
+            if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
+                let (writer, other) = if specs[b].access == Access::Write { (b, a) } else { (a, b) };
+                return Err(BuildError::SideBySide { writer: specs[writer].name.clone(), other: specs[other].name.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Plan {
+    /// One line per place where the graph goes on: what follows what.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0);
+        for stage in &self.stages {
+            let kind = match (stage.access, stage.crew) {
+                (Access::Read, Crew::One) => "reads".to_owned(),
+                (Access::Write, Crew::One) => "writes".to_owned(),
+                (Access::Read, Crew::Pool(workers)) => format!("pool of {workers}, reads"),
+                (Access::Write, Crew::Pool(workers)) => format!("pool of {workers}, writes"),
+            };
+            write!(f, "  {:width$}  {kind}, after ", stage.name.as_str())?;
+            if stage.after.is_empty() {
+                f.write_str(PRODUCER)?;
+            }
+            for (i, &earlier) in stage.after.iter().enumerate() {
+                write!(f, "{}{}", if i == 0 { "" } else { " and " }, self.stages[earlier].name)?;
+            }
+            if let Some(thread) = &stage.thread {
+                write!(f, ", on thread {thread}")?;
+            }
+            writeln!(f)?;
+        }
+        let gates: Vec<&str> = self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
+        match &gates[..] {
+            [] => writeln!(f, "  no stage gates the producer: events are overwritten unseen"),
+            gates => writeln!(f, "  gating the producer: {}", gates.join(" and ")),
+        }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
+        StageSpec { name: name.into(), access, crew: Crew::One, after: after.to_vec(), thread: None }
+    }
+    fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
+        Plan::new(specs, 8, false, true)
+    }
+
+    #[test]
+    fn writers_stand_alone() {
+        use Access::{Read, Write};
+        assert!(plan(vec![stage("a", Write, &[]), stage("b", Read, &[0]), stage("c", Read, &[0]), stage("d", Write, &[1, 2])]).is_ok());
+        let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
+        assert_eq!(beside, BuildError::SideBySide { writer: "b".into(), other: "a".into() });
+        // d comes after b only, so it stands beside c.
+        let deep = plan(vec![stage("a", Write, &[]), stage("b", Read, &[0]), stage("c", Read, &[0]), stage("d", Write, &[1])]).err();
+        assert_eq!(deep.unwrap(), BuildError::SideBySide { writer: "d".into(), other: "c".into() });
+    }
+
+    #[test]
+    fn cycles_names_capacities_and_crews_are_refused() {
+        let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+        assert_eq!(plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
+        assert_eq!(plan(vec![read("a", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
+        assert_eq!(plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(), BuildError::Twice { stage: "a".into() });
+        assert_eq!(plan(vec![read("", &[])]).err().unwrap(), BuildError::Name { given: "".into() });
+        assert_eq!(plan(vec![read("a\0b", &[])]).err().unwrap(), BuildError::Name { given: "a\0b".into() });
+        assert_eq!(plan(vec![read(PRODUCER, &[])]).err().unwrap(), BuildError::Name { given: PRODUCER.into() });
+        for asked in [0, 3, usize::MAX] {
+            assert_eq!(Plan::new(vec![], asked, false, false).err().unwrap(), BuildError::Capacity { asked });
+        }
+        for asked in [0, 9, usize::MAX] {
+            let pool = StageSpec { crew: Crew::Pool(asked), ..read("p", &[]) };
+            assert_eq!(plan(vec![pool]).err().unwrap(), BuildError::Workers { stage: "p".into(), asked, capacity: 8 });
+        }
+    }
+
+    #[test]
+    fn bells_join_those_who_wait_for_the_same() {
+        let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+        let diamond = plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])]).unwrap();
+        assert_eq!(diamond.stages[1].bell, diamond.stages[2].bell);
+        assert_eq!(diamond.stages[0].rings, vec![diamond.stages[1].bell]);
+        assert_eq!(diamond.stages[2].rings, vec![diamond.stages[3].bell]);
+        assert_eq!(diamond.stages[3].rings, vec![PRODUCER_BELL]);
+        assert_eq!(diamond.leaves, vec![3]);
+        assert_eq!(diamond.producer_rings, vec![diamond.stages[0].bell]);
+    }
+}

@@ -1,0 +1,282 @@
+//! A worker's seat: chunks taken off the pool's claim word, handled, released out of order, seen in order behind.
+//!
+//! Invariants
+//! - I1: a position before the claim word's was taken by exactly one worker: only the compare-and-swap that moved the word past it took
+//!   it, and only from a value under which it was published and let go by the stages before.
+//! - I2: while a worker holds a chunk, a bound line (its own, or the one it inherited with the chunk) says a position no later than
+//!   the first event of the chunk that it is not done with. The bound is stored before the swap, so whoever sees the swap sees it.
+//! - I3: an idle worker's bound is [`IDLE`] and holds nobody up.
+//! - I4: a chunk has no tombstone; a tombstone is taken as a whole, and let go at once.
+
+use std::time::{Duration, Instant};
+
+use crate::control::{Control, IDLE, Orphan, PoolWord, ahead};
+use crate::core::Core;
+use crate::error::{Cause, Closed};
+use crate::plan::Crew;
+use crate::seat::{Desk, Seat};
+use crate::slots::Layout;
+use crate::stamp::Run;
+use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release};
+
+/// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
+/// are idle at the end of a burst.
+const CHUNK_TIME: Duration = Duration::from_micros(4);
+const MAX_CHUNK: u64 = 256;
+
+/// A worker of a pool.
+pub struct Worker<E, L: Layout> {
+    desk: Desk<E, L>,
+    workers: u64,
+    word_line: usize,
+    own_line: usize,
+    /// The line that bounds the present chunk.
+    bound_line: usize,
+    /// What that line says.
+    bound: u64,
+    next: u64,
+    end: u64,
+    /// Where the claim word stood when last seen. A plain field: see PROTOCOL.md on what the model checker would miss otherwise.
+    seen: u64,
+    /// What the stages before the pool are known to have let go.
+    limit: u64,
+    quota: u64,
+    /// When the present chunk was taken, and how long it was.
+    taken: Option<(Instant, u64)>,
+    contended: bool,
+}
+
+/// What a worker may take at the claim word's position.
+enum Offer {
+    Nothing,
+    /// So many events, after which so much of their last run is left.
+    Chunk(u64, u64),
+    Tombstone(u64),
+}
+
+impl<E, L: Layout> Worker<E, L> {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
+        let start = core.control.start;
+        let plan = &core.control.plan.stages[stage];
+        let workers = match plan.crew {
+            Crew::Pool(workers) => workers,
+            Crew::One => 1,
+        };
+        let own_line = plan.line + 1 + worker;
+        Worker {
+            workers: workers as u64,
+            word_line: plan.line,
+            own_line,
+            bound_line: own_line,
+            bound: IDLE,
+            next: start,
+            end: start,
+            seen: start,
+            limit: start,
+            quota: if cfg!(slipring_loom) { 2 } else { 1 },
+            taken: None,
+            contended: false,
+            desk: Desk::new(core, stage),
+        }
+    }
+
+    /// Takes a chunk. `false`: there is none, and the worker is idle now.
+    fn take(&mut self) -> bool {
+        debug_assert!(self.next == self.end && self.bound == IDLE);
+        self.contended = false;
+        if let Some(Orphan { bound_line, next, end }) = self.desk.control().adopt(self.desk.stage) {
+            (self.bound_line, self.bound) = (bound_line, next << 1);
+            (self.next, self.end) = (next, end);
+            return true;
+        }
+        let core = self.desk.core.clone();
+        let claim = core.control.line(self.word_line);
+        loop {
+            let word = PoolWord(claim.load(Acquire)); // SYNC[chunk-taken]: events that another worker saw published
+            self.seen = word.seq(self.seen);
+            let (len, left, live) = match self.offer(self.seen, word.left()) {
+                Offer::Nothing => {
+                    self.release();
+                    return false;
+                }
+                Offer::Chunk(len, left) => (len, left, true),
+                Offer::Tombstone(len) => (len, 0, false),
+            };
+            let end = self.seen.wrapping_add(len);
+            self.bound = self.seen << 1;
+            core.control.line(self.own_line).store(self.bound, Release); // I2: before the swap
+            match claim.compare_exchange(word.0, PoolWord::new(end, left).0, AcqRel, Relaxed) {
+                // SYNC[chunk-taken]: the worker that takes
+                Ok(_) if live => {
+                    (self.next, self.end) = (self.seen, end);
+                    self.seen = end;
+                    self.taken = (!cfg!(slipring_loom)).then(|| (Instant::now(), len));
+                    return true;
+                }
+                Ok(_) => {
+                    (self.next, self.end) = (end, end);
+                    self.seen = end;
+                    self.desk.counts.tombstones += len;
+                    self.release();
+                }
+                Err(_) => self.contended = true,
+            }
+        }
+    }
+
+    /// What there is at the claim word's position. Where `seq` is old news the swap will fail, whatever is answered here.
+    fn offer(&mut self, seq: u64, left: u64) -> Offer {
+        let core = &*self.desk.core;
+        let plan = &core.control.plan;
+        let upstream = &plan.stages[self.desk.stage].after[..];
+        let mut most = core.capacity();
+        if !upstream.is_empty() {
+            if ahead(self.limit, seq) < self.quota as i64 {
+                self.limit = core.control.least_frontier(upstream, self.limit).0;
+            }
+            most = ahead(self.limit, seq).max(0) as u64;
+            if most == 0 {
+                return Offer::Nothing;
+            }
+            if !plan.many_producers {
+                // A single producer takes back what it gives up: no tombstones, so runs do not matter here.
+                return Offer::Chunk(self.share(most), 0);
+            }
+        }
+        match self.walk(seq, left, self.quota.min(most)) {
+            Offer::Chunk(len, _) if len < self.quota => self.walk(seq, left, len.div_ceil(self.workers)),
+            offer => offer,
+        }
+    }
+
+    /// Much is shared out in whole quotas, little in even parts.
+    fn share(&self, available: u64) -> u64 {
+        if available < self.quota { available.div_ceil(self.workers) } else { self.quota }
+    }
+
+    /// Walks runs from `seq` on until there are `most` events, or no more in a row.
+    fn walk(&self, seq: u64, mut left: u64, most: u64) -> Offer {
+        let mut len = 0;
+        while len < most {
+            if left == 0 {
+                match self.desk.core.run_at(seq.wrapping_add(len)) {
+                    Run::Live(run) => left = run,
+                    Run::Tombstone(run) if len == 0 => return Offer::Tombstone(run),
+                    Run::Tombstone(_) | Run::Unpublished => break,
+                }
+            }
+            let step = left.min(most - len);
+            len += step;
+            left -= step;
+        }
+        if len == 0 { Offer::Nothing } else { Offer::Chunk(len, left) }
+    }
+
+    /// Learns from a finished chunk how long the next should be.
+    fn adapt(&mut self) {
+        if let Some((began, len)) = self.taken.take() {
+            let nanos = (began.elapsed().as_nanos() as u64 / len).max(1);
+            let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
+            let most = MAX_CHUNK.min(self.desk.core.capacity() / (2 * self.workers)).max(1);
+            self.quota = ideal.clamp(1, most.min(self.quota * 2));
+        }
+    }
+}
+
+impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
+    #[inline(always)]
+    fn look(&mut self, max: u64) -> u64 {
+        if self.next == self.end {
+            if self.bound != IDLE {
+                self.release();
+            }
+            if !self.take() {
+                return 0;
+            }
+        }
+        self.end.wrapping_sub(self.next).min(max)
+    }
+    fn gather(&mut self, max: u64) -> u64 {
+        self.look(max)
+    }
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        if self.next == self.end { self.seen } else { self.next }
+    }
+    #[inline(always)]
+    fn advance(&mut self, len: u64) {
+        debug_assert!(len <= self.end.wrapping_sub(self.next));
+        self.desk.counts.events += len;
+        self.next = self.next.wrapping_add(len);
+    }
+    #[inline(always)]
+    fn release(&mut self) {
+        let done = self.next == self.end;
+        let bound = if done { IDLE } else { self.next << 1 };
+        if bound != self.bound {
+            self.bound = bound;
+            let stage = self.desk.plan();
+            self.desk.control().release(self.bound_line, bound, &stage.rings);
+        }
+        if done {
+            self.bound_line = self.own_line;
+            self.adapt();
+        }
+    }
+    fn something(&self) -> bool {
+        let core = &*self.desk.core;
+        let word = PoolWord(core.control.line(self.word_line).load(Acquire));
+        let seq = word.seq(self.seen);
+        self.next != self.end
+            || core.control.has_orphans(self.desk.stage)
+            || match &self.desk.plan().after[..] {
+                [] => word.left() != 0 || core.run_at(seq) != Run::Unpublished,
+                upstream => ahead(core.control.least_frontier(upstream, self.limit).0, seq) > 0,
+            }
+    }
+    fn waits_for(&self) -> usize {
+        let control = self.desk.control();
+        match &self.desk.plan().after[..] {
+            [] => control.producer_party(),
+            after => control.least_frontier(after, self.limit).1,
+        }
+    }
+    fn was_contended(&self) -> bool {
+        self.contended
+    }
+    /// A worker stays until its whole pool is done: a colleague may leave it a chunk.
+    fn ended(&self) -> Option<Closed> {
+        let frontier = self.desk.control().frontier(self.desk.stage, self.desk.control().start_of(self.seen));
+        self.desk.control().ended(frontier)
+    }
+    fn desk(&self) -> &Desk<E, L> {
+        &self.desk
+    }
+    fn desk_mut(&mut self) -> &mut Desk<E, L> {
+        &mut self.desk
+    }
+}
+
+impl<E, L: Layout> Drop for Worker<E, L> {
+    fn drop(&mut self) {
+        let control = self.desk.control();
+        let remain = control.sign_off(self.desk.stage);
+        if self.next != self.end && remain > 0 && !std::thread::panicking() && control.stopped().is_none() {
+            self.release();
+            let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };
+            self.desk.control().orphan(self.desk.stage, orphan);
+        } else if std::thread::panicking() {
+            self.desk.left(self.next);
+        } else if remain == 0 && self.ended().is_none() {
+            control.fail(self.desk.stage, Some(self.next()), Cause::Dropped);
+        }
+        self.desk.control().count(self.desk.stage, &self.desk.counts);
+    }
+}
+
+impl Control {
+    /// A position that a pool's frontier is known to have reached, if its claim word was seen at `seen`.
+    fn start_of(&self, seen: u64) -> u64 {
+        seen.wrapping_sub(self.plan.capacity as u64)
+    }
+}

@@ -1,0 +1,618 @@
+//! Claiming, filling and publishing: the producers' side.
+//!
+//! Invariants
+//! - I1: `[seq, seq + len)` is claimed by one handle at a time: a single producer's `next` is its own; many producers move a shared word
+//!   by compare-and-swap, and only to what the gating stages have let go of (or, with no stage, to what is fully published).
+//! - I2: so the claimed slots are this handle's alone until it stamps them: no stage looks at an unstamped position, and no producer
+//!   claims it again before every stage has passed it.
+//! - I3: every position that many producers claimed gets a stamp: the claim's publication, its tombstone when it is dropped, or,
+//!   if it was forgotten, a tombstone at the handle's next use or drop. What a single producer did not publish it claims again.
+//! - I4: the last position is stated once, by whoever closes; nothing is claimed after it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::time::Instant;
+
+use crate::control::{ClaimWord, Control, Waiter};
+use crate::core::Core;
+use crate::error::{BatchError, Cause, ClaimError, Closed};
+use crate::events::{Events, EventsIterMut, out_of_bounds};
+use crate::report::Counts;
+use crate::slots::{Inside, Layout, Slots as _, View};
+use crate::sync::{AcqRel, Acquire, Arc, Relaxed};
+
+mod sealed {
+    pub trait Sharing: 'static {
+        const MANY: bool;
+    }
+    impl Sharing for super::Single {
+        const MANY: bool = false;
+    }
+    impl Sharing for super::Many {
+        const MANY: bool = true;
+    }
+}
+
+/// Marks the producer of a ring that has only one.
+pub struct Single(());
+/// Marks a producer of a ring that may have several; its handles can be cloned.
+pub struct Many(());
+
+/// The producers' handle of a ring with one producer (the default), or with several ([`SharedProducer`]).
+///
+/// - `publish` fills one slot in place and makes it visible. `claim` and `claim_n` lend slots to fill at leisure; nothing behind them
+///   is seen by the stages before they are published or given up.
+/// - Dropping the producer (the last clone, if there are several) closes the ring; the stages drain it.
+/// - A slot holds what was there a lap ago: reset everything that matters.
+pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
+    core: Arc<Core<E, L>>,
+    slots: View<E, L>,
+    /// Single: the next position to claim. Many: the newest position this handle has seen claimed.
+    next: u64,
+    /// The gating stages are known to have let go of everything before `limit - capacity`.
+    limit: u64,
+    /// A claim of this handle that is neither published nor given up. Many only.
+    open: Option<(u64, u64)>,
+    counts: Counts,
+    sharing: PhantomData<S>,
+}
+
+/// A handle of a ring that many producers share; clone it for each.
+pub type SharedProducer<E, L = Inside> = Producer<E, L, Many>;
+
+/// Why a claim did not succeed at once.
+enum Refusal {
+    Gated(usize),
+    Contended,
+    Closed(Closed),
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    pub(crate) fn new(core: Arc<Core<E, L>>) -> Self {
+        core.control.producers.fetch_add(1, Relaxed);
+        let start = core.control.start;
+        let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Acquire)).seq(start) } else { start };
+        // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
+        let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
+        let counts = Counts::new(core.control.plan.stages.len());
+        Producer { slots: core.slots, next, limit, open: None, counts, sharing: PhantomData, core }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core<E, L>> {
+        &self.core
+    }
+
+    /// How many slots the ring has.
+    pub fn capacity(&self) -> usize {
+        self.core.capacity() as usize
+    }
+
+    /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the ring is full. Returns its position.
+    ///
+    /// If `fill` panics, nothing is published, and the graph fails.
+    ///
+    /// # Errors
+    /// When the ring was closed, halted, or has failed.
+    #[inline]
+    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
+        let seq = match self.reserve(1) {
+            Ok(seq) => seq,
+            Err(refusal) => self.wait_for_room(1, refusal)?,
+        };
+        self.fill(seq, fill);
+        Ok(seq)
+    }
+
+    /// As [`Producer::publish`], but without waiting.
+    ///
+    /// # Errors
+    /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer was faster, [`ClaimError::Closed`].
+    #[inline]
+    pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
+        let seq = self.try_reserve(1)?;
+        self.fill(seq, fill);
+        Ok(seq)
+    }
+
+    /// As [`Producer::publish`], but waits no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    pub fn publish_by(&mut self, deadline: Instant, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
+        let seq = self.reserve_by(1, Some(deadline))?;
+        self.fill(seq, fill);
+        Ok(seq)
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
+        let filling = Filling { producer: self, seq, len: 1 };
+        // SAFETY: claimed by this handle (I2), which the guard borrows.
+        fill(unsafe { &mut *filling.producer.slots.event(seq) });
+        filling.done(1);
+    }
+
+    /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how many.
+    ///
+    /// Each event is visible at once, however long the next item takes to come; [`Producer::publish_batches`] publishes many at a time. If
+    /// the iterator or `fill` panics, what came before is published, and the graph fails.
+    ///
+    /// # Errors
+    /// As [`Producer::publish`].
+    pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
+        let mut count = 0;
+        let mut items = items.into_iter();
+        while let Some(item) = self.next_item(&mut items) {
+            self.publish(|slot| fill(slot, item))?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many items. The last batch may be
+    /// shorter. `len` is at most the capacity.
+    ///
+    /// Costs less per event than one by one, but an item is seen only when its batch is full. If the iterator or `fill` panics, the batch it was in
+    /// is given up, and the graph fails.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    pub fn publish_batches<I: IntoIterator>(
+        &mut self,
+        len: usize,
+        items: I,
+        mut fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<u64, ClaimError> {
+        self.check_length(len)?;
+        let mut count = 0;
+        let mut items = items.into_iter();
+        let mut item = self.next_item(&mut items);
+        while let Some(first) = item.take() {
+            let seq = self.reserve_by(len as u64, None)?;
+            let batch = Filling { producer: self, seq, len: len as u64 };
+            let mut filled = 0;
+            let mut next = Some(first);
+            while let Some(this) = next {
+                // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len` here.
+                fill(unsafe { &mut *batch.producer.slots.event(seq.wrapping_add(filled)) }, this);
+                filled += 1;
+                if filled == len as u64 {
+                    break;
+                }
+                next = items.next();
+            }
+            let full = filled == len as u64;
+            batch.done(filled);
+            count += filled;
+            if full {
+                item = self.next_item(&mut items);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The iterator is the user's code too: if it panics between two claims, the graph fails all the same.
+    fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
+        let seq = self.next;
+        let filling = Filling { producer: self, seq, len: 0 };
+        let item = items.next();
+        std::mem::forget(filling);
+        item
+    }
+
+    /// Claims one slot, waiting while the ring is full.
+    ///
+    /// # Errors
+    /// As [`Producer::publish`].
+    pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
+        match self.claim_n_by(1, None) {
+            Ok(slots) => Ok(Slot { slots }),
+            Err(ClaimError::Closed(closed)) => Err(closed),
+            Err(other) => unreachable!("claiming one slot without a deadline: {other}"),
+        }
+    }
+
+    /// Claims one slot if there is one now.
+    ///
+    /// # Errors
+    /// As [`Producer::try_publish`].
+    pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
+        Ok(Slot { slots: self.try_claim_n(1)? })
+    }
+
+    /// Claims one slot, waiting no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// As [`Producer::publish_by`].
+    pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
+        Ok(Slot { slots: self.claim_n_by(1, Some(deadline))? })
+    }
+
+    /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.claim_n_by(len, None)
+    }
+
+    /// Claims `len` slots in a row if they are free now.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], [`ClaimError::Closed`].
+    pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.check_length(len)?;
+        let seq = self.try_reserve(len as u64)?;
+        Ok(self.lend(seq, len))
+    }
+
+    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline if it is `None`.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    pub fn claim_n_by(&mut self, len: usize, deadline: impl Into<Option<Instant>>) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.check_length(len)?;
+        let seq = self.reserve_by(len as u64, deadline.into())?;
+        Ok(self.lend(seq, len))
+    }
+
+    /// Closes this handle, as dropping it does. When it is the ring's only one, or the last, the stages drain what was published, and end.
+    pub fn close(self) {}
+
+    /// Ends the graph at once: what was published and not yet seen stays unseen, and all blocking calls come back with
+    /// [`Closed::Halted`].
+    pub fn halt(&self) {
+        self.core.control.halt();
+    }
+
+    fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
+        let capacity = self.capacity();
+        if (1..=capacity).contains(&asked) { Ok(()) } else { Err(ClaimError::Length { asked, capacity }) }
+    }
+
+    fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
+        self.core.touch(seq, len as u64, true);
+        if S::MANY {
+            self.open = Some((seq, len as u64));
+        }
+        Slots { producer: self, seq, len }
+    }
+
+    // Reserving positions.
+
+    fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
+        self.reserve(len).map_err(|refusal| match refusal {
+            Refusal::Gated(party) => {
+                let stage = self.core.control.name(party);
+                let lag = self.core.lag(party, self.next);
+                ClaimError::Gated { stage, lag }
+            }
+            Refusal::Contended => ClaimError::Contended,
+            Refusal::Closed(closed) => ClaimError::Closed(closed),
+        })
+    }
+
+    /// Takes `len` positions if they are free now.
+    #[inline(always)]
+    fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
+        if !self.core.control.is_running()
+            && let Some(closed) = self.core.control.stopped()
+        {
+            return Err(Refusal::Closed(closed));
+        }
+        if S::MANY {
+            return self.reserve_shared(len);
+        }
+        if self.limit.wrapping_sub(self.next) < len {
+            self.find_room(len)?;
+        }
+        Ok(self.next)
+    }
+
+    #[inline]
+    fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
+        self.settle();
+        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Acquire));
+        if word.is_closed() {
+            return Err(Refusal::Closed(Closed::Drained));
+        }
+        self.next = word.seq(self.next);
+        let room = self.limit.wrapping_sub(self.next);
+        if (room as i64) < len as i64 {
+            self.find_room(len)?;
+        }
+        let seq = self.next;
+        let claimed = ClaimWord::open(seq.wrapping_add(len));
+        match self.core.control.line(Control::CLAIM).compare_exchange(word.0, claimed.0, AcqRel, Relaxed) {
+            Ok(_) => {
+                self.next = seq.wrapping_add(len);
+                Ok(seq)
+            }
+            Err(_) => Err(Refusal::Contended),
+        }
+    }
+
+    /// Asks the gating stages how far they have come.
+    #[cold]
+    fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
+        let capacity = self.core.capacity();
+        let (gate, slowest) = self.core.gate(self.next.wrapping_sub(capacity));
+        self.limit = gate.wrapping_add(capacity);
+        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
+    }
+
+    fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+        match self.reserve(len) {
+            Ok(seq) => Ok(seq),
+            Err(refusal) => self.wait_for_room_by(len, refusal, deadline),
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
+        self.wait_for_room_by(len, refusal, None).map_err(|error| match error {
+            ClaimError::Closed(closed) => closed,
+            other => unreachable!("a wait without a deadline ended with: {other}"),
+        })
+    }
+
+    #[cold]
+    fn wait_for_room_by(&mut self, len: u64, mut refusal: Refusal, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+        loop {
+            match refusal {
+                Refusal::Closed(closed) => return Err(closed.into()),
+                Refusal::Contended => crate::sync::spin_loop(),
+                Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
+            }
+            match self.reserve(len) {
+                Ok(seq) => return Ok(seq),
+                Err(again) => refusal = again,
+            }
+        }
+    }
+
+    fn wait(&mut self, len: u64, slowest: usize, deadline: Option<Instant>) -> Result<(), ClaimError> {
+        let core = &*self.core;
+        let control = &core.control;
+        let (next, capacity) = (self.next, core.capacity());
+        let mut ready = || {
+            let (next, closed) = if S::MANY {
+                let word = ClaimWord(control.line(Control::CLAIM).load(Acquire));
+                (word.seq(next), word.is_closed())
+            } else {
+                (next, false)
+            };
+            let (gate, _) = core.gate(next.wrapping_sub(capacity));
+            closed || !control.is_running() || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
+        };
+        let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
+        match control.wait_at(waiter, deadline, &mut self.counts, &mut ready) {
+            Ok(()) => Ok(()),
+            Err(BatchError::Closed(closed)) => Err(closed.into()),
+            Err(_) => Err(ClaimError::TimedOut { stage: control.name(slowest) }),
+        }
+    }
+
+    /// States the last position: whatever the claim word says at the moment it is closed (I4).
+    fn close_shared(&self) {
+        let word = ClaimWord(self.core.control.line(Control::CLAIM).fetch_or(ClaimWord::CLOSED, AcqRel));
+        if !word.is_closed() {
+            self.core.control.close(word.seq(self.next));
+        }
+    }
+
+    // Ends of a claim.
+
+    #[inline(always)]
+    fn commit(&mut self, seq: u64, len: u64) {
+        self.core.touch(seq, len, true);
+        self.core.publish(seq, len);
+        if !S::MANY {
+            self.next = seq.wrapping_add(len);
+        }
+        self.counts.events += len;
+        self.counts.batches += 1;
+    }
+
+    #[cold]
+    fn give_up(&mut self, seq: u64, len: u64) {
+        // A single producer claims the same positions again (I3).
+        if S::MANY && len != 0 {
+            self.core.bury(seq, len);
+            self.counts.tombstones += len;
+        }
+    }
+
+    /// Buries a claim that was forgotten.
+    #[inline(always)]
+    fn settle(&mut self) {
+        if let Some((seq, len)) = self.open.take() {
+            self.give_up(seq, len);
+        }
+    }
+}
+
+impl<E, L: Layout> Producer<E, L, Many> {
+    /// Closes the ring for all its producers. Claims that were made before are still published or given up, and drained; later ones
+    /// are refused with [`Closed::Drained`].
+    pub fn close_all(mut self) {
+        self.settle();
+        self.close_shared();
+    }
+}
+
+impl<E, L: Layout> Clone for Producer<E, L, Many> {
+    fn clone(&self) -> Self {
+        Producer::new(self.core.clone())
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
+    fn drop(&mut self) {
+        self.settle();
+        let control = &self.core.control;
+        if std::thread::panicking() {
+            let panic = Cause::Panic("the thread that held the producer panicked".into());
+            control.fail(control.producer_party(), Some(self.next), panic);
+        }
+        let last = control.producers.fetch_sub(1, AcqRel) == 1; // SYNC[last-producer]: producers among themselves
+        if last {
+            if S::MANY { self.close_shared() } else { control.close(self.next) }
+        }
+        control.count(control.producer_party(), &self.counts);
+    }
+}
+
+/// While user code fills a claim: if it panics, the claim is given up and the graph fails.
+struct Filling<'p, E, L: Layout, S: sealed::Sharing> {
+    producer: &'p mut Producer<E, L, S>,
+    seq: u64,
+    len: u64,
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Filling<'_, E, L, S> {
+    /// Publishes the first `filled` slots and gives the others up.
+    #[inline(always)]
+    fn done(self, filled: u64) {
+        let (seq, len) = (self.seq, self.len);
+        self.producer.commit(seq, filled);
+        if filled != len {
+            self.producer.give_up(seq.wrapping_add(filled), len - filled);
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
+    #[cold]
+    fn drop(&mut self) {
+        let control = &self.producer.core.control;
+        control.fail(control.producer_party(), Some(self.seq), Cause::Panic(FILL_PANIC.into()));
+        self.producer.give_up(self.seq, self.len);
+    }
+}
+
+/// What is reported when the closure that fills a slot panics and nobody of ours sees the payload.
+pub(crate) const FILL_PANIC: &str = "the closure that fills an event, or the iterator it is filled from, panicked";
+
+/// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped without it, it is given up.
+pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
+    slots: Slots<'p, E, L, S>,
+}
+
+/// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it, they are given up.
+pub struct Slots<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
+    producer: &'p mut Producer<E, L, S>,
+    seq: u64,
+    len: usize,
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Slot<'_, E, L, S> {
+    /// The position this event will have.
+    pub fn seq(&self) -> u64 {
+        self.slots.seq
+    }
+
+    /// Makes the event visible; returns its position.
+    pub fn publish(self) -> u64 {
+        self.slots.publish()
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Deref for Slot<'_, E, L, S> {
+    type Target = E;
+    #[inline]
+    fn deref(&self) -> &E {
+        &self.slots[0]
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> DerefMut for Slot<'_, E, L, S> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut E {
+        &mut self.slots[0]
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Slots<'_, E, L, S> {
+    /// How many slots.
+    #[allow(clippy::len_without_is_empty)] // a claim is never empty
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The position the first event will have.
+    pub fn first_seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The slot at an offset.
+    #[inline]
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
+        // SAFETY: claimed by the handle that this borrows (I2), and `&mut self` keeps a second reference away.
+        (offset < self.len).then(|| unsafe { &mut *self.producer.slots.event(self.seq.wrapping_add(offset as u64)) })
+    }
+
+    /// The slots in order.
+    #[inline]
+    pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
+        // SAFETY: as in `get_mut`; the iterator gives each slot out once.
+        unsafe { EventsIterMut::new(self.producer.slots, self.seq, self.len) }
+    }
+
+    /// Makes all of them visible; returns the position of the first.
+    pub fn publish(self) -> u64 {
+        let (seq, len) = (self.seq, self.len as u64);
+        self.producer.open = None;
+        self.producer.commit(seq, len);
+        std::mem::forget(self);
+        seq
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Index<usize> for Slots<'_, E, L, S> {
+    type Output = E;
+    #[inline]
+    fn index(&self, offset: usize) -> &E {
+        if offset >= self.len {
+            out_of_bounds(offset, self.len);
+        }
+        // SAFETY: claimed by the handle that this borrows (I2).
+        unsafe { &*self.producer.slots.event(self.seq.wrapping_add(offset as u64)) }
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> IndexMut<usize> for Slots<'_, E, L, S> {
+    #[inline]
+    fn index_mut(&mut self, offset: usize) -> &mut E {
+        let len = self.len;
+        self.get_mut(offset).unwrap_or_else(|| out_of_bounds(offset, len))
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Drop for Slots<'_, E, L, S> {
+    fn drop(&mut self) {
+        self.producer.open = None;
+        self.producer.give_up(self.seq, self.len as u64);
+    }
+}
+
+impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slots<'_, E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: claimed by the handle that this borrows (I2); `&self` keeps writers away.
+        unsafe { Events::<E, L>::new(self.producer.slots, self.seq, self.len as u64) }.fmt(f)
+    }
+}
+
+impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slot<'_, E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("next_seq", &self.next).field("capacity", &self.capacity()).finish()
+    }
+}

@@ -1,0 +1,252 @@
+//! A consumer's private positions, and how they move: walk, handle, advance, release. Who sits here is one stage, or one worker.
+//!
+//! Invariants
+//! - I1: `released <= next <= live_end`, and `[next, live_end)` is published, not given up, and let go by every stage before this one.
+//!   Only the seat's owner changes any of them.
+//! - I2: from the time a position is returned by [`Seat::look`] until it is released, this seat's stage may touch the event there: the
+//!   stages after it and the producers wait for the release.
+//! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
+
+use std::time::Instant;
+
+use crate::control::{Control, Waiter, ahead};
+use crate::core::Core;
+use crate::error::{BatchError, Cause, Closed};
+use crate::plan::{Access, Stage};
+use crate::report::Counts;
+use crate::slots::{Layout, View};
+use crate::stamp::Run;
+use crate::sync::Arc;
+
+/// What the loops and the leases need of a consumer, one or worker.
+pub(crate) trait Seat<E, L: Layout> {
+    /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
+    fn look(&mut self, max: u64) -> u64;
+    /// As [`Seat::look`], but looks on until there are `max` or no more.
+    fn gather(&mut self, max: u64) -> u64;
+    /// The position of the next event.
+    fn next(&self) -> u64;
+    /// So many events are handled; nobody else is told yet.
+    fn advance(&mut self, len: u64);
+    /// Lets go of everything before [`Seat::next`].
+    fn release(&mut self);
+    /// Whether a look might find something. Changes nothing and rings nothing, so it may run under a bell's lock.
+    fn something(&self) -> bool;
+    /// Whom a wait would be for: a stage by number, or the producer.
+    fn waits_for(&self) -> usize;
+    /// Whether another seat took what this one looked at.
+    fn was_contended(&self) -> bool {
+        false
+    }
+    fn desk(&self) -> &Desk<E, L>;
+    fn desk_mut(&mut self) -> &mut Desk<E, L>;
+
+    /// What the core knows of why there is nothing, now or ever. Call it after a look in vain.
+    fn ended(&self) -> Option<Closed> {
+        self.desk().core.control.ended(self.next())
+    }
+
+    /// Waits until [`Seat::look`] has something or never will.
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+        let core = self.desk().core.clone();
+        let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
+        let mut counts = std::mem::take(&mut self.desk_mut().counts);
+        let mut ready = || self.something() || self.ended().is_some();
+        let waited = core.control.wait_at(waiter, deadline, &mut counts, &mut ready);
+        self.desk_mut().counts = counts;
+        waited
+    }
+}
+
+/// What every seat carries.
+pub(crate) struct Desk<E, L: Layout> {
+    pub(crate) core: Arc<Core<E, L>>,
+    pub(crate) slots: View<E, L>,
+    pub(crate) stage: usize,
+    pub(crate) counts: Counts,
+}
+
+impl<E, L: Layout> Desk<E, L> {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
+        let counts = Counts::new(core.control.plan.stages.len());
+        Desk { slots: core.slots, core, stage, counts }
+    }
+    #[inline(always)]
+    pub(crate) fn control(&self) -> &Control {
+        &self.core.control
+    }
+    #[inline(always)]
+    pub(crate) fn plan(&self) -> &Stage {
+        &self.core.control.plan.stages[self.stage]
+    }
+    /// Tells the model checker that this stage has these events now.
+    #[inline(always)]
+    pub(crate) fn touch(&self, first: u64, len: u64) {
+        self.core.touch(first, len, self.plan().access == Access::Write);
+    }
+    /// Ends the graph because this seat's owner went, unless the graph is over anyway.
+    pub(crate) fn left(&self, at: u64) {
+        if self.control().ended(at).is_none() {
+            let cause =
+                if std::thread::panicking() { Cause::Panic("the thread that held its handle panicked".into()) } else { Cause::Dropped };
+            self.control().fail(self.stage, Some(at), cause);
+        }
+    }
+}
+
+/// The seat of a stage that sees every event.
+pub struct One<E, L: Layout> {
+    desk: Desk<E, L>,
+    next: u64,
+    live_end: u64,
+    /// Where the run ends that `live_end` lies in, if the stages before this one have not let all of it go.
+    run_end: u64,
+    /// What the stages before this one are known to have let go. Unused directly behind the producer.
+    limit: u64,
+    released: u64,
+}
+
+impl<E, L: Layout> One<E, L> {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
+        let start = core.control.start;
+        One { desk: Desk::new(core, stage), next: start, live_end: start, run_end: start, limit: start, released: start }
+    }
+
+    /// Moves `live_end` on by what one look tells. `true`: something moved, look again.
+    #[inline(always)]
+    fn extend(&mut self) -> bool {
+        let core = &*self.desk.core;
+        let plan = &core.control.plan;
+        let upstream = &plan.stages[self.desk.stage].after;
+        if upstream.is_empty() {
+            match core.run_at(self.live_end) {
+                Run::Live(len) => {
+                    self.live_end = self.live_end.wrapping_add(len);
+                    return true;
+                }
+                Run::Unpublished => return false,
+                Run::Tombstone(_) => return self.skip_tombstones(),
+            }
+        }
+        if self.live_end == self.limit {
+            let (frontier, _) = core.control.least_frontier(upstream, self.limit);
+            if ahead(frontier, self.limit) <= 0 {
+                return false;
+            }
+            self.limit = frontier;
+        }
+        if plan.many_producers {
+            return self.extend_by_runs();
+        }
+        // A single producer takes back what it gives up, so everything let go is live.
+        self.live_end = self.limit;
+        true
+    }
+
+    fn extend_by_runs(&mut self) -> bool {
+        if self.run_end == self.live_end {
+            match self.desk.core.run_at(self.live_end) {
+                Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
+                Run::Tombstone(_) => return self.skip_tombstones(),
+                Run::Unpublished => unreachable!("a stage before this one has let an unpublished position go"),
+            }
+        }
+        let (by_run, by_limit) = (ahead(self.run_end, self.live_end), ahead(self.limit, self.live_end));
+        self.live_end = self.live_end.wrapping_add(by_run.min(by_limit) as u64);
+        true
+    }
+
+    /// Passes over the tombstones that come next; what is live before them must be handled first.
+    #[cold]
+    fn skip_tombstones(&mut self) -> bool {
+        if self.next != self.live_end {
+            return false;
+        }
+        // A stage lets go of a tombstone as a whole, so the limit never lies inside of one.
+        let first = self.desk.plan().after.is_empty();
+        while first || self.next != self.limit {
+            let Run::Tombstone(len) = self.desk.core.run_at(self.next) else { break };
+            self.next = self.next.wrapping_add(len);
+            self.desk.counts.tombstones += len;
+        }
+        self.live_end = self.next;
+        self.run_end = self.next;
+        self.release();
+        true
+    }
+}
+
+impl<E, L: Layout> Seat<E, L> for One<E, L> {
+    #[inline(always)]
+    fn look(&mut self, max: u64) -> u64 {
+        while self.next == self.live_end {
+            if !self.extend() {
+                return 0;
+            }
+        }
+        self.live_end.wrapping_sub(self.next).min(max)
+    }
+    fn gather(&mut self, max: u64) -> u64 {
+        let mut len = self.look(max);
+        while len != 0 && len < max && self.extend() {
+            len = self.live_end.wrapping_sub(self.next).min(max);
+        }
+        len
+    }
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.next
+    }
+    #[inline(always)]
+    fn advance(&mut self, len: u64) {
+        debug_assert!(len <= self.live_end.wrapping_sub(self.next));
+        self.desk.counts.events += len;
+        self.next = self.next.wrapping_add(len);
+    }
+    #[inline(always)]
+    fn release(&mut self) {
+        if self.released != self.next {
+            self.released = self.next;
+            let stage = self.desk.plan();
+            self.desk.control().release(stage.line, self.next, &stage.rings);
+        }
+    }
+    fn something(&self) -> bool {
+        let core = &*self.desk.core;
+        let upstream = &self.desk.plan().after[..];
+        self.next != self.live_end
+            || match upstream {
+                [] => core.run_at(self.live_end) != Run::Unpublished,
+                upstream => self.limit != self.live_end || core.control.least_frontier(upstream, self.limit).0 != self.limit,
+            }
+    }
+    fn waits_for(&self) -> usize {
+        let control = self.desk.control();
+        match &self.desk.plan().after[..] {
+            [] => control.producer_party(),
+            after => control.least_frontier(after, self.limit).1,
+        }
+    }
+    fn desk(&self) -> &Desk<E, L> {
+        &self.desk
+    }
+    fn desk_mut(&mut self) -> &mut Desk<E, L> {
+        &mut self.desk
+    }
+}
+
+impl<E, L: Layout> Drop for One<E, L> {
+    fn drop(&mut self) {
+        self.desk.left(self.next);
+        self.desk.control().count(self.desk.stage, &self.desk.counts);
+    }
+}
+
+/// Pauses a consumer that had a short batch, so that it does not fight with its upstream over the line being written.
+#[inline]
+pub(crate) fn space(control: &Control, had: u64) {
+    const SHORT: u64 = 8;
+    if had < SHORT {
+        (0..control.spacing).for_each(|_| crate::sync::spin_loop());
+    }
+}

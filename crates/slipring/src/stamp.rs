@@ -1,0 +1,89 @@
+//! The mark that a run is published: one word at the first slot of the run.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 18..64 | lap + 1, where lap = position / capacity |
+//! | 17 | reserved: claimed by a process, not yet published |
+//! | 16 | tombstone: the run will never be published |
+//! | 0..16 | how many slots the run has, 1..=[`MAX_RUN`] |
+//!
+//! Invariants
+//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly that position, because a slot is
+//!   stamped for one position per lap, and a slot's stale word is from an earlier lap. Laps repeat after 2^46 of them.
+//! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it never reads as published.
+//! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several runs.
+
+/// The longest run. A longer publication is several runs, stamped back to front, so that the head is seen last.
+pub(crate) const MAX_RUN: u64 = 1 << 15;
+
+const LAP_SHIFT: u32 = 18;
+const TOMBSTONE: u64 = 1 << 16;
+
+/// What the word at a position says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// Nothing is published at this position yet.
+    Unpublished,
+    /// So many events are published from this position on.
+    Live(u64),
+    /// So many slots from this position on were claimed and given up.
+    Tombstone(u64),
+}
+
+#[inline(always)]
+fn field(seq: u64, shift: u32) -> u64 {
+    (seq >> shift).wrapping_add(1) << LAP_SHIFT
+}
+
+/// The word that publishes `len` events from `seq` on, in a ring of `1 << shift` slots.
+#[inline(always)]
+pub(crate) fn live(seq: u64, shift: u32, len: u64) -> u64 {
+    debug_assert!((1..=MAX_RUN).contains(&len));
+    field(seq, shift) | len
+}
+
+/// The word that gives up `len` slots from `seq` on.
+pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
+    live(seq, shift, len) | TOMBSTONE
+}
+
+/// The word a slot starts with, if `seq` is the first position it will hold.
+pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
+    (seq >> shift) << LAP_SHIFT
+}
+
+/// Reads a word at the position it was loaded for.
+#[inline(always)]
+pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
+    let rest = word ^ field(seq, shift);
+    if rest < TOMBSTONE {
+        Run::Live(rest)
+    } else if rest >> LAP_SHIFT == 0 {
+        Run::Tombstone(rest & (TOMBSTONE - 1))
+    } else {
+        Run::Unpublished
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_read_only_at_its_own_position() {
+        for shift in [0, 1, 3, 10, 18, 20] {
+            for seq in [0, 1, 7, 1 << 20, (1 << 46) - 1, 1 << 46, u64::MAX - 1, u64::MAX] {
+                let capacity = 1u64 << shift;
+                assert_eq!(read(live(seq, shift, 5), seq, shift), Run::Live(5));
+                assert_eq!(read(tombstone(seq, shift, MAX_RUN), seq, shift), Run::Tombstone(MAX_RUN));
+                assert_eq!(read(blank(seq, shift), seq, shift), Run::Unpublished);
+                for laps in [1u64, 2, 1000] {
+                    let away = capacity.wrapping_mul(laps);
+                    assert_eq!(read(live(seq, shift, 5), seq.wrapping_add(away), shift), Run::Unpublished);
+                    assert_eq!(read(live(seq, shift, 5), seq.wrapping_sub(away), shift), Run::Unpublished);
+                    assert_eq!(read(tombstone(seq, shift, 1), seq.wrapping_add(away), shift), Run::Unpublished);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The one place that names atomics, locks and pauses. Under `--cfg slipring_loom` all of them are the model checker's.
+//!
+//! Nothing else in the crate may import `std::sync::atomic`: what is not named here is not modelled.
+
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+#[cfg(not(slipring_loom))]
+mod chosen {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::yield_now;
+}
+
+#[cfg(slipring_loom)]
+mod chosen {
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread::yield_now;
+}
+
+pub(crate) use chosen::*;
+
+/// Locks, whether or not a panic passed through the lock before: every critical section of this crate leaves its data whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// One shared word on a line of its own: 128 bytes, because neighbouring 64-byte lines are fetched in pairs on x86 and
+/// a line is 128 bytes on some aarch64 (Intel's optimisation manual, "spatial prefetcher"; Apple's M1).
+#[repr(align(128))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// Known-wrong variants of single steps, for the models: `twin!("name": right => wrong)` is `right`, except in a model that asked for
+/// the wrong variant by name and expects to catch it. Outside of models it is `right` and nothing else.
+macro_rules! twin {
+    ($name:literal: $right:expr => $wrong:expr) => {{
+        #[cfg(all(test, slipring_loom))]
+        {
+            if crate::sync::twin_is($name) { $wrong } else { $right }
+        }
+        #[cfg(not(all(test, slipring_loom)))]
+        {
+            $right
+        }
+    }};
+}
+pub(crate) use twin;
+
+#[cfg(all(test, slipring_loom))]
+thread_local! {
+    /// The model checker runs all threads of a model on the thread of its test, so this is the model's own.
+    static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
+}
+
+#[cfg(all(test, slipring_loom))]
+pub(crate) fn twin_is(name: &str) -> bool {
+    TWIN.get() == name
+}
+
+/// Runs the model that follows on this thread with one step weakened.
+#[cfg(all(test, slipring_loom))]
+pub(crate) fn choose_twin(name: &'static str) {
+    TWIN.set(name);
+}

@@ -1,0 +1,13 @@
+//@ says: a stage that writes cannot stand beside other stages
+fn main() {
+    let mut n = 0;
+    slipring::ring(64, || 0u64)
+        .fan_out(|side| {
+            side.read("journal", |_, _| ()).write("enrich", |v, _| {
+                *v += 1;
+                n += 1
+            })
+        })
+        .feed(0..3, |s, i| *s = i)
+        .unwrap();
+}

@@ -1,0 +1,7 @@
+//@ says: cannot borrow `rx` as mutable more than once at a time
+fn main() {
+    let (_tx, mut rx) = slipring::unicast(8, || 0u64).unwrap();
+    let a = rx.batch(8).unwrap();
+    let b = rx.batch(8).unwrap();
+    println!("{} {}", a.len(), b.len());
+}

@@ -1,0 +1,7 @@
+//@ says: use of moved value: `k`
+fn main() {
+    let g = slipring::Graph::new(8, || 0u64);
+    let k = g.writer("w");
+    let ring = g.build().unwrap();
+    let (_a, _b) = (ring.writer(k), ring.writer(k));
+}

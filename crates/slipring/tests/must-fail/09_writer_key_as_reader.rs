@@ -1,0 +1,6 @@
+//@ says: mismatched types
+fn main() {
+    let g = slipring::Graph::new(8, || 0u64);
+    let k = g.writer("w");
+    let _r = g.build().unwrap().reader(k);
+}

@@ -1,0 +1,177 @@
+//! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on Rust 1.95; it is the wish,
+//! not the implementation: names and signatures may improve, none may become harder to use or need an annotation here.
+use slipring::{Graph, Wait};
+use std::{
+    collections::HashMap,
+    error::Error,
+    io::{self, Write as _},
+    thread,
+};
+
+#[derive(Default, Clone, Debug)]
+struct Reading {
+    raw: String,
+    station: u32,
+    value: f64,
+    seen: u32,
+}
+impl Reading {
+    fn fill(&mut self, line: &str) {
+        self.raw.clear();
+        self.raw.push_str(line);
+        self.seen = 0
+    } // slots are reused: reset everything
+    fn parse(&mut self) -> Result<(), std::num::ParseFloatError> {
+        let (s, v) = self.raw.split_once(',').unwrap_or(("0", &self.raw));
+        self.station = s.parse().unwrap_or(0);
+        self.value = v.parse()?;
+        Ok(())
+    }
+}
+
+#[test]
+fn main() -> Result<(), Box<dyn Error>> {
+    let lines: Vec<String> = (0..1000).map(|i| format!("{},{}", i % 7, i as f64 / 2.0)).collect();
+
+    // 1. The simplest unicast, no thread of ours.
+    let (mut tx, mut rx) = slipring::unicast(64, || 0u64)?;
+    thread::scope(|s| {
+        s.spawn(move || {
+            for i in 0..1000 {
+                tx.publish(|slot| *slot = i).unwrap();
+            }
+            tx.close()
+        });
+        let mut sum = 0;
+        rx.for_each(|n, _| sum += n).unwrap();
+        assert_eq!(sum, 499_500);
+    });
+
+    // 2. Parallel work, output in order (readings built by three, released in order), in one expression; handlers borrow locals, no types annotated.
+    let mut out = Vec::new();
+    let done = slipring::ring(128, Reading::default)
+        .write_pool("parse", 3, |_worker| |r, _| r.parse())
+        .read("retire", |r, at| {
+            assert_eq!(at.seq as usize, out.len());
+            out.push(r.value)
+        })
+        .feed(&lines, |slot, line| slot.fill(line))?;
+    assert_eq!(out.len(), 1000);
+    print!("{}", done.report);
+
+    // 3. Diamond, with state that is simply still there after `run`, an I/O result as a handler's verdict, `?` and `Ok(())` in the producer.
+    let (mut journal, mut stats, mut last) = (Vec::new(), HashMap::<u32, f64>::new(), 0);
+    slipring::ring(1 << 10, Reading::default)
+        .wait(Wait::Blocking)
+        .write("parse", |r, _| r.parse())
+        .fan_out(|side| {
+            side.read("journal", |r, _| writeln!(journal, "{}", r.raw))
+                .read("stats", |r, _| *stats.entry(r.station).or_default() += r.value)
+        })
+        .read_batch("retire", |events, first_seq| last = first_seq + events.len() as u64)
+        .run(|p| {
+            for line in io::BufRead::lines(lines.join("\n").as_bytes()) {
+                let line = line?;
+                p.publish(|slot| slot.fill(&line))?;
+            }
+            Ok(())
+        })?;
+    assert_eq!((stats.len(), last, journal.iter().filter(|&&b| b == b'\n').count()), (7, 1000, 1000));
+
+    // 4. Nested: a.then(FanOut.to(FanOut.to(b).and(c)).and(d.then(e))).then(f)
+    let (mut b, mut c, mut d, mut e, mut f) = (0, 0, 0, 0, 0);
+    slipring::ring(64, || 0u64)
+        .fan_out(|x| {
+            x.fan_out(|y| y.read("b", |v, _| b += v).read("c", |v, _| c += v))
+                .branch(|y| y.read("d", |v, _| d += v).read("e", |v, _| e += v))
+        })
+        .read("f", |v, _| f += v)
+        .feed(0..100, |slot, i| *slot = i)?;
+    assert_eq!([b, c, d, e, f], [4950; 5]);
+
+    // 4b. QuestDB's worker pool as one branch beside a journal: needs a pool that only reads.
+    let pool_sum = std::sync::atomic::AtomicU64::new(0);
+    let mut all = 0;
+    slipring::ring(64, || 0u64)
+        .fan_out(|x| {
+            x.read_pool("workers", 3, |_| {
+                |v, _| {
+                    pool_sum.fetch_add(*v, std::sync::atomic::Ordering::Relaxed);
+                }
+            })
+            .read("journal", |v, _| all += v)
+        })
+        .feed(0..100, |slot, i| *slot = i)?;
+    assert_eq!((pool_sum.into_inner(), all), (4950, 4950));
+
+    // 4c. A chain whose length is known at run time: the builder's type does not grow.
+    let mut stages = slipring::ring(64, || 0u64);
+    for i in 0..4 {
+        stages = stages.write(&format!("add-{i}"), |v, _| *v += 1)
+    }
+    let mut sum = 0;
+    stages.read("sum", |v, _| sum += v).feed(0..10, |slot, i| *slot = i)?;
+    assert_eq!(sum, 45 + 40);
+
+    // 6. Polling in a loop that has other work; a run-time graph; every lease on this thread.
+    let g = Graph::new(64, Reading::default);
+    let parse = g.writer("parse");
+    let ui = g.reader("ui").after(&parse);
+    let audit = g.reader("audit").after(&parse);
+    let ring = g.build()?;
+    let (mut tx, mut parse, mut ui, mut audit) = (ring.producer(), ring.writer(parse), ring.reader(ui), ring.reader(audit));
+    let (mut sent, mut shown, mut audited) = (0, 0, 0);
+    while audited < 100 {
+        if sent < 100
+            && let Ok(mut slot) = tx.try_claim()
+        {
+            slot.fill(&lines[sent]);
+            slot.publish();
+            sent += 1
+        }
+        if let Ok(mut batch) = parse.try_batch(16) {
+            for r in batch.iter_mut() {
+                r.parse()?;
+                r.seen += 1
+            }
+            batch.release()
+        }
+        shown += ui.poll(16, |r, _| assert_eq!(r.seen, 1)).map_err(|e| format!("{e:?}"))?;
+        audited += audit.poll(4, |_, _| ()).map_err(|e| format!("{e:?}"))?;
+        // ... timers, sockets ...
+    }
+    assert_eq!((sent, shown), (100, 100));
+
+    // 7. Many producers.
+    let mut total = 0;
+    slipring::ring(64, || 0u64).read("sum", |v, _| total += v).run_shared(|p| {
+        thread::scope(|s| {
+            for _ in 0..3 {
+                let mut p = p.clone();
+                s.spawn(move || p.publish_all(0..100, |slot, i| *slot = i));
+            }
+        });
+        Ok(())
+    })?;
+    assert_eq!(total, 3 * 4950);
+
+    // 9. spawn: outlives the function.
+    let (tally, seen) = std::sync::mpsc::channel();
+    let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("forward", move |v, _| tally.send(*v)).spawn()?;
+    tx.publish(|v| *v = 7)?;
+    tx.close();
+    pipeline.join()?;
+    assert_eq!(seen.recv()?, 7);
+
+    // 10. Errors name the stage and the event; the user's own error comes back.
+    let failure =
+        slipring::ring(64, Reading::default).write("parse", |r, _| r.parse()).feed(["1,2.0", "1,x"], |s, l| s.fill(l)).unwrap_err();
+    println!("{failure}");
+    assert!(failure.downcast_ref::<std::num::ParseFloatError>().is_some());
+    println!("{}", slipring::ring(64, || 0u64).read("boom", |_, _| panic!("out of cheese")).feed(0..3, |s, i| *s = i).unwrap_err());
+    println!("{}", slipring::ring(1000, || 0u64).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err());
+    let g = Graph::new(8, || 0u64);
+    let (_a, _b) = (g.writer("enrich"), g.reader("journal"));
+    println!("{}", g.build().err().unwrap());
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! What a comparison looks like: medians of the rounds, their spread, and how far they can be trusted.
+
+use std::fmt::Write as _;
+
+use super::compare::{Comparison, Runs};
+use super::format::{duration, thousands};
+use super::measure::{Job, Outcome};
+
+/// The middle of some figures.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let (low, high) = (figures.len().saturating_sub(1) / 2, figures.len() / 2);
+    match figures.as_slice() {
+        [] => 0.0,
+        figures => (figures[low] + figures[high]) / 2.0,
+    }
+}
+
+/// The table and what is to be said about it.
+pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: usize) -> String {
+    let mut text = String::new();
+    let rounds = runs.first().map_or(0, |runs| runs.outcomes.len());
+    let _ = writeln!(
+        text,
+        "{} rows, taken {} times: {} rows a run, {rounds} rounds, figures are medians",
+        thousands(rows),
+        thousands(job.repeat),
+        thousands(rows * job.repeat)
+    );
+    let parcel = if job.parcel == 1 { "1 row".to_owned() } else { format!("{} rows", job.parcel) };
+    let _ = writeln!(
+        text,
+        "{} workers, {} rows at most under way; the executor sends {parcel} at once, the ring waits by '{}'\n",
+        job.workers,
+        thousands(job.capacity as u64),
+        job.wait
+    );
+    let _ = writeln!(
+        text,
+        "{:<10}  {:>7}  {:>11}  {:>25}  {:>10}  {:>10}  {:>11}  {:>8}  {:>8}",
+        "mode", "threads", "rows/s", "slowest to fastest", "p50", "p99.9", "CPU-seconds", "journal", "summary"
+    );
+    for Runs { mode, outcomes } in runs {
+        let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
+        let (slowest, fastest) = range(&rates);
+        let figure = |of: &dyn Fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
+        let quantile = |q: f64| duration(figure(&|o| o.latency.value_at_quantile(q) as f64) as u64);
+        let _ = writeln!(
+            text,
+            "{mode:<10}  {:>7}  {:>11}  {:>25}  {:>10}  {:>10}  {:>11.2}  {:>8}  {:>8}",
+            mode.threads(job.workers),
+            thousands(median(rates) as u64),
+            format!("{} to {}", thousands(slowest as u64), thousands(fastest as u64)),
+            quantile(0.5),
+            quantile(0.999),
+            figure(&|o| o.cpu.as_secs_f64()),
+            checksums(outcomes, |o| o.journal),
+            checksums(outcomes, |o| o.checksum),
+        );
+    }
+    text.push('\n');
+    verdicts(&mut text, runs);
+    cores_told(&mut text, runs, job, cores);
+    text
+}
+
+/// The checksum all rounds of a mode agree on, or that they do not.
+fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
+    let mut all: Vec<u32> = outcomes.iter().map(of).collect();
+    all.dedup();
+    match all.as_slice() {
+        [one] => format!("{one:08x}"),
+        _ => "differ".to_owned(),
+    }
+}
+
+/// Each mode against the first, round by round: what happened to one round happened to both in it, more or less.
+fn verdicts(text: &mut String, runs: &[Runs]) {
+    let Some((first, others)) = runs.split_first() else { return };
+    for runs in others {
+        let rounds = runs.outcomes.iter().zip(&first.outcomes);
+        let ratios: Vec<f64> = rounds.map(|(this, that)| this.rate() / that.rate()).collect();
+        let (low, high) = range(&ratios);
+        let _ = write!(text, "{} does {:.2} times the rows of {} ({low:.2} to {high:.2})", runs.mode, median(ratios), first.mode);
+        text.push_str(if low <= 1.0 && high >= 1.0 { ": no difference beyond the noise\n" } else { "\n" });
+    }
+}
+
+fn cores_told(text: &mut String, runs: &[Runs], job: &Job, cores: usize) {
+    let crowded: Vec<String> = (runs.iter().map(|runs| runs.mode))
+        .filter(|mode| mode.threads(job.workers) > cores)
+        .map(|mode| format!("{mode} ({} threads)", mode.threads(job.workers)))
+        .collect();
+    let _ = match crowded.as_slice() {
+        [] => writeln!(text, "{cores} cores: enough for the threads of every mode"),
+        crowded => {
+            writeln!(text, "{cores} cores: oversubscribed by {}, whose threads wait for a core", crowded.join(" and "))
+        }
+    };
+    text.push_str("rows enter as fast as they are taken: with queues, p50 and p99.9 tell how full these were\n");
+}
+
+fn range(figures: &[f64]) -> (f64, f64) {
+    let low = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = figures.iter().copied().fold(0.0, f64::max);
+    (low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_found() {
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0]), 3.0);
+        assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+}

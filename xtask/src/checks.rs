@@ -1,0 +1,81 @@
+//! The checks that need a stable toolchain and nothing else.
+
+use crate::{
+    command::Call,
+    steps::{Step, Trouble},
+    tidy, workspace,
+};
+
+/// The cfg that switches the library's atomics to the model checker's.
+pub const LOOM: &str = "--cfg slipring_loom";
+/// What the names of all models contain.
+pub const MODELS: &str = "loom_";
+
+/// The project's own rules.
+pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
+    let found = tidy::check(&step.root)?;
+    for warning in &found.warnings {
+        println!("warning: {warning}");
+    }
+    if found.errors.is_empty() { Ok(()) } else { Err(found.errors.join("\n").into()) }
+}
+
+/// Formatting.
+pub fn fmt(step: &mut Step) -> Result<(), Trouble> {
+    need(step, "fmt", "rustfmt")?;
+    step.run(&Call::cargo("fmt --all --check"))
+}
+
+/// Lints.
+pub fn clippy(step: &mut Step) -> Result<(), Trouble> {
+    need(step, "clippy", "clippy")?;
+    step.run(&Call::cargo("clippy --workspace --all-targets -- -D warnings"))
+}
+
+/// A component of the toolchain that answers to `cargo <command> --version`.
+fn need(step: &Step, command: &str, component: &str) -> Result<(), Trouble> {
+    if Call::cargo(command).args(["--version"]).succeeds(&step.root) {
+        return Ok(());
+    }
+    Err(Trouble::missing(component, format!("rustup component add {component}")))
+}
+
+/// Documentation, its links and its examples' syntax.
+pub fn doc(step: &mut Step) -> Result<(), Trouble> {
+    step.run(&Call::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-Dwarnings"))
+}
+
+/// Unit tests, integration tests, documentation tests, and what must not compile.
+pub fn tests(step: &mut Step) -> Result<(), Trouble> {
+    step.run(&Call::cargo("test --workspace --no-fail-fast"))?;
+    step.some_tests()
+}
+
+/// Every bench once, with small parameters: it must still build, run, and find its results right.
+pub fn bench_smoke(step: &mut Step) -> Result<(), Trouble> {
+    bench(step, true)
+}
+
+/// The benches; with their real parameters unless `smoke`.
+pub fn bench(step: &mut Step, smoke: bool) -> Result<(), Trouble> {
+    if !workspace::has_benches(&step.root) {
+        println!("no benches yet");
+        return Ok(());
+    }
+    step.run(&if smoke { Call::cargo("test --workspace --bench * -- --smoke") } else { Call::cargo("bench --workspace --bench *") })
+}
+
+/// The models of the memory orderings.
+pub fn loom(step: &mut Step, filter: Option<&str>) -> Result<(), Trouble> {
+    let folder = step.scratch("loom");
+    step.run(&Call::cargo("test --release -p slipring --lib").target_dir(&folder).args([filter.unwrap_or(MODELS)]).env("RUSTFLAGS", LOOM))?;
+    step.some_tests()
+}
+
+/// Every example program once, with little data.
+pub fn examples(step: &mut Step) -> Result<(), Trouble> {
+    for name in workspace::examples(&step.root) {
+        step.run(&Call::cargo("run --quiet -p slipring-examples --example").args([&name, "--", "--smoke"]))?;
+    }
+    Ok(())
+}

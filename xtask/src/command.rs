@@ -1,0 +1,205 @@
+//! Running other programs: shown as a person would type them, their test results counted on the way.
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    io::{BufRead, BufReader, Write, stdout},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Settings of the caller that would change what a check checks.
+const CLEARED: [&str; 8] = [
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "MIRIFLAGS",
+    // Every model states its own bounds.
+    "LOOM_MAX_PREEMPTIONS",
+    "LOOM_MAX_BRANCHES",
+    "LOOM_MAX_PERMUTATIONS",
+    "LOOM_MAX_DURATION",
+];
+
+/// What the test harnesses said, added up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that were not run.
+    pub ignored: u64,
+    /// Benchmarks that were measured.
+    pub measured: u64,
+    /// Tests that a filter left out.
+    pub filtered: u64,
+}
+
+impl Tally {
+    /// Adds what `line` says, if it is a harness's closing line.
+    pub fn read(&mut self, line: &str) {
+        let Some((_, counts)) = line.split_once("test result: ") else { return };
+        for part in counts.split(['.', ';']) {
+            let mut words = part.split_whitespace();
+            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
+            match words.next() {
+                Some("passed") => self.passed += count,
+                Some("failed") => self.failed += count,
+                Some("ignored") => self.ignored += count,
+                Some("measured") => self.measured += count,
+                Some("filtered") => self.filtered += count,
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds another tally.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.measured += other.measured;
+        self.filtered += other.filtered;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { passed, failed, ignored, measured, filtered } = self;
+        let verdict = if *failed == 0 { "ok" } else { "FAILED" };
+        write!(f, "test result: {verdict}. {passed} passed; {failed} failed; ")?;
+        write!(f, "{ignored} ignored; {measured} measured; {filtered} filtered out")
+    }
+}
+
+/// A call of another program.
+#[derive(Debug, Clone)]
+pub struct Call {
+    toolchain: Option<String>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl Call {
+    /// Cargo as this program was called by.
+    pub fn cargo(args: &str) -> Self {
+        Self { toolchain: None, args: args.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
+    }
+
+    /// Cargo of another toolchain.
+    pub fn cargo_of(toolchain: &str, args: &str) -> Self {
+        Self { toolchain: Some(toolchain.to_owned()), ..Self::cargo(args) }
+    }
+
+    /// Adds arguments as they are.
+    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Makes cargo build into `folder`.
+    pub fn target_dir(self, folder: &Path) -> Self {
+        self.args(["--target-dir".to_owned(), folder.display().to_string()])
+    }
+
+    /// Sets a variable of the environment.
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// The call, ready to be spawned in `folder`.
+    pub fn command(&self, folder: &Path) -> Command {
+        let mut command = match &self.toolchain {
+            None => Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))),
+            Some(toolchain) => {
+                let mut rustup = Command::new("rustup");
+                rustup.args(["run", toolchain, "cargo"]).env_remove("CARGO");
+                rustup
+            }
+        };
+        for name in CLEARED {
+            command.env_remove(name);
+        }
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(folder);
+        command
+    }
+
+    /// Runs the call to its end, in `folder`; passes its output through and counts the test results in it.
+    pub fn run(&self, folder: &Path, tally: &mut Tally) -> Result<(), String> {
+        println!("$ {self}");
+        let mut child = self
+            .command(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start `{self}`: {error}"))?;
+        let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).map_err(|error| error.to_string())? > 0 {
+            // A reader that has gone away is no reason to leave the checks undone.
+            let _ = stdout().write_all(&line).and_then(|()| stdout().flush());
+            tally.read(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+        let status = child.wait().map_err(|error| error.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("`{self}` failed: {status}")) }
+    }
+
+    /// Whether the call succeeds, its output thrown away.
+    pub fn succeeds(&self, folder: &Path) -> bool {
+        let quiet = self.command(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        quiet.is_ok_and(|status| status.success())
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        write!(f, "cargo")?;
+        if let Some(toolchain) = &self.toolchain {
+            write!(f, " +{toolchain}")?;
+        }
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+    }
+}
+
+/// `text` as a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=./,:+@".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{text}'") }
+}
+
+/// What `program` prints when called with `args`, if it succeeds.
+pub fn output(program: &str, args: &[&str]) -> Option<String> {
+    let said = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let mut tally = Tally::default();
+        tally.read("running 5 tests");
+        tally.read("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s");
+        tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 1, measured: 0, filtered: 2 });
+        assert_eq!(tally.to_string(), "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 2 filtered out");
+        let mut again = Tally::default();
+        again.read(&tally.to_string());
+        assert_eq!(again, tally);
+    }
+
+    #[test]
+    fn calls_are_shown_as_typed() {
+        let call = Call::cargo_of("nightly", "miri test").args(["--bench", "*"]).env("MIRIFLAGS", "-a -b");
+        assert_eq!(call.to_string(), "MIRIFLAGS='-a -b' cargo +nightly miri test --bench '*'");
+    }
+}

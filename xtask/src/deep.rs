@@ -1,0 +1,87 @@
+//! The checks that take long or need more than a stable toolchain.
+
+use crate::{
+    checks,
+    command::{Call, output},
+    steps::{Step, Trouble},
+    workspace,
+};
+
+/// How many schedules Miri tries, unless told otherwise.
+pub const SEEDS: u32 = 16;
+
+/// A toolchain beside the one in use, with the components it must have.
+fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
+    let installed = output("rustup", &["toolchain", "list"])
+        .ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs, or run this check with the toolchain named above"))?;
+    let there = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ' ']));
+    if !installed.lines().any(there) {
+        let extra: String = components.iter().map(|component| format!(" --component {component}")).collect();
+        let install = format!("rustup toolchain install {name} --profile minimal{extra}");
+        return Err(Trouble::missing(format!("the toolchain {name}"), install));
+    }
+    if components.is_empty() {
+        return Ok(());
+    }
+    let has = output("rustup", &["component", "list", "--toolchain", name, "--installed"]).unwrap_or_default();
+    let lacking: Vec<&str> = components.iter().copied().filter(|component| !has.lines().any(|line| line.starts_with(component))).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let lacking = lacking.join(" ");
+    Err(Trouble::missing(format!("{lacking} of the {name} toolchain"), format!("rustup component add --toolchain {name} {lacking}")))
+}
+
+/// Undefined behaviour and data races, over many schedules.
+pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Trouble> {
+    toolchain("nightly", &["miri", "rust-src"])?;
+    let folder = step.scratch("miri");
+    step.run(
+        &Call::cargo_of("nightly", "miri test -p slipring --lib --tests")
+            .target_dir(&folder)
+            .args(filters.iter().cloned())
+            .env("MIRIFLAGS", format!("-Zmiri-many-seeds=0..{seeds}")),
+    )?;
+    step.some_tests()
+}
+
+/// Data races as they happen on this machine.
+pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
+    toolchain("nightly", &["rust-src"])?;
+    let about = output("rustup", &["run", "nightly", "rustc", "-vV"]).unwrap_or_default();
+    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
+    let folder = step.scratch("tsan");
+    step.run(
+        &Call::cargo_of("nightly", "test -Zbuild-std -p slipring --tests --target")
+            .args([host])
+            .target_dir(&folder)
+            .args(filters.iter().cloned())
+            .env("RUSTFLAGS", "-Zsanitizer=thread"),
+    )?;
+    step.some_tests()
+}
+
+/// The oldest compiler that the manifest promises.
+pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
+    let version = workspace::minimum_version(&step.root)
+        .ok_or_else(|| Trouble::Failed("the workspace's Cargo.toml states no rust-version".to_owned()))?;
+    toolchain(&version, &[])?;
+    let folder = step.scratch("msrv");
+    step.run(&Call::cargo_of(&version, "check --workspace --all-targets").target_dir(&folder))
+}
+
+/// The tests that take their time: those marked `#[ignore]`, and those that do more when told to soak.
+pub fn soak(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
+    step.run(
+        &Call::cargo("test --release --workspace --lib --bins --tests")
+            .args(filters.iter().cloned())
+            .args(["--", "--include-ignored"])
+            .env("SLIPRING_SOAK", "1"),
+    )?;
+    step.some_tests()
+}
+
+/// The models once more, each with an edge weakened.
+pub fn mutants(step: &mut Step, options: &crate::mutants::Options) -> Result<(), Trouble> {
+    crate::mutants::run(step, options, checks::MODELS)
+}

@@ -1,0 +1,195 @@
+//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time and see whether a model notices.
+//!
+//! A mutant that no model kills is an edge that no model checks. Each must be explained in `crates/slipring/mutants.allow`, see
+//! [`allow`] for its form.
+
+pub mod allow;
+mod judge;
+pub mod sites;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use self::{
+    allow::Allowed,
+    judge::{Judge, Verdict},
+    sites::Mutant,
+};
+use crate::steps::{Step, Trouble};
+
+/// The library, relative to the workspace's root.
+const LIBRARY: &str = "crates/slipring";
+/// A mutant gets so many times the time of the unchanged library, and [`LEAST`] at least.
+const PATIENCE: u32 = 5;
+/// See [`PATIENCE`].
+const LEAST: Duration = Duration::from_secs(60);
+
+/// What to mutate and where to report.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Only files whose path contains this.
+    pub only: Option<String>,
+    /// Only name the mutants.
+    pub list: bool,
+    /// A second place for the report.
+    pub output: Option<PathBuf>,
+    /// Seconds that a mutant gets, instead of a multiple of what the unchanged library takes.
+    pub limit: Option<u64>,
+}
+
+/// A mutant and what became of it.
+struct Judged<'a> {
+    mutant: Mutant,
+    verdict: Verdict,
+    took: Duration,
+    explained: Option<&'a Allowed>,
+}
+
+/// Judges all mutants; fails if one that no model killed is not explained.
+pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Trouble> {
+    let started = Instant::now();
+    let library = step.root.join(LIBRARY);
+    let mut mutants = sites::find(&library.join("src"))?;
+    if let Some(only) = &options.only {
+        mutants.retain(|mutant| mutant.file.to_string_lossy().contains(only.as_str()));
+    }
+    if options.list {
+        mutants.iter().for_each(|mutant| println!("{}", described(mutant)));
+        println!("{} mutants", mutants.len());
+        return Ok(());
+    }
+    let allowed = match fs::read_to_string(library.join("mutants.allow")) {
+        Ok(text) => allow::parse(&text).map_err(|error| format!("{LIBRARY}/mutants.allow: {error}"))?,
+        Err(_) => Vec::new(),
+    };
+    if mutants.is_empty() {
+        return Err(Trouble::Failed("not a single ordering to weaken was found".to_owned()));
+    }
+    let judge = Judge::new(&step.root, &step.scratch("mutants"), models)?;
+    let base = judge.baseline()?;
+    let limit = options.limit.map_or((base.took * PATIENCE).max(LEAST), Duration::from_secs);
+    println!("{} models pass in {:.1?}; {} mutants, {limit:.0?} each at most", base.models, base.took, mutants.len());
+    let mut judged = Vec::new();
+    let count = mutants.len();
+    for (index, mutant) in mutants.into_iter().enumerate() {
+        let began = Instant::now();
+        let verdict = judge.judge(&mutant, limit)?;
+        let explained = allowed.iter().find(|allowed| allowed.fits(&mutant));
+        let mark = if verdict.is_killed() || explained.is_some() { "" } else { "  <-- NOT EXPLAINED" };
+        println!("[{:>3}/{count}] {}: {verdict} ({:.1?}){mark}", index + 1, described(&mutant), began.elapsed());
+        judged.push(Judged { mutant, verdict, took: began.elapsed(), explained });
+    }
+    let whole = options.only.is_none();
+    let warnings = stale(&allowed, &judged, whole);
+    let report = report(&judged, &warnings, base.models, started.elapsed());
+    for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()].into_iter().flatten() {
+        fs::write(path, &report).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    println!("\n{report}");
+    let open: Vec<String> =
+        judged.iter().filter(|one| one.is_open()).map(|one| format!("{}: {}", described(&one.mutant), one.verdict)).collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} mutants live and are not explained in {LIBRARY}/mutants.allow:", open.len());
+    Err(format!("{message}\n{}", open.join("\n")).into())
+}
+
+impl Judged<'_> {
+    /// Whether this one needs a model or an explanation.
+    fn is_open(&self) -> bool {
+        !self.verdict.is_killed() && self.explained.is_none()
+    }
+}
+
+/// Where a mutant is and what it does.
+fn described(mutant: &Mutant) -> String {
+    let Mutant { file, line, function, labels, mutation, .. } = mutant;
+    let labels: String = labels.iter().map(|label| format!(" SYNC[{label}]")).collect();
+    format!("{}:{line} {function}{labels} {mutation}", file.display())
+}
+
+/// The explanations that explain nothing any more.
+fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for allowed in allowed {
+        let fitting: Vec<&Judged<'_>> = judged.iter().filter(|one| allowed.fits(&one.mutant)).collect();
+        let killed = fitting.iter().filter(|one| one.verdict.is_killed()).count();
+        let trouble = match (fitting.len(), killed) {
+            (0, _) if whole => "fits no mutant".to_owned(),
+            (0, _) | (_, 0) => continue,
+            (all, killed) if all == killed => "explains a mutant that is killed now".to_owned(),
+            (all, killed) => format!("fits {all} mutants, {killed} of them killed: say which by the text of its line"),
+        };
+        warnings.push(format!("mutants.allow:{}: `{}` {trouble}", allowed.line, allowed.key));
+    }
+    warnings
+}
+
+/// The table, with totals.
+fn report(judged: &[Judged<'_>], warnings: &[String], models: usize, took: Duration) -> String {
+    let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut table = String::from("verdict         seconds  mutant\n");
+    for Judged { mutant, verdict, took, explained } in judged {
+        *totals.entry(verdict.name()).or_default() += 1;
+        let _ = writeln!(table, "{:<14} {:>8.1}  {}", verdict.name(), took.as_secs_f64(), described(mutant));
+        match (verdict, explained) {
+            (Verdict::Killed { by }, _) => _ = writeln!(table, "{:26}by {by}", ""),
+            (_, Some(allowed)) => _ = writeln!(table, "{:26}explained: {}", "", allowed.reason),
+            (_, None) => _ = writeln!(table, "{:26}NOT EXPLAINED: `{}`", "", mutant.text),
+        }
+    }
+    for warning in warnings {
+        let _ = writeln!(table, "warning: {warning}");
+    }
+    let totals: Vec<String> = totals.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let open = judged.iter().filter(|one| one.is_open()).count();
+    let _ = writeln!(
+        table,
+        "{} mutants judged by {models} models in {:.0} s: {}; {open} not explained",
+        judged.len(),
+        took.as_secs_f64(),
+        totals.join(", ")
+    );
+    table
+}
+
+/// The source of the library below `root`.
+fn source_folder(root: &Path) -> PathBuf {
+    root.join(LIBRARY).join("src")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+
+    #[test]
+    fn open_and_stale_ones_are_told() {
+        let source = Source::new("fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }");
+        let mutants = sites::mutants(Path::new("a.rs"), &source);
+        let text = "a.rs: f: Acquire->Relaxed — r\na.rs: g: Release->Relaxed — r\na.rs: h: Release->Relaxed — r";
+        let allowed = allow::parse(text).unwrap();
+        let killed = || Verdict::Killed { by: "a model".to_owned() };
+        let mut judged: Vec<Judged<'_>> = mutants
+            .into_iter()
+            .zip([killed(), Verdict::Survived, killed()])
+            .map(|(mutant, verdict)| Judged { mutant, verdict, took: Duration::ZERO, explained: None })
+            .collect();
+        assert_eq!(judged.iter().filter(|one| one.is_open()).count(), 1);
+        judged[1].explained = Some(&allowed[0]);
+        assert!(!judged[1].is_open());
+        let warnings = stale(&allowed, &judged, true);
+        assert_eq!(warnings.len(), 3);
+        assert!(warnings[0].contains("fits 2 mutants, 1 of them killed"));
+        assert!(warnings[1].contains("killed now") && warnings[2].contains("fits no mutant"));
+        assert_eq!(stale(&allowed, &judged, false).len(), 2);
+        let report = report(&judged, &warnings, 7, Duration::from_secs(3));
+        assert!(report.ends_with("3 mutants judged by 7 models in 3 s: 2 killed, 1 survived; 0 not explained\n"));
+    }
+}

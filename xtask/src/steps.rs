@@ -1,0 +1,220 @@
+//! A run of several checks: each announced, timed and remembered, with a summary at the end.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    command::{Call, Tally},
+    workspace,
+};
+
+/// Why a step did not pass.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The check found something.
+    Failed(String),
+    /// The check could not be done for want of a tool.
+    Missing {
+        /// The tool.
+        what: String,
+        /// How to get it.
+        install: String,
+    },
+}
+
+impl Trouble {
+    /// A tool that is not there.
+    pub fn missing(what: impl Into<String>, install: impl Into<String>) -> Self {
+        Self::Missing { what: what.into(), install: install.into() }
+    }
+}
+
+impl From<String> for Trouble {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// What a step has at hand.
+#[derive(Debug)]
+pub struct Step {
+    /// The workspace's root.
+    pub root: PathBuf,
+    /// The folder that cargo builds into.
+    pub target: PathBuf,
+    /// The test results so far.
+    pub tally: Tally,
+}
+
+impl Step {
+    /// Runs `call` at the workspace's root.
+    pub fn run(&mut self, call: &Call) -> Result<(), Trouble> {
+        Ok(call.run(&self.root, &mut self.tally)?)
+    }
+
+    /// Fails if not a single test has run: a filter that fits nothing must not look like success.
+    pub fn some_tests(&self) -> Result<(), Trouble> {
+        if self.tally.passed > 0 { Ok(()) } else { Err(Trouble::Failed("not a single test ran".to_owned())) }
+    }
+
+    /// A folder of the step's own below the target folder.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        self.target.join(name)
+    }
+}
+
+/// A step that is over.
+struct Done {
+    name: &'static str,
+    took: Duration,
+    tally: Tally,
+    trouble: Option<Trouble>,
+}
+
+/// How a run treats what it meets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Policy {
+    /// A missing tool is only warned of.
+    pub allow_missing: bool,
+    /// The first failure ends the run.
+    pub fail_fast: bool,
+}
+
+/// Several steps, one after the other.
+pub struct Run {
+    root: PathBuf,
+    target: PathBuf,
+    policy: Policy,
+    started: Instant,
+    done: Vec<Done>,
+}
+
+impl Run {
+    /// Begins a run.
+    pub fn new(policy: Policy) -> Self {
+        let (root, target) = (workspace::root(), workspace::target());
+        Self { root, target, policy, started: Instant::now(), done: Vec::new() }
+    }
+
+    /// The workspace's root.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Does one step, unless a failure before it has ended the run.
+    pub fn step(&mut self, name: &'static str, check: impl FnOnce(&mut Step) -> Result<(), Trouble>) {
+        if self.policy.fail_fast && self.failures() > 0 {
+            return;
+        }
+        println!("\n==> {name}");
+        let started = Instant::now();
+        let mut step = Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
+        let trouble = check(&mut step).err();
+        let done = Done { name, took: started.elapsed(), tally: step.tally, trouble };
+        match &done.trouble {
+            None => println!("<== {name}: ok in {:.1?}", done.took),
+            Some(Trouble::Failed(why)) => println!("<== {name}: FAILED in {:.1?}\n{why}", done.took),
+            Some(trouble @ Trouble::Missing { .. }) => loudly(name, trouble),
+        }
+        self.done.push(done);
+    }
+
+    /// How many steps count as failed.
+    fn failures(&self) -> usize {
+        let fatal = |done: &&Done| match done.trouble {
+            None => false,
+            Some(Trouble::Failed(_)) => true,
+            Some(Trouble::Missing { .. }) => !self.policy.allow_missing,
+        };
+        self.done.iter().filter(fatal).count()
+    }
+
+    /// Prints what happened, and a closing line like that of a test harness.
+    pub fn finish(self) -> ExitCode {
+        println!("\n==> summary");
+        for Done { name, took, tally, trouble } in &self.done {
+            let verdict = match trouble {
+                None => "ok",
+                Some(Trouble::Failed(_)) => "FAILED",
+                Some(Trouble::Missing { .. }) => "MISSING",
+            };
+            let tests = if *tally == Tally::default() { String::new() } else { format!("  {} tests", tally.passed) };
+            println!("{name:<10} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
+        }
+        for Done { name, trouble, .. } in &self.done {
+            match trouble {
+                None => {}
+                Some(Trouble::Failed(why)) => println!("\n{name} FAILED: {}", shortened(why)),
+                Some(trouble @ Trouble::Missing { .. }) => loudly(name, trouble),
+            }
+        }
+        println!("\n{}; finished in {:.2}s", self.total(), self.started.elapsed().as_secs_f64());
+        if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// All tests; a step that is no set of tests counts as one, a failed step as one failure at least.
+    fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        for Done { tally, trouble, .. } in &self.done {
+            total.add(*tally);
+            match trouble {
+                None => total.passed += u64::from(tally.passed == 0),
+                Some(Trouble::Failed(_)) => total.failed += u64::from(tally.failed == 0),
+                Some(Trouble::Missing { .. }) if self.policy.allow_missing => total.ignored += 1,
+                Some(Trouble::Missing { .. }) => total.failed += 1,
+            }
+        }
+        total
+    }
+}
+
+/// Says that a tool is missing so that nobody overlooks it.
+fn loudly(name: &str, trouble: &Trouble) {
+    let Trouble::Missing { what, install } = trouble else { return };
+    let bar = "!".repeat(78);
+    println!("\n{bar}\n!! {name} was NOT CHECKED: {what} is missing\n!! to install it: {install}\n{bar}");
+}
+
+/// The first lines of a long message.
+fn shortened(message: &str) -> String {
+    const LINES: usize = 12;
+    let mut lines = message.lines();
+    let mut short: Vec<&str> = lines.by_ref().take(LINES).collect();
+    if lines.next().is_some() {
+        short.push("... (more above)");
+    }
+    short.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(policy: Policy, steps: Vec<Result<(), Trouble>>) -> (Tally, usize) {
+        let mut run = Run::new(policy);
+        for result in steps {
+            run.step("a step", |_| result);
+        }
+        (run.total(), run.failures())
+    }
+
+    #[test]
+    fn failures_and_missing_tools_are_counted() {
+        let steps = || vec![Ok(()), Err(Trouble::missing("a tool", "get it")), Err("broken".to_owned().into()), Ok(())];
+        let (total, failures) = run(Policy::default(), steps());
+        assert_eq!((total.passed, total.failed, total.ignored, failures), (2, 2, 0, 2));
+        let (total, failures) = run(Policy { allow_missing: true, fail_fast: false }, steps());
+        assert_eq!((total.passed, total.failed, total.ignored, failures), (2, 1, 1, 1));
+        let (total, failures) = run(Policy { allow_missing: true, fail_fast: true }, steps());
+        assert_eq!((total.passed, total.failed, total.ignored, failures), (1, 1, 1, 1));
+    }
+}

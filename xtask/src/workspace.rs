@@ -1,0 +1,133 @@
+//! Where things are: the workspace's root, its files, and the few facts taken from its manifests.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The workspace's root.
+pub fn root() -> PathBuf {
+    // Set by `cargo run`; the folder that this program was built from otherwise.
+    let own = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    own.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// The folder that cargo builds into.
+pub fn target() -> PathBuf {
+    let named = env::var_os("CARGO_TARGET_DIR").or_else(|| env::var_os("CARGO_BUILD_TARGET_DIR"));
+    root().join(named.unwrap_or_else(|| "target".into()))
+}
+
+/// The project's files, relative to `root`, sorted: what git tracks or would track, else everything outside of `target`.
+pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let git = Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root).output();
+    let mut found = match git {
+        Ok(listed) if listed.status.success() => String::from_utf8_lossy(&listed.stdout)
+            .split_terminator('\0')
+            .map(PathBuf::from)
+            .filter(|path| root.join(path).is_file())
+            .collect(),
+        _ => walk(root, root)?,
+    };
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// All files below `folder`, relative to `root`, without build output and git's own.
+fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            if !matches!(path.file_name().and_then(|name| name.to_str()), Some("target" | ".git")) {
+                found.extend(walk(root, &path)?);
+            }
+        } else if let Ok(relative) = path.strip_prefix(root) {
+            found.push(relative.to_path_buf());
+        }
+    }
+    Ok(found)
+}
+
+/// Copies the project's files from `from` to `to`, rewriting only what differs, so that a build there stays warm.
+/// What `to` has beyond them is removed.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let files = files(from)?;
+    if to.exists() {
+        for stale in walk(to, to)?.iter().filter(|path| files.binary_search(path).is_err()) {
+            fs::remove_file(to.join(stale))?;
+        }
+    }
+    for file in &files {
+        let (content, copy) = (fs::read(from.join(file))?, to.join(file));
+        if fs::read(&copy).is_ok_and(|there| there == content) {
+            continue;
+        }
+        if let Some(folder) = copy.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(copy, content)?;
+    }
+    Ok(())
+}
+
+/// The minimum Rust version that the workspace's manifest states.
+pub fn minimum_version(root: &Path) -> Option<String> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).ok()?;
+    values(&manifest, "[workspace.package]", "rust-version").into_iter().next()
+}
+
+/// The names of the example programs.
+pub fn examples(root: &Path) -> Vec<String> {
+    let manifest = fs::read_to_string(root.join("examples/Cargo.toml")).unwrap_or_default();
+    values(&manifest, "[[example]]", "name")
+}
+
+/// Whether any member of the workspace has benches.
+pub fn has_benches(root: &Path) -> bool {
+    let members = fs::read_dir(root.join("crates")).into_iter().flatten().flatten().map(|entry| entry.path());
+    members.chain([root.join("examples")]).any(|member| {
+        let manifest = fs::read_to_string(member.join("Cargo.toml")).unwrap_or_default();
+        !values(&manifest, "[[bench]]", "name").is_empty()
+    })
+}
+
+/// The string values of `key` in every table that is opened by `header`.
+fn values(manifest: &str, header: &str, key: &str) -> Vec<String> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == header;
+        } else if inside
+            && let Some((name, value)) = line.split_once('=')
+            && name.trim() == key
+        {
+            found.extend(value.split('"').nth(1).map(str::to_owned));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_from_manifests() {
+        let manifest =
+            "[package]\nname = \"p\"\n[[example]]\nname = \"a\" # first\npath = \"a.rs\"\n[[example]]\nname=\"b\"\n[lib]\nname = \"c\"\n";
+        assert_eq!(values(manifest, "[[example]]", "name"), ["a", "b"]);
+        assert_eq!(values(manifest, "[package]", "name"), ["p"]);
+        assert!(minimum_version(&root()).is_some_and(|version| version.starts_with("1.")));
+    }
+
+    #[test]
+    fn the_project_lists_itself() {
+        let files = files(&root()).unwrap();
+        assert!(files.contains(&PathBuf::from("xtask/src/workspace.rs")));
+        assert!(files.iter().all(|path| !path.starts_with("target")));
+    }
+}
