@@ -22,23 +22,23 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
     let rounds = runs.first().map_or(0, |runs| runs.outcomes.len());
     let _ = writeln!(
         text,
-        "{} rows, taken {} times: {} rows a run, {rounds} rounds, figures are medians",
+        "rows: {}, times {} = {} a run; rounds: {rounds}, figures are their medians",
         thousands(rows),
         thousands(job.repeat),
         thousands(rows * job.repeat)
     );
-    let parcel = if job.parcel == 1 { "1 row".to_owned() } else { format!("{} rows", job.parcel) };
     let _ = writeln!(
         text,
-        "{} workers, {} rows at most under way; the executor sends {parcel} at once, the ring waits by '{}'\n",
+        "workers: {}; rows under way: at most {}; rows in a parcel of the executor: {}; wait of the ring: {}\n",
         job.workers,
         thousands(job.capacity as u64),
+        job.parcel,
         job.wait
     );
     let _ = writeln!(
         text,
-        "{:<10}  {:>7}  {:>11}  {:>25}  {:>10}  {:>10}  {:>11}  {:>8}  {:>8}",
-        "mode", "threads", "rows/s", "slowest to fastest", "p50", "p99.9", "CPU-seconds", "journal", "summary"
+        "{:<10}  {:>7}  {:>11}  {:>22}  {:>9}  {:>9}  {:>11}  {:>10}  {:>8}  {:>8}",
+        "mode", "threads", "rows/s", "slowest to fastest", "p50", "p99.9", "CPU-seconds", "cores used", "journal", "summary"
     );
     for Runs { mode, outcomes } in runs {
         let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
@@ -47,13 +47,14 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
         let quantile = |q: f64| duration(figure(&|o| o.latency.value_at_quantile(q) as f64) as u64);
         let _ = writeln!(
             text,
-            "{mode:<10}  {:>7}  {:>11}  {:>25}  {:>10}  {:>10}  {:>11.2}  {:>8}  {:>8}",
+            "{mode:<10}  {:>7}  {:>11}  {:>22}  {:>9}  {:>9}  {:>11.2}  {:>10.2}  {:>8}  {:>8}",
             mode.threads(job.workers),
             thousands(median(rates) as u64),
             format!("{} to {}", thousands(slowest as u64), thousands(fastest as u64)),
             quantile(0.5),
             quantile(0.999),
             figure(&|o| o.cpu.as_secs_f64()),
+            figure(&|o| o.cpu.as_secs_f64() / o.elapsed.as_secs_f64()),
             checksums(outcomes, |o| o.journal),
             checksums(outcomes, |o| o.checksum),
         );
@@ -82,7 +83,11 @@ fn verdicts(text: &mut String, runs: &[Runs]) {
         let ratios: Vec<f64> = rounds.map(|(this, that)| this.rate() / that.rate()).collect();
         let (low, high) = range(&ratios);
         let _ = write!(text, "{} does {:.2} times the rows of {} ({low:.2} to {high:.2})", runs.mode, median(ratios), first.mode);
-        text.push_str(if low <= 1.0 && high >= 1.0 { ": no difference beyond the noise\n" } else { "\n" });
+        text.push_str(match runs.outcomes.len() {
+            1 => ": one round says little\n",
+            _ if low <= 1.0 && high >= 1.0 => ": no difference beyond the noise\n",
+            _ => "\n",
+        });
     }
 }
 
