@@ -1,5 +1,10 @@
 //! The checks that need a stable toolchain and nothing else.
 
+use std::{
+    io::{IsTerminal, stdout},
+    time::Duration,
+};
+
 use crate::{
     command::Call,
     steps::{Step, Trouble},
@@ -23,7 +28,8 @@ pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
 /// Formatting.
 pub fn fmt(step: &mut Step) -> Result<(), Trouble> {
     need(step, "fmt", "rustfmt")?;
-    step.run(&Call::cargo("fmt --all --check"))
+    let colour = if stdout().is_terminal() { "auto" } else { "never" }; // rustfmt's own idea is always
+    step.run(&Call::cargo("fmt --all --check -- --color").args([colour]))
 }
 
 /// Lints.
@@ -62,7 +68,11 @@ pub fn bench(step: &mut Step, smoke: bool) -> Result<(), Trouble> {
         println!("no benches yet");
         return Ok(());
     }
-    step.run(&if smoke { Call::cargo("test --workspace --bench * -- --smoke") } else { Call::cargo("bench --workspace --bench *") })
+    if smoke {
+        step.run(&Call::cargo("test --workspace --bench * -- --smoke"))
+    } else {
+        step.run_within(Duration::from_secs(4 * 60 * 60), &Call::cargo("bench --workspace --bench *"))
+    }
 }
 
 /// The models of the memory orderings.

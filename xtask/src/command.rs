@@ -3,10 +3,13 @@
 use std::{
     env,
     ffi::OsString,
-    fmt,
-    io::{BufRead, BufReader, Write, stdout},
+    fmt, fs,
+    io::{self, BufRead, BufReader, IsTerminal, Write, stdout},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Settings of the caller that would change what a check checks.
@@ -128,23 +131,28 @@ impl Call {
     }
 
     /// Runs the call to its end, in `folder`; passes its output through and counts the test results in it.
-    pub fn run(&self, folder: &Path, tally: &mut Tally) -> Result<(), String> {
+    /// What takes longer than `limit` is ended, with everything it has started.
+    pub fn run(&self, folder: &Path, limit: Duration, tally: &mut Tally) -> Result<(), String> {
         println!("$ {self}");
-        let mut child = self
-            .command(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start `{self}`: {error}"))?;
-        let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let mut line = Vec::new();
-        while output.read_until(b'\n', &mut line).map_err(|error| error.to_string())? > 0 {
-            // A reader that has gone away is no reason to leave the checks undone.
-            let _ = stdout().write_all(&line).and_then(|()| stdout().flush());
-            tally.read(&String::from_utf8_lossy(&line));
-            line.clear();
+        let colour = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
+        let mut command = self.command(folder);
+        if colour && env::var_os("CARGO_TERM_COLOR").is_none() {
+            command.env("CARGO_TERM_COLOR", "always"); // it writes to a pipe, but a person reads it
         }
-        let status = child.wait().map_err(|error| error.to_string())?;
+        let mut running = Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
+        let deadline = Some(Instant::now() + limit);
+        loop {
+            match running.line(deadline) {
+                Line::Said(line) => {
+                    // A reader that has gone away is no reason to leave the checks undone.
+                    let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
+                    tally.read(&line);
+                }
+                Line::Late => return Err(format!("`{self}` did not end within {limit:?}")),
+                Line::End => break,
+            }
+        }
+        let status = running.status().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(format!("`{self}` failed: {status}")) }
     }
 
@@ -166,6 +174,93 @@ impl fmt::Display for Call {
         }
         self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
     }
+}
+
+/// A program at work, and what it says, line by line, in the order it says it. It is ended when this is dropped.
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// What comes next from a running program.
+pub enum Line {
+    /// A line of output or of errors.
+    Said(String),
+    /// Nothing until the deadline.
+    Late,
+    /// Nothing any more.
+    End,
+}
+
+impl Running {
+    /// Starts a program.
+    pub fn start(mut command: Command) -> io::Result<Self> {
+        let (said, output) = io::pipe()?;
+        let child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        drop(command); // and with it our own end of the pipe
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let (mut said, mut line) = (BufReader::new(said), Vec::new());
+            while said.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// The next line, waited for until `deadline`.
+    pub fn line(&self, deadline: Option<Instant>) -> Line {
+        let line = match deadline {
+            None => self.lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(deadline) => self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+        };
+        match line {
+            Ok(line) => Line::Said(line),
+            Err(RecvTimeoutError::Timeout) => Line::Late,
+            Err(RecvTimeoutError::Disconnected) => Line::End,
+        }
+    }
+
+    /// How the program ended; waits for that.
+    pub fn status(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let family: String = descendants(self.child.id()).iter().map(|id| format!(" {id}")).collect();
+            if !family.is_empty() {
+                let _ = Command::new("sh").args(["-c", &format!("kill -KILL{family}")]).stderr(Stdio::null()).status();
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The processes that `ancestor` has started, and those that they have; none where the system does not tell.
+fn descendants(ancestor: u32) -> Vec<u32> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // "id (name) state parent ...", and the name may contain anything
+        let about = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = about.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        parents.extend(parent.map(|parent| (id, parent)));
+    }
+    let mut family = vec![ancestor];
+    let mut next = 0;
+    while next < family.len() {
+        let parent = family[next];
+        family.extend(parents.iter().filter(|(id, of)| *of == parent && *id != ancestor).map(|(id, _)| *id));
+        next += 1;
+    }
+    family.split_off(1)
 }
 
 /// `text` as a shell takes it.
@@ -195,6 +290,25 @@ mod tests {
         let mut again = Tally::default();
         again.read(&tally.to_string());
         assert_eq!(again, tally);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_takes_too_long_is_ended_with_its_children() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo $!; echo oops >&2; wait"]);
+        let running = Running::start(command).unwrap();
+        let Line::Said(id) = running.line(None) else { panic!("the child names its child") };
+        assert!(matches!(running.line(None), Line::Said(line) if line == "oops\n"));
+        assert!(matches!(running.line(Some(Instant::now())), Line::Late));
+        drop(running);
+        let gone = || {
+            let about = fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();
+            about.is_empty() || about.contains(") Z ")
+        };
+        while !gone() {
+            thread::yield_now(); // killed, but not dead yet
+        }
     }
 
     #[test]

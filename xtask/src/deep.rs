@@ -1,11 +1,16 @@
 //! The checks that take long or need more than a stable toolchain.
 
+use std::time::Duration;
+
 use crate::{
     checks,
     command::{Call, output},
     steps::{Step, Trouble},
     workspace,
 };
+
+/// The checks of this module may take their time, but not for ever.
+const LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 
 /// How many schedules Miri tries, unless told otherwise.
 pub const SEEDS: u32 = 16;
@@ -36,7 +41,8 @@ fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
 pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Trouble> {
     toolchain("nightly", &["miri", "rust-src"])?;
     let folder = step.scratch("miri");
-    step.run(
+    step.run_within(
+        LIMIT,
         &Call::cargo_of("nightly", "miri test -p slipring --lib --tests")
             .target_dir(&folder)
             .args(filters.iter().cloned())
@@ -51,7 +57,8 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let about = output("rustup", &["run", "nightly", "rustc", "-vV"]).unwrap_or_default();
     let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
     let folder = step.scratch("tsan");
-    step.run(
+    step.run_within(
+        LIMIT,
         &Call::cargo_of("nightly", "test -Zbuild-std -p slipring --tests --target")
             .args([host])
             .target_dir(&folder)
@@ -67,12 +74,13 @@ pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
         .ok_or_else(|| Trouble::Failed("the workspace's Cargo.toml states no rust-version".to_owned()))?;
     toolchain(&version, &[])?;
     let folder = step.scratch("msrv");
-    step.run(&Call::cargo_of(&version, "check --workspace --all-targets").target_dir(&folder))
+    step.run_within(LIMIT, &Call::cargo_of(&version, "check --workspace --all-targets").target_dir(&folder))
 }
 
 /// The tests that take their time: those marked `#[ignore]`, and those that do more when told to soak.
 pub fn soak(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
-    step.run(
+    step.run_within(
+        LIMIT,
         &Call::cargo("test --release --workspace --lib --bins --tests")
             .args(filters.iter().cloned())
             .args(["--", "--include-ignored"])

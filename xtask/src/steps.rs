@@ -11,6 +11,9 @@ use crate::{
     workspace,
 };
 
+/// What does not end by itself must not hold up a run for ever: the whole of it takes less, as a rule.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+
 /// Why a step did not pass.
 #[derive(Debug)]
 pub enum Trouble {
@@ -58,7 +61,12 @@ pub struct Step {
 impl Step {
     /// Runs `call` at the workspace's root.
     pub fn run(&mut self, call: &Call) -> Result<(), Trouble> {
-        Ok(call.run(&self.root, &mut self.tally)?)
+        self.run_within(LIMIT, call)
+    }
+
+    /// Runs `call` at the workspace's root, and ends it after `limit`.
+    pub fn run_within(&mut self, limit: Duration, call: &Call) -> Result<(), Trouble> {
+        Ok(call.run(&self.root, limit, &mut self.tally)?)
     }
 
     /// Fails if not a single test has run: a filter that fits nothing must not look like success.

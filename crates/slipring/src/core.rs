@@ -25,6 +25,16 @@ pub(crate) struct Core<E, L: Layout> {
     cells: Box<[Watched]>,
 }
 
+impl<E, L: Layout> View<E, L> {
+    /// What the stamp at a position says. The ring must be alive, as it is for everybody who carries its view.
+    #[inline(always)]
+    pub(crate) fn run_at(&self, seq: u64) -> Run {
+        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
+        let word = unsafe { &*self.stamp(seq) }.load(Acquire); // SYNC[slot-published]: whoever walks runs
+        stamp::read(word, seq, self.shift())
+    }
+}
+
 /// Stands for an event under the model checker, which then judges every access to it.
 #[cfg(slipring_loom)]
 struct Watched(loom::cell::UnsafeCell<()>);
@@ -91,9 +101,7 @@ impl<E, L: Layout> Core<E, L> {
     /// What the stamp at a position says.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
-        // SAFETY: slots::I1; the core is alive.
-        let word = unsafe { &*self.slots.stamp(seq) }.load(Acquire); // SYNC[slot-published]: whoever walks runs
-        stamp::read(word, seq, self.slots.shift())
+        self.slots.run_at(seq)
     }
 
     /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events.

@@ -151,12 +151,13 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
     handler: &mut H,
     max: u64,
     stretch: u64,
-    mut enough: impl FnMut() -> bool,
+    mut enough: impl FnMut(u64) -> bool,
 ) -> (u64, Result<(), Fault>) {
     let mut done = 0;
+    // The first event is handled before anybody looks for a second; where there are more, ever longer stretches share the looking.
+    let mut most = if H::GATHERS { stretch } else { 1 };
     while done < max {
-        let most = stretch.min(max - done);
-        let len = if H::GATHERS { seat.gather(most) } else { seat.look(most) };
+        let len = seat.gather(most.min(max - done));
         if len == 0 {
             break;
         }
@@ -173,9 +174,10 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
         if outcome.is_err() {
             return (done, outcome);
         }
-        if enough() {
+        if enough(len) {
             break;
         }
+        most = (most * 2).min(stretch);
     }
     (done, Ok(()))
 }
@@ -190,13 +192,11 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     }
     let (done, outcome) = if H::GATHERS {
         let most = (seat.desk().core.capacity() / 4).max(1);
-        pass(seat, handler, most, most, || false)
+        pass(seat, handler, most, most, |_| false)
     } else {
         let began = pace.dense.then(Instant::now);
-        let mut unchecked = 0;
-        let (done, outcome) = pass(seat, handler, pace.budget, CHECK_EVERY, || {
-            unchecked += 1;
-            unchecked % CHECK_EVERY == 0 && began.is_some_and(|began| began.elapsed() > 2 * RELEASE_AFTER)
+        let (done, outcome) = pass(seat, handler, pace.budget, CHECK_EVERY, |len| {
+            len == CHECK_EVERY && began.is_some_and(|began| began.elapsed() > 2 * RELEASE_AFTER)
         });
         pace.passed(done, began);
         (done, outcome)

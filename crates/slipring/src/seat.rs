@@ -71,6 +71,11 @@ impl<E, L: Layout> Desk<E, L> {
         let counts = Counts::new(core.control.plan.stages.len());
         Desk { slots: core.slots, core, stage, counts }
     }
+    /// What the stamp at a position says.
+    #[inline(always)]
+    pub(crate) fn run_at(&self, seq: u64) -> Run {
+        self.slots.run_at(seq)
+    }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
         &self.core.control
@@ -97,6 +102,8 @@ impl<E, L: Layout> Desk<E, L> {
 /// The seat of a stage that sees every event.
 pub struct One<E, L: Layout> {
     desk: Desk<E, L>,
+    /// Whether it stands directly behind the producer.
+    first: bool,
     next: u64,
     live_end: u64,
     /// Where the run ends that `live_end` lies in, if the stages before this one have not let all of it go.
@@ -109,26 +116,33 @@ pub struct One<E, L: Layout> {
 impl<E, L: Layout> One<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let start = core.control.start;
-        One { desk: Desk::new(core, stage), next: start, live_end: start, run_end: start, limit: start, released: start }
+        let first = core.control.plan.stages[stage].after.is_empty();
+        One { desk: Desk::new(core, stage), first, next: start, live_end: start, run_end: start, limit: start, released: start }
     }
 
     /// Moves `live_end` on by what one look tells. `true`: something moved, look again.
     #[inline(always)]
     fn extend(&mut self) -> bool {
+        if !self.first {
+            return self.extend_to_limit();
+        }
+        match self.desk.run_at(self.live_end) {
+            Run::Live(len) => {
+                self.live_end = self.live_end.wrapping_add(len);
+                true
+            }
+            Run::Unpublished => false,
+            Run::Tombstone(_) => self.skip_tombstones(),
+        }
+    }
+
+    /// The same behind other stages: what they have let go.
+    #[inline]
+    fn extend_to_limit(&mut self) -> bool {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
-        let upstream = &plan.stages[self.desk.stage].after;
-        if upstream.is_empty() {
-            match core.run_at(self.live_end) {
-                Run::Live(len) => {
-                    self.live_end = self.live_end.wrapping_add(len);
-                    return true;
-                }
-                Run::Unpublished => return false,
-                Run::Tombstone(_) => return self.skip_tombstones(),
-            }
-        }
         if self.live_end == self.limit {
+            let upstream = &plan.stages[self.desk.stage].after;
             let (frontier, _) = core.control.least_frontier(upstream, self.limit);
             if ahead(frontier, self.limit) <= 0 {
                 return false;
@@ -163,8 +177,7 @@ impl<E, L: Layout> One<E, L> {
             return false;
         }
         // A stage lets go of a tombstone as a whole, so the limit never lies inside of one.
-        let first = self.desk.plan().after.is_empty();
-        while first || self.next != self.limit {
+        while self.first || self.next != self.limit {
             let Run::Tombstone(len) = self.desk.core.run_at(self.next) else { break };
             self.next = self.next.wrapping_add(len);
             self.desk.counts.tombstones += len;
@@ -188,10 +201,12 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     }
     fn gather(&mut self, max: u64) -> u64 {
         let mut len = self.look(max);
-        while len != 0 && len < max && self.extend() {
-            len = self.live_end.wrapping_sub(self.next).min(max);
+        if len != 0 {
+            while len < max && self.extend() {
+                len = self.live_end.wrapping_sub(self.next);
+            }
         }
-        len
+        len.min(max)
     }
     #[inline(always)]
     fn next(&self) -> u64 {

@@ -38,8 +38,9 @@ pub struct Args {
     #[arg(long, value_name = "ROWS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parcel: u16,
 
-    /// How the ring's threads wait.
-    #[arg(long, value_name = "NAME", default_value_t = Wait::Blocking)]
+    /// How the ring's threads wait: `busy-spin`, `yielding`, `sleeping` or `blocking`.
+    // Rows come without a pause and threads may outnumber cores, so nobody sleeps for long and waking them up would not pay.
+    #[arg(long, value_name = "NAME", default_value_t = Wait::Sleeping)]
     pub wait: Wait,
 
     /// Write the journal to FILE; without it, only its checksum is made.

@@ -54,7 +54,7 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
             quantile(0.5),
             quantile(0.999),
             figure(&|o| o.cpu.as_secs_f64()),
-            figure(&|o| o.cpu.as_secs_f64() / o.elapsed.as_secs_f64()),
+            figure(&cores_used),
             checksums(outcomes, |o| o.journal),
             checksums(outcomes, |o| o.checksum),
         );
@@ -63,6 +63,10 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
     verdicts(&mut text, runs);
     cores_told(&mut text, runs, job, cores);
     text
+}
+
+fn cores_used(outcome: &Outcome) -> f64 {
+    outcome.cpu.as_secs_f64() / outcome.elapsed.as_secs_f64()
 }
 
 /// The checksum all rounds of a mode agree on, or that they do not.
@@ -75,19 +79,21 @@ fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
     }
 }
 
-/// Each mode against the first, round by round: what happened to one round happened to both in it, more or less.
+/// Each mode against those before it, round by round: what disturbed a round disturbed both, more or less.
 fn verdicts(text: &mut String, runs: &[Runs]) {
-    let Some((first, others)) = runs.split_first() else { return };
-    for runs in others {
-        let rounds = runs.outcomes.iter().zip(&first.outcomes);
-        let ratios: Vec<f64> = rounds.map(|(this, that)| this.rate() / that.rate()).collect();
-        let (low, high) = range(&ratios);
-        let _ = write!(text, "{} does {:.2} times the rows of {} ({low:.2} to {high:.2})", runs.mode, median(ratios), first.mode);
-        text.push_str(match runs.outcomes.len() {
-            1 => ": one round says little\n",
-            _ if low <= 1.0 && high >= 1.0 => ": no difference beyond the noise\n",
-            _ => "\n",
-        });
+    for (i, this) in runs.iter().enumerate() {
+        for that in &runs[..i] {
+            let rounds = this.outcomes.iter().zip(&that.outcomes);
+            let ratios: Vec<f64> = rounds.map(|(this, that)| this.rate() / that.rate()).collect();
+            let (low, high) = range(&ratios);
+            let verdict = match ratios.len() {
+                1 => ": one round says little",
+                _ if low <= 1.0 && high >= 1.0 => ": no difference beyond the noise",
+                _ => "",
+            };
+            let (this, that, ratio) = (this.mode, that.mode, median(ratios));
+            let _ = writeln!(text, "{this} does {ratio:.2} times the rows of {that} ({low:.2} to {high:.2}){verdict}");
+        }
     }
 }
 
@@ -102,6 +108,11 @@ fn cores_told(text: &mut String, runs: &[Runs], job: &Job, cores: usize) {
             writeln!(text, "{cores} cores: oversubscribed by {}, whose threads wait for a core", crowded.join(" and "))
         }
     };
+    // A thread that never waits keeps a core busy, unless it does not get it.
+    let alone = runs.first().map_or(1.0, |runs| median(runs.outcomes.iter().map(cores_used).collect()));
+    if alone < 0.9 {
+        let _ = writeln!(text, "one thread got only {alone:.2} of a core: this machine is busy with something else, measure again");
+    }
     text.push_str("rows enter as fast as they are taken: with queues, p50 and p99.9 tell how full these were\n");
 }
 

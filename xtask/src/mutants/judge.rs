@@ -2,20 +2,20 @@
 
 use std::{
     fmt, fs,
-    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Child, Stdio},
-    sync::mpsc::{RecvTimeoutError, Sender, channel},
-    thread,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use super::{LIBRARY, sites::Mutant, source_folder};
 use crate::{
     checks,
-    command::{Call, Tally},
+    command::{Call, Line, Running, Tally},
     workspace,
 };
+
+/// The unchanged library gets so much time.
+const AT_MOST: Duration = Duration::from_secs(30 * 60);
 
 /// What became of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,11 +97,11 @@ impl Judge {
     pub fn baseline(&self) -> Result<Baseline, String> {
         let program = self.build().map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
         let started = Instant::now();
-        match self.ask(&program, None)? {
+        match self.ask(&program, AT_MOST)? {
             Ended::Passed(0) => Err(format!("there is no model: no unit test's path contains `{}`", self.models)),
             Ended::Passed(models) => Ok(Baseline { models, took: started.elapsed() }),
             Ended::Failed(model) => Err(format!("the model {model} fails on the unchanged library")),
-            Ended::OutOfTime => unreachable!("no limit was given"),
+            Ended::OutOfTime => Err(format!("the models of the unchanged library take longer than {AT_MOST:?}")),
         }
     }
 
@@ -114,7 +114,7 @@ impl Judge {
         let built = self.build();
         let verdict = match built {
             Err(error) => Ok(Verdict::DoesNotBuild { error: first_error(&error) }),
-            Ok(program) => self.ask(&program, Some(limit)).map(|ended| match ended {
+            Ok(program) => self.ask(&program, limit).map(|ended| match ended {
                 Ended::Passed(_) => Verdict::Survived,
                 Ended::Failed(by) => Verdict::Killed { by },
                 Ended::OutOfTime => Verdict::Timeout,
@@ -146,57 +146,28 @@ impl Judge {
     /// Runs the models in `program` until the first fails, all have passed, or `limit` is over.
     ///
     /// Weakened twins expect to fail, and say nothing about a mutant: they are left out.
-    fn ask(&self, program: &Path, limit: Option<Duration>) -> Result<Ended, String> {
-        let mut child = std::process::Command::new(program)
-            .args([&self.models, "--skip", "twin"])
-            .current_dir(self.tree.join(LIBRARY))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let ended = watch(&mut child, limit);
-        // A program of one process, started right above: whether it still runs or not, it is over now.
-        let _ = child.kill();
-        let _ = child.wait();
-        Ok(ended)
-    }
-}
-
-/// Follows what the models say.
-fn watch(child: &mut Child, limit: Option<Duration>) -> Ended {
-    let deadline = limit.map(|limit| Instant::now() + limit);
-    let (lines, said) = channel();
-    let readers =
-        [child.stdout.take().map(|stream| forward(stream, lines.clone())), child.stderr.take().map(|stream| forward(stream, lines))];
-    let mut tally = Tally::default();
-    let ended = loop {
-        let line = match deadline {
-            None => said.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => said.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-        };
-        match line {
-            Ok(line) => {
-                tally.read(&line);
-                if let Some(model) = failed_model(&line) {
-                    break Ended::Failed(model.to_owned());
+    fn ask(&self, program: &Path, limit: Duration) -> Result<Ended, String> {
+        let mut command = Command::new(program);
+        command.args([&self.models, "--skip", "twin"]).current_dir(self.tree.join(LIBRARY));
+        let mut running = Running::start(command).map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let deadline = Some(Instant::now() + limit);
+        let mut tally = Tally::default();
+        loop {
+            match running.line(deadline) {
+                Line::Said(line) => {
+                    tally.read(&line);
+                    if let Some(model) = failed_model(&line) {
+                        return Ok(Ended::Failed(model.to_owned()));
+                    }
                 }
+                Line::Late => return Ok(Ended::OutOfTime),
+                Line::End => break,
             }
-            Err(RecvTimeoutError::Timeout) => break Ended::OutOfTime,
-            Err(RecvTimeoutError::Disconnected) => break verdict_of(child, tally),
         }
-    };
-    let _ = child.kill();
-    readers.into_iter().flatten().for_each(|reader| _ = reader.join());
-    ended
-}
-
-/// What the exit status says, once the output has ended.
-fn verdict_of(child: &mut Child, tally: Tally) -> Ended {
-    match child.wait() {
-        Ok(status) if status.success() => Ended::Passed(tally.passed as usize),
-        Ok(status) => Ended::Failed(format!("the end of the program: {status}")), // an abort inside a model
-        Err(error) => Ended::Failed(error.to_string()),
+        let status = running.status().map_err(|error| error.to_string())?;
+        // A model may also abort.
+        let ended = format!("the end of the program: {status}");
+        Ok(if status.success() { Ended::Passed(tally.passed as usize) } else { Ended::Failed(ended) })
     }
 }
 
@@ -204,19 +175,6 @@ fn verdict_of(child: &mut Child, tally: Tally) -> Ended {
 fn failed_model(line: &str) -> Option<&str> {
     let name = line.trim_end().strip_prefix("test ")?.strip_suffix("FAILED")?;
     name.split_whitespace().next()
-}
-
-fn forward(stream: impl Read + Send + 'static, lines: Sender<String>) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
-        let mut stream = BufReader::new(stream);
-        let mut line = Vec::new();
-        while stream.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            if lines.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                break;
-            }
-            line.clear();
-        }
-    })
 }
 
 /// The first error in what the compiler said.

@@ -1,4 +1,5 @@
 //@ says: a stage that writes cannot stand beside other stages
+//@ says: put the writing stage before or after the `fan_out`
 fn main() {
     let mut n = 0;
     slipring::ring(64, || 0u64)

@@ -1,4 +1,6 @@
 //@ says: mismatched types
+//@ says: expected `Key<Reading
+//@ says: found `Key<Writing
 fn main() {
     let g = slipring::Graph::new(8, || 0u64);
     let k = g.writer("w");
