@@ -55,6 +55,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Control {
     pub(crate) plan: Plan,
     pub(crate) wait: Wait,
+    /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
+    parks: bool,
     pub(crate) start: u64,
     /// Pauses of a consumer after a short batch.
     pub(crate) spacing: u32,
@@ -130,7 +132,7 @@ impl ClaimWord {
 }
 
 impl Control {
-    pub(crate) fn new(plan: Plan, wait: Wait, start: u64, deadline: Option<Duration>) -> Control {
+    pub(crate) fn new(plan: Plan, wait: Wait, parks: bool, start: u64, deadline: Option<Duration>) -> Control {
         let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
@@ -145,13 +147,15 @@ impl Control {
         }
         Control {
             wait,
+            parks,
             start,
             spacing: wait::spacing(),
             lines: lines.into(),
             status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
             bells: (0..plan.bells).map(|_| Bell::new()).collect(),
             failure: Mutex::new(None),
-            deadline: deadline.map(|after| (Instant::now() + after, after)),
+            // A deadline beyond what the clock can count is none.
+            deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
             tally: Tally::new(plan.stages.len()),
             producers: AtomicUsize::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
@@ -320,7 +324,7 @@ impl Control {
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let bell = self.plan.stages.get(waiter.party).map_or(PRODUCER_BELL, |stage| stage.bell);
-        let (in_time, waited) = wait::wait_until(&self.wait, &self.bells[bell], earliest, ready);
+        let (in_time, waited) = wait::wait_until(&self.wait, self.parks, &self.bells[bell], earliest, ready);
         counts.waits += 1;
         counts.waited_for[waiter.waits_for] += waited;
         if in_time {

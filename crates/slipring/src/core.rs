@@ -62,11 +62,12 @@ impl Settings {
 impl<E, L: Layout> Core<E, L> {
     pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
         let Settings { capacity, start, wait, many_producers, deadline } = settings;
-        let plan = Plan::new(stages, capacity, many_producers, wait.parks())?;
+        let parks = wait.parks();
+        let plan = Plan::new(stages, capacity, many_producers, parks)?;
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot();
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
-            control: Control::new(plan, wait, start, deadline),
+            control: Control::new(plan, wait, parks, start, deadline),
             slots,
             filled: false,
             #[cfg(slipring_loom)]

@@ -107,6 +107,9 @@ pub(crate) struct Pace {
     dense: bool,
 }
 
+/// A batch of fewer events than this is short: see [`space`].
+const SHORT: u64 = 8;
+
 const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// In a dense stream the clock is read once per so many events, so that a handler that turns slow is noticed within them.
 const CHECK_EVERY: u64 = 32;
@@ -231,7 +234,9 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }
             }
-            Ok(had) => space(&seat.desk().core.control, had),
+            // It took all there was, and that was little: it keeps up.
+            Ok(had) if had < SHORT && !pace.dense => space(&seat.desk().core.control),
+            Ok(_) => {}
             Err(end) => return end,
         }
     }

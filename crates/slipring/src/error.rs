@@ -106,10 +106,11 @@ impl Failure {
         }
     }
 
+    /// What lies behind the cause. The cause itself is part of the message, so a chain of messages says everything once.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
-            Cause::Error(fault) => Some(fault.as_error()),
-            Cause::Thread(error) => Some(error),
+            Cause::Error(fault) => fault.as_error().source(),
+            Cause::Thread(error) => error.source(),
             _ => None,
         }
     }

@@ -1,5 +1,53 @@
-//! Slipring.
+//! Ordered messages between threads at memory speed: a ring of preallocated slots, and a graph of stages over it.
+//!
+//! A producer fills slots in place and publishes them. Every stage sees every event, in order; nobody overwrites what somebody still
+//! reads; waiting costs as little CPU or as little latency as the user chose; an end, good or bad, reaches everybody.
+//!
+//! Three fronts on one core:
+//!
+//! - **Chain** ([`ring`]): stages on named threads, in one expression; handlers are closures that borrow locals.
+//! - **Graph** ([`Graph`]): shapes known only at run time, handles by key, threads of your own.
+//! - **Leases** ([`Producer`], [`Consumer`], [`unicast`]): claim, fill, publish; batch, handle, release. What the other two are made of.
+//!
+//! ```
+//! let mut out = Vec::new();
+//! let done = slipring::ring(128, String::new)
+//!     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase()) // three threads share the events
+//!     .read("collect", |text, at| out.push(format!("{}: {text}", at.seq)))     // and this one sees them in order
+//!     .feed(["alpha", "beta"], |slot, text| { slot.clear(); slot.push_str(text) })?;
+//! assert_eq!(out, ["0: ALPHA", "1: BETA"]);
+//! println!("{}", done.report);
+//! # Ok::<(), slipring::Error>(())
+//! ```
+//!
+//! | each event | to every stage thread | to one of n workers |
+//! |---|---|---|
+//! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) |
+//! | `&mut E` | [`write`](Chain::write), [`write_batch`](Chain::write_batch), [`write_with`](Chain::write_with) | [`write_pool`](Chain::write_pool) |
+//!
+//! # What is promised
+//!
+//! - **Order.** Stages see events by position; behind a pool too.
+//! - **Soundness.** A stage that may write comes before or after every other stage; stages side by side only read. On the chain that is a
+//!   compile error, on the graph an error of [`Graph::build`]. References live no longer than the batch whose release lets the slots go.
+//! - **Closing drains.** Dropping the last producer closes; what was published is seen by every stage. [`Producer::halt`] does not drain.
+//! - **Nothing hangs that the library can heal.** A panic or an error in a stage, in the closure that fills an event, or in the producer's
+//!   closure ends the graph, wakes everybody, and comes back with the stage's name and the event's position. A dropped claim is passed over.
+//!   A dropped batch comes again. A dropped handle of a stage that is still needed fails the graph; a worker's unfinished chunk goes to
+//!   another worker. A *forgotten* handle (`std::mem::forget`) cannot be healed; give a deadline where that could happen.
+//! - **After a failure** the other stages stop at their next batch, and what they had not seen stays unseen.
+//! - **No allocation** after the build, user code apart.
+//!
+//! Publishing into a full ring from the only thread that could empty it, or waiting for a second claim while holding one, waits for ever:
+//! use the calls with a deadline, or [`Chain::run_inline`]. With `panic = "abort"` nothing is healed: the process is gone.
+//!
+//! # Cost
+//!
+//! A slot takes the event and eight bytes, rounded up to the alignment; [`Ring`] and [`Chain`] print the number. Publishing an event is a claim
+//! (an addition; a compare-and-swap with many producers), a look at a line that seldom changes, and one store. With [`Wait::Blocking`]
+//! each publication and each release pays a full fence besides. Figures, with the commands that made them, are in the repository's `records/`.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
 mod bell;
 mod chain;
 mod control;
@@ -10,6 +58,8 @@ mod events;
 mod fault;
 mod graph;
 mod lease;
+#[cfg(all(test, slipring_loom))]
+mod loom_models;
 mod plan;
 mod pool;
 mod producer;
@@ -30,3 +80,8 @@ pub use producer::*;
 pub use report::*;
 pub use slots::{Contiguous, Inside, Layout};
 pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
+
+/// The README's example, kept true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -103,8 +103,13 @@ impl<E, L: Layout> Worker<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = self.seen.wrapping_add(len);
+            // After a lost race the old bound held the followers up; now it moves on.
+            let held_up = self.bound != IDLE;
             self.bound = self.seen << 1;
             core.control.line(self.own_line).store(self.bound, Release); // I2: before the swap
+            if held_up {
+                core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
+            }
             match claim.compare_exchange(word.0, PoolWord::new(end, left).0, AcqRel, Relaxed) {
                 // SYNC[chunk-taken]: the worker that takes
                 Ok(_) if live => {
@@ -178,7 +183,8 @@ impl<E, L: Layout> Worker<E, L> {
             let nanos = (began.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
             let most = MAX_CHUNK.min(self.desk.core.capacity() / (2 * self.workers)).max(1);
-            self.quota = ideal.clamp(1, most.min(self.quota * 2));
+            // By halves and doubles: one interrupted chunk does not tell much.
+            self.quota = ideal.clamp(self.quota.div_ceil(2), self.quota * 2).clamp(1, most);
         }
     }
 }

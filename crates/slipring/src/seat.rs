@@ -259,9 +259,6 @@ impl<E, L: Layout> Drop for One<E, L> {
 
 /// Pauses a consumer that had a short batch, so that it does not fight with its upstream over the line being written.
 #[inline]
-pub(crate) fn space(control: &Control, had: u64) {
-    const SHORT: u64 = 8;
-    if had < SHORT {
-        (0..control.spacing).for_each(|_| crate::sync::spin_loop());
-    }
+pub(crate) fn space(control: &Control) {
+    (0..control.spacing).for_each(|_| crate::sync::spin_loop());
 }

@@ -59,7 +59,7 @@ pub enum Idle {
     Spin(u32),
     /// Give the core to another runnable thread, if there is one.
     Yield,
-    /// Sleep for this long; nobody wakes the sleeper earlier.
+    /// Sleep for this long, at most 100 ms; nobody wakes the sleeper earlier.
     Sleep(Duration),
     /// Sleep until woken by progress, close or failure. Only strategies whose [`WaitStrategy::parks`] says so are woken; others yield.
     Park,
@@ -174,7 +174,13 @@ impl FromStr for Wait {
 /// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline, and how long it took;
 /// a wait of a few looks counts as no time, because reading the clock would take longer. `ready` runs no user code.
 #[cold]
-pub(crate) fn wait_until(wait: &Wait, bell: &Bell, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> (bool, Duration) {
+pub(crate) fn wait_until(
+    wait: &Wait,
+    parks: bool,
+    bell: &Bell,
+    deadline: Option<Instant>,
+    ready: &mut dyn FnMut() -> bool,
+) -> (bool, Duration) {
     let mut looks = 0;
     let mut since = None;
     let elapsed = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -199,13 +205,16 @@ pub(crate) fn wait_until(wait: &Wait, bell: &Bell, deadline: Option<Instant>, re
         };
         match idle {
             Idle::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
-            Idle::Park if wait.parks() => bell.sleep(left, ready),
+            Idle::Park if parks => bell.sleep(left, ready),
             Idle::Yield | Idle::Park => yield_now(),
-            Idle::Sleep(time) => sleep(left.map_or(time, |left| left.min(time))),
+            Idle::Sleep(time) => sleep(left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP)),
         }
         looks += 1;
     }
 }
+
+/// A sleeper that nobody wakes must see a close or a failure in time.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 fn pause() {
     if cfg!(slipring_loom) { yield_now() } else { spin_loop() }
@@ -258,7 +267,7 @@ mod tests {
     fn every_strategy_keeps_a_deadline() {
         for wait in Wait::ALL {
             let deadline = Instant::now() + Duration::from_millis(3);
-            assert!(!wait_until(&wait, &Bell::new(), Some(deadline), &mut || false).0, "{wait}");
+            assert!(!wait_until(&wait, wait.parks(), &Bell::new(), Some(deadline), &mut || false).0, "{wait}");
             assert!(Instant::now() >= deadline, "{wait}");
         }
     }
@@ -283,6 +292,6 @@ mod tests {
             looks += 1;
             looks > 10
         };
-        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), &Bell::new(), None, &mut ready).0);
+        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), false, &Bell::new(), None, &mut ready).0);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! All that this example needs of slipring is in this file.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 pub use slipring::Wait;
 
 use super::columns::Columns;
@@ -29,8 +29,6 @@ pub fn run(feed: Feed<'_>, columns: &Columns, workers: usize, capacity: usize, w
                 producer.publish(|row| row.fill(&line))?;
             }
             Ok(())
-        })
-        // The error's text ends with its cause, so the cause need not follow it as a source.
-        .map_err(|error| anyhow!("{error}"))?;
+        })?;
     Ok(done.report.to_string())
 }

@@ -77,6 +77,7 @@ pub fn mutants(file: &Path, source: &Source) -> Vec<Mutant> {
     let mut skipped = source.test_code().ranges;
     skipped.extend(source.uses());
     skipped.extend(enums(source));
+    skipped.extend(twins(source));
     let mut found = Vec::new();
     let mut add = |at: usize, range: Range<usize>, replacement: String, mutation: String| {
         let line = source.line(at);
@@ -125,8 +126,22 @@ fn is_argument(code: &str, at: usize, ordering: &str) -> bool {
         .strip_suffix("Ordering::")
         .map_or(before, |path| path.trim_end_matches(|c: char| c == ':' || c.is_alphanumeric() || c == '_').trim_end());
     let after = code[at + ordering.len()..].trim_start();
-    (before.ends_with(['(', ',', '{', '=']) || before.ends_with("=>") || before.ends_with("return"))
-        && after.starts_with([')', ',', '}', ';'])
+    let argument = before.ends_with(['(', ',', '{', '=']) || before.ends_with("=>") || before.ends_with("return");
+    let right = before.ends_with("\":") && after.starts_with("=>"); // twin!("name": right => wrong)
+    right || (argument && after.starts_with([')', ',', '}', ';']))
+}
+
+/// The wrong halves of `twin!("name": right => wrong)`, which only the models that expect to fail ever run.
+fn twins(source: &Source) -> impl Iterator<Item = Range<usize>> {
+    source.words("twin").filter_map(|at| {
+        let open = at + "twin!".len();
+        if !source.code[at..].starts_with("twin!(") {
+            return None;
+        }
+        let close = source::closing(source.code.as_bytes(), open)?;
+        let wrong = open + source.code[open..close].rfind("=>")?;
+        Some(wrong..close)
+    })
 }
 
 /// The definitions of enums, whose variants may have an ordering's name.
@@ -174,6 +189,9 @@ impl Claim {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.word.store(1, if say.is_empty() { Relaxed } else { Release }); bell::fence_before_ring();
         match order { Acquire => (), _ => Deferred::Release }
+        self.word.store(1, twin!("no-release": Release => Relaxed));
+        twin!("no-fence": fence(SeqCst) => fence(Acquire));
+        self.word.swap(1, twin!("half": AcqRel => Acquire));
     }
 }
 #[cfg(test)]
@@ -197,6 +215,10 @@ fn fence_before_ring() {}
                 "14 drop fence(SeqCst)",
                 "15 Release->Relaxed",
                 "15 drop fence_before_ring()",
+                "17 Release->Relaxed",
+                "18 drop fence(SeqCst)",
+                "19 AcqRel->Acquire",
+                "19 AcqRel->Release",
             ]
         );
         assert!(found.iter().all(|m| m.function == "Claim::take"));
@@ -212,6 +234,7 @@ fn fence_before_ring() {}
         assert!(found[0].apply(TEXT).contains(".load(::core::sync::atomic::Ordering::Relaxed); // SYNC"));
         assert!(found[1].apply(TEXT).contains("// SYNC[second]\n        ();\n"));
         assert!(found[4].apply(TEXT).contains("AcqRel, Ordering::Relaxed)"));
+        assert!(found[8].apply(TEXT).contains("twin!(\"no-release\": ::core::sync::atomic::Ordering::Relaxed => Relaxed)"));
         assert!(found[5].apply(TEXT).contains(".ok();\n        ();\n"));
     }
 

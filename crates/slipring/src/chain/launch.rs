@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::runner::{BoxedRunner, Crew};
@@ -99,13 +99,27 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 }
 
-/// Runs a crew on the present thread.
-pub(super) fn attend(crew: Crew<'_>, name: &str, control: &Control, on_start: Option<OnStart<'_>>) {
-    crew.attend(control, || {
-        if let Some(hook) = on_start {
-            hook(name);
+/// A crew on its way to its thread. If the thread cannot be started the crew is still here, and what is reported is the system's refusal,
+/// not that the crew was dropped with the thread's closure.
+#[derive(Clone)]
+pub(super) struct Handed<'env>(Arc<Mutex<Option<Crew<'env>>>>);
+
+impl<'env> Handed<'env> {
+    pub(super) fn new(crew: Crew<'env>) -> Self {
+        Handed(Arc::new(Mutex::new(Some(crew))))
+    }
+
+    /// Runs the crew on the present thread.
+    pub(super) fn attend(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
+        let crew = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(crew) = crew {
+            crew.attend(control, || {
+                if let Some(hook) = on_start {
+                    hook(name);
+                }
+            });
         }
-    });
+    }
 }
 
 impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
@@ -119,9 +133,9 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         let mut producer = start(core.clone());
         let produced = thread::scope(|scope| {
             for Seating { name, crew, stage } in threads {
-                let (core, on_start) = (&core, on_start.clone());
-                let thread = thread::Builder::new().name(name.clone());
-                let spawned = thread.spawn_scoped(scope, move || attend(crew, &name, &core.control, on_start));
+                let (core, on_start, crew) = (&core, on_start.clone(), Handed::new(crew));
+                let (thread, taken) = (thread::Builder::new().name(name.clone()), crew.clone());
+                let spawned = thread.spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
                 }

@@ -165,6 +165,19 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Lets a closure declare stages behind `base`.
+    fn inside(parts: Box<Parts<'env, E, L>>, base: &[usize], declare: impl FnOnce(Self) -> Self) -> Self {
+        let own: *const Parts<'env, E, L> = &*parts;
+        let mut inside = declare(Chain { parts, base: base.to_vec(), ends: Vec::new(), place: PhantomData });
+        if !std::ptr::eq(own, &*inside.parts) {
+            // Stages are known by number, and these numbers are another chain's.
+            let what = "the closure must give back the chain that it was given, not another one".to_owned();
+            inside.parts.problem.get_or_insert(BuildError::Misplaced { what });
+            (inside.base, inside.ends) = (base.to_vec(), Vec::new());
+        }
+        inside
+    }
+
     fn declare(
         mut self,
         name: &str,
@@ -310,12 +323,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// them. They may only read; fan-outs nest.
     #[doc(alias = "FanOut")]
     pub fn fan_out(mut self, declare: impl FnOnce(Chain<'env, E, L, Beside>) -> Chain<'env, E, L, Beside>) -> Self {
-        let inside = declare(Chain { parts: self.parts, base: self.base.clone(), ends: Vec::new(), place: PhantomData });
-        self.parts = inside.parts;
+        let Chain { parts, ends, .. } = Chain::inside(self.parts, &self.base, declare);
+        self.parts = parts;
         if P::BESIDE {
-            self.ends.extend(inside.ends);
-        } else if !inside.ends.is_empty() {
-            self.base = inside.ends;
+            self.ends.extend(ends);
+        } else if !ends.is_empty() {
+            self.base = ends;
         }
         self
     }
@@ -324,10 +337,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, Beside> {
     /// Several stages one after the other, as one branch of this fan-out.
     pub fn branch(mut self, declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>) -> Self {
-        let inside = declare(Chain { parts: self.parts, base: self.base.clone(), ends: Vec::new(), place: PhantomData });
-        self.parts = inside.parts;
-        if inside.base != self.base {
-            self.ends.extend(inside.base);
+        let Chain { parts, base, .. } = Chain::inside(self.parts, &self.base, declare);
+        self.parts = parts;
+        if base != self.base {
+            self.ends.extend(base);
         }
         self
     }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Chain;
-use super::launch::{Built, Seating, attend};
+use super::launch::{Built, Handed, Seating};
 use crate::control::Control;
 use crate::core::Core;
 use crate::error::{Cause, Error, Name};
@@ -72,7 +72,7 @@ impl fmt::Display for JoinError {
 impl std::error::Error for JoinError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            JoinError::Failed(error) => Some(error),
+            JoinError::Failed(error) => error.source(),
             JoinError::StillRunning { .. } => None,
         }
     }
@@ -107,9 +107,11 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         let mut started = Vec::with_capacity(threads.len());
         for Seating { name, crew, stage } in threads {
             let (shared, on_start, shift) = (core.clone(), on_start.clone(), Shift(working.clone()));
+            let crew = Handed::new(crew);
+            let taken = crew.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let shift = shift;
-                attend(crew, &name, &shared.control, on_start);
+                taken.attend(&name, &shared.control, on_start);
                 drop(shared);
                 drop(shift);
             });
@@ -158,7 +160,8 @@ impl Pipeline {
     }
 
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        // A limit beyond what the clock can count is none.
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut count = self.working.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         while *count > 0 {
             count = match deadline {

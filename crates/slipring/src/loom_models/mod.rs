@@ -1,0 +1,152 @@
+//! The protocol under the model checker: every order of the threads, and every value that a load may come back with.
+//!
+//! A model runs the real code on a small ring. Events stand for cells that the checker watches (`Core::touch`), so an access that no
+//! edge orders is reported as a causality violation, and a lost wake-up as a deadlock.
+//!
+//! - Every model states the least number of executions that it takes: one that explores nothing passes too.
+//! - A model that looks without waiting looks a bounded number of times; whoever is through early hands its handle back, so that
+//!   the endings, which have models of their own, do not multiply the others.
+//! - Rings start one position before the wrap, unless a model says otherwise.
+//! - Each edge has a weakened twin: the same model with one step wrong, and it must fail for the reason that the twin names. A failing
+//!   model drops handles in the middle of the checker's own unwinding, which ends the process; so a twin runs in a child.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::core::{Core, Settings};
+use crate::error::BatchError;
+use crate::lease::{Consumer, PoolWriter, Reader, Writer};
+use crate::plan::{Access, Crew, StageSpec};
+use crate::producer::{Producer, SharedProducer};
+use crate::slots::Inside;
+use crate::sync::{Arc, choose_twin};
+use crate::wait::Wait;
+
+mod ending;
+mod gate;
+mod pool;
+mod publish;
+mod tombstone;
+mod wait;
+
+/// The variable by which a child process is told which twin to run.
+const TWIN: &str = "SLIPRING_TWIN";
+
+/// Runs `model` in every order that differs, or in those with at most `preemptions` preemptions: switches away from a thread that could
+/// have gone on.
+fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    if let Ok(twin) = std::env::var(TWIN) {
+        choose_twin(twin.leak());
+    }
+    let executions = Arc::new(AtomicUsize::new(0));
+    let counted = executions.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    let began = Instant::now();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
+    println!("{executions} executions in {took:.1?}");
+    assert!(executions >= least, "{executions} executions are fewer than the {least} that this model takes");
+}
+
+/// How a twin shows itself.
+#[derive(Clone, Copy)]
+enum Caught {
+    /// An event is touched by two, and nothing orders them.
+    Race,
+    /// Somebody sleeps for ever.
+    Deadlock,
+    /// An assertion of the model, or a panic of the library, that says this.
+    Saying(&'static str),
+}
+
+/// Runs `model`, a test's path below this module, with the step `twin` weakened, and expects it to be caught.
+fn caught(model: &str, twin: &str, how: Caught) {
+    let expected = match how {
+        Caught::Race => "Causality violation",
+        Caught::Deadlock => "deadlock; threads",
+        Caught::Saying(text) => text,
+    };
+    let (_, here) = module_path!().split_once("::").expect("a module inside a crate");
+    let child = Command::new(std::env::current_exe().expect("the path of this program"))
+        .args(["--exact", "--nocapture", "--test-threads=1", &format!("{here}::{model}")])
+        .env(TWIN, twin)
+        // A twin that takes longer than this was not caught.
+        .env("LOOM_MAX_DURATION", "200")
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .expect("a child process");
+    let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    assert!(out.contains("running 1 test"), "there is no model `{model}`:\n{out}");
+    // What comes after the first panic comes from the unwinding.
+    let reason = err.split("panicked at").nth(1).unwrap_or_default();
+    assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
+    assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");
+}
+
+/// A ring of a model: its events are their own positions, counted from the first.
+type Ring = Arc<Core<u64, Inside>>;
+
+/// A stage of a model: whether it writes, how many workers it has (0: it is no pool), and after which stages it comes.
+type Spec<'a> = (Access, usize, &'a [usize]);
+
+/// One position before the wrap.
+const START: u64 = u64::MAX;
+
+fn settings(capacity: usize) -> Settings {
+    // Nobody is ever rung, unless a model is about waiting.
+    Settings { start: START, wait: Wait::BusySpin, ..Settings::new(capacity) }
+}
+
+fn blocking(capacity: usize) -> Settings {
+    Settings { start: START, ..Settings::new(capacity) }
+}
+
+fn shared(settings: Settings) -> Settings {
+    Settings { many_producers: true, ..settings }
+}
+
+fn ring(settings: Settings, stages: &[Spec]) -> Ring {
+    let named = |(i, &(access, workers, after)): (usize, &Spec)| StageSpec {
+        name: format!("s{i}"),
+        access,
+        crew: if workers == 0 { Crew::One } else { Crew::Pool(workers) },
+        after: after.to_vec(),
+        thread: None,
+    };
+    let stages = stages.iter().enumerate().map(named).collect();
+    Core::build(settings, stages, &mut || u64::MAX).expect("a sound graph")
+}
+
+fn producer(ring: &Ring) -> Producer<u64> {
+    Producer::new(ring.clone())
+}
+
+fn shared_producer(ring: &Ring) -> SharedProducer<u64> {
+    Producer::new(ring.clone())
+}
+
+fn reader(ring: &Ring, stage: usize) -> Reader<u64> {
+    Consumer::every(ring.clone(), stage)
+}
+
+fn writer(ring: &Ring, stage: usize) -> Writer<u64> {
+    Consumer::every(ring.clone(), stage)
+}
+
+fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
+    Consumer::worker(ring.clone(), stage, worker)
+}
+
+/// Whether a look without waiting found nothing; anything but nothing or the loss of a race is unexpected.
+fn nothing<T>(looked: Result<T, BatchError>) -> Option<T> {
+    match looked {
+        Ok(found) => Some(found),
+        Err(BatchError::Unavailable | BatchError::Contended) => None,
+        Err(other) => panic!("a look without waiting: {other}"),
+    }
+}

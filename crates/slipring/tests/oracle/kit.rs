@@ -1,0 +1,550 @@
+//! What the oracle and the shapes share: a graph as plain data, a check of it that owes nothing to the library, and handles of any kind
+//! behind one face.
+#![allow(dead_code)] // each of the two tests uses its own part
+
+use std::fmt;
+use std::time::Instant;
+
+use slipring::{
+    BatchError, BuildError, Closed, Contiguous, Error, ErrorKind, Events, Graph, Inside, Layout, Many, PoolReader, PoolReaderKey,
+    PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, Single, Writer, WriterKey,
+};
+
+/// What travels: who it is, and what the writers made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ev {
+    pub id: u64,
+    pub trail: u64,
+}
+
+impl Ev {
+    pub fn fill(&mut self, id: u64) {
+        *self = Ev { id, trail: mix(id) };
+    }
+}
+
+/// A step of splitmix64: every bit of the input matters to every bit of the output.
+pub fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What stage number `stage` does to a trail, if it writes. Doing it twice, or in another order, shows.
+pub fn wrote(trail: u64, stage: usize) -> u64 {
+    mix(trail ^ ((stage as u64 + 1) << 56))
+}
+
+/// Numbers by a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(mix(seed))
+    }
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0)
+    }
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+    /// One time in so many.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Reader,
+    Writer,
+    PoolReader,
+    PoolWriter,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::PoolReader, Kind::PoolWriter];
+    pub fn writes(self) -> bool {
+        matches!(self, Kind::Writer | Kind::PoolWriter)
+    }
+    pub fn is_pool(self) -> bool {
+        matches!(self, Kind::PoolReader | Kind::PoolWriter)
+    }
+}
+
+#[derive(Clone)]
+pub struct Stage {
+    pub kind: Kind,
+    /// Of a pool.
+    pub workers: usize,
+    pub after: Vec<usize>,
+}
+
+/// A graph as plain data; stages in the order of their declaration.
+#[derive(Clone)]
+pub struct Shape(pub Vec<Stage>);
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, stage) in self.0.iter().enumerate() {
+            write!(f, "{}s{i} {:?}", if i == 0 { "" } else { "; " }, stage.kind)?;
+            if stage.kind.is_pool() {
+                write!(f, " of {}", stage.workers)?;
+            }
+            if !stage.after.is_empty() {
+                write!(f, " after {:?}", stage.after)?;
+            }
+        }
+        f.write_str("]")
+    }
+}
+
+/// What an independent look at a shape finds wrong with it.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Stages that come after themselves.
+    pub circular: Vec<usize>,
+    /// A stage that may write, and one that stands beside it.
+    pub beside: Vec<(usize, usize)>,
+}
+
+impl Shape {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn name(stage: usize) -> String {
+        format!("s{stage}")
+    }
+
+    /// `[a][b]`: a comes after b, directly or not. Closed by Warshall's loop.
+    pub fn follows(&self) -> Vec<Vec<bool>> {
+        let n = self.len();
+        let mut follows = vec![vec![false; n]; n];
+        for (a, stage) in self.0.iter().enumerate() {
+            for &b in &stage.after {
+                follows[a][b] = true;
+            }
+        }
+        for via in 0..n {
+            for a in 0..n {
+                for b in 0..n {
+                    if follows[a][via] && follows[via][b] {
+                        follows[a][b] = true;
+                    }
+                }
+            }
+        }
+        follows
+    }
+
+    pub fn verdict(&self) -> Verdict {
+        let follows = self.follows();
+        let n = self.len();
+        let circular = (0..n).filter(|&a| follows[a][a]).collect();
+        let mut beside = Vec::new();
+        for a in 0..n {
+            for b in 0..n {
+                if a != b && self.0[a].kind.writes() && !follows[a][b] && !follows[b][a] {
+                    beside.push((a, b));
+                }
+            }
+        }
+        Verdict { circular, beside }
+    }
+
+    pub fn is_legal(&self) -> bool {
+        let verdict = self.verdict();
+        verdict.circular.is_empty() && verdict.beside.is_empty()
+    }
+
+    /// The stages that gate the producers.
+    pub fn leaves(&self) -> Vec<usize> {
+        (0..self.len()).filter(|stage| self.0.iter().all(|other| !other.after.contains(stage))).collect()
+    }
+
+    /// The writers before a stage, first to last. Only of a legal shape, where any two writers have an order.
+    pub fn writers_before(&self, stage: usize) -> Vec<usize> {
+        let follows = self.follows();
+        let mut writers: Vec<usize> = (0..self.len()).filter(|&w| self.0[w].kind.writes() && follows[stage][w]).collect();
+        writers.sort_by_key(|&w| writers_under(&follows, w));
+        writers
+    }
+
+    /// Edges added, from a stage to a later one, until no writer has anybody beside it. Only for shapes whose stages come after
+    /// smaller numbers.
+    pub fn repaired(mut self) -> Shape {
+        while let Some(&(a, b)) = self.verdict().beside.first() {
+            self.0[a.max(b)].after.push(a.min(b));
+        }
+        self
+    }
+
+    /// The same shape, declared in another order: stage `i` becomes stage `order[i]`.
+    pub fn reordered(&self, order: &[usize]) -> Shape {
+        let mut stages: Vec<Option<Stage>> = vec![None; self.len()];
+        for (i, stage) in self.0.iter().enumerate() {
+            let after = stage.after.iter().map(|&earlier| order[earlier]).collect();
+            stages[order[i]] = Some(Stage { after, ..stage.clone() });
+        }
+        Shape(stages.into_iter().flatten().collect())
+    }
+
+    /// A random legal shape for a ring of so many slots.
+    pub fn random(dice: &mut Dice, most: usize, capacity: usize) -> Shape {
+        let stages = 1 + dice.below(most as u64) as usize;
+        let shape = (0..stages).map(|i| Stage {
+            // Readers more often than writers, or all graphs would be chains.
+            kind: Kind::ALL[[0, 0, 0, 1, 2, 2, 3][dice.below(7) as usize]],
+            workers: (1 + dice.below(3) as usize).min(capacity),
+            after: (0..i).filter(|_| dice.one_in(3)).collect(),
+        });
+        Shape(shape.collect()).repaired()
+    }
+
+    /// Checks that building refused exactly what it should have, and says whether it built.
+    pub fn check_build<T>(&self, built: &Result<T, Error>) -> bool {
+        let verdict = self.verdict();
+        match built {
+            Ok(_) => {
+                assert!(verdict.circular.is_empty() && verdict.beside.is_empty(), "built although {verdict:?}");
+                return true;
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Build(BuildError::Cycle { stage }) => {
+                    assert!(verdict.circular.iter().any(|&a| Shape::name(a) == *stage), "{stage} is on no circle: {verdict:?}");
+                }
+                ErrorKind::Build(BuildError::SideBySide { writer, other }) => {
+                    assert!(verdict.circular.is_empty(), "the circle goes first: {verdict:?}");
+                    let named = |&(a, b): &(usize, usize)| Shape::name(a) == *writer && Shape::name(b) == *other;
+                    assert!(verdict.beside.iter().any(named), "{writer} and {other} are not side by side: {verdict:?}");
+                }
+                other => panic!("refused for no reason of the shape's: {other:?}"),
+            },
+        }
+        false
+    }
+}
+
+fn writers_under(follows: &[Vec<bool>], stage: usize) -> usize {
+    // In an order without gaps, how much lies below says where one stands.
+    follows[stage].iter().filter(|&&below| below).count()
+}
+
+/// A key of any kind.
+pub enum AnyKey {
+    Reader(ReaderKey),
+    Writer(WriterKey),
+    PoolReader(PoolReaderKey),
+    PoolWriter(PoolWriterKey),
+}
+
+macro_rules! on_key {
+    ($any:expr, $key:ident => $with:expr) => {
+        match $any {
+            AnyKey::Reader($key) => $with,
+            AnyKey::Writer($key) => $with,
+            AnyKey::PoolReader($key) => $with,
+            AnyKey::PoolWriter($key) => $with,
+        }
+    };
+}
+
+impl AnyKey {
+    pub fn after(self, earlier: &AnyKey) -> AnyKey {
+        match self {
+            AnyKey::Reader(key) => AnyKey::Reader(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::Writer(key) => AnyKey::Writer(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::PoolReader(key) => AnyKey::PoolReader(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::PoolWriter(key) => AnyKey::PoolWriter(on_key!(earlier, earlier => key.after(earlier))),
+        }
+    }
+}
+
+/// Declares a shape, and gives the keys in the order of its stages.
+pub fn declare<E: Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, L, S>, shape: &Shape) -> Vec<AnyKey> {
+    let mut keys: Vec<Option<AnyKey>> = Vec::new();
+    for (i, stage) in shape.0.iter().enumerate() {
+        let name = Shape::name(i);
+        keys.push(Some(match stage.kind {
+            Kind::Reader => AnyKey::Reader(graph.reader(&name)),
+            Kind::Writer => AnyKey::Writer(graph.writer(&name)),
+            Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
+            Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
+        }));
+    }
+    for (i, stage) in shape.0.iter().enumerate() {
+        for &earlier in &stage.after {
+            let key = keys[i].take().expect("no stage follows itself directly");
+            let key = key.after(keys[earlier].as_ref().expect("every other key is in its place"));
+            keys[i] = Some(key);
+        }
+    }
+    keys.into_iter().flatten().collect()
+}
+
+/// One handle of any kind: a stage's, or a worker's.
+pub enum Any<L: Layout> {
+    Reader(Reader<Ev, L>),
+    Writer(Writer<Ev, L>),
+    PoolReader(PoolReader<Ev, L>),
+    PoolWriter(PoolWriter<Ev, L>),
+}
+
+/// Exchanges keys for handles: per stage one, or one per worker.
+pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec<Any<L>>> {
+    let attach = |key| match key {
+        AnyKey::Reader(key) => vec![Any::Reader(ring.reader(key))],
+        AnyKey::Writer(key) => vec![Any::Writer(ring.writer(key))],
+        AnyKey::PoolReader(key) => ring.pool_readers(key).into_iter().map(Any::PoolReader).collect(),
+        AnyKey::PoolWriter(key) => ring.pool_writers(key).into_iter().map(Any::PoolWriter).collect(),
+    };
+    keys.into_iter().map(attach).collect()
+}
+
+/// A layout, and what only one of them can do.
+pub trait Lay: Layout {
+    const NAME: &'static str;
+    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Self, S>;
+    /// That the other ways to look at a batch show the same.
+    fn check_view(events: &Events<'_, Ev, Self>);
+}
+
+fn check_view<L: Layout>(events: &Events<'_, Ev, L>) {
+    assert_eq!(events.iter().len(), events.len());
+    assert_eq!(events.is_empty(), events.len() == 0);
+    for (offset, event) in events.iter().enumerate() {
+        assert!(std::ptr::eq(event, &events[offset]));
+        assert!(std::ptr::eq(event, events.get(offset).unwrap()));
+    }
+    assert!(events.get(events.len()).is_none());
+}
+
+impl Lay for Inside {
+    const NAME: &'static str = "inside";
+    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Inside, S> {
+        graph
+    }
+    fn check_view(events: &Events<'_, Ev, Inside>) {
+        check_view(events);
+    }
+}
+
+impl Lay for Contiguous {
+    const NAME: &'static str = "contiguous";
+    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Contiguous, S> {
+        graph.contiguous()
+    }
+    fn check_view(events: &Events<'_, Ev, Contiguous>) {
+        check_view(events);
+        let (front, back) = events.as_slices();
+        assert!(front.iter().chain(back).zip(events.iter()).all(|(slice, single)| std::ptr::eq(slice, single)));
+        assert_eq!(front.len() + back.len(), events.len());
+        assert!(!front.is_empty() || back.is_empty());
+    }
+}
+
+/// What becomes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    Release,
+    Drop,
+    Forget,
+}
+
+/// How a batch is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    Try,
+    /// With a deadline that has passed.
+    Late,
+    /// Waiting as long as it takes.
+    Wait,
+}
+
+macro_rules! ask {
+    ($consumer:expr, $max:expr, $ask:expr) => {
+        match $ask {
+            Ask::Try => $consumer.try_batch($max),
+            Ask::Late => $consumer.batch_by($max, Instant::now()),
+            Ask::Wait => $consumer.batch($max).map_err(BatchError::from),
+        }
+    };
+}
+
+macro_rules! finish {
+    ($batch:expr, $finish:expr) => {
+        match $finish {
+            Finish::Release => $batch.release(),
+            Finish::Drop => drop($batch),
+            Finish::Forget => std::mem::forget($batch),
+        }
+    };
+}
+
+impl<L: Lay> Any<L> {
+    pub fn stage(&self) -> String {
+        match self {
+            Any::Reader(c) => c.stage().to_string(),
+            Any::Writer(c) => c.stage().to_string(),
+            Any::PoolReader(c) => c.stage().to_string(),
+            Any::PoolWriter(c) => c.stage().to_string(),
+        }
+    }
+
+    pub fn next_seq(&self) -> u64 {
+        match self {
+            Any::Reader(c) => c.next_seq(),
+            Any::Writer(c) => c.next_seq(),
+            Any::PoolReader(c) => c.next_seq(),
+            Any::PoolWriter(c) => c.next_seq(),
+        }
+    }
+
+    /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released, and finishes it. Gives what was lent.
+    pub fn batch(&mut self, ask: Ask, max: usize, finish: Finish, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<(u64, usize), BatchError> {
+        macro_rules! read {
+            ($consumer:expr) => {{
+                let batch = ask!($consumer, max, ask)?;
+                let (first, len) = (batch.first_seq(), batch.len());
+                L::check_view(&batch);
+                for (offset, event) in batch.iter().enumerate() {
+                    see(first.wrapping_add(offset as u64), event);
+                }
+                finish!(batch, finish);
+                Ok((first, len))
+            }};
+        }
+        macro_rules! write {
+            ($consumer:expr) => {{
+                let mut batch = ask!($consumer, max, ask)?;
+                let (first, len) = (batch.first_seq(), batch.len());
+                L::check_view(&batch);
+                for (offset, event) in batch.iter().enumerate() {
+                    see(first.wrapping_add(offset as u64), event);
+                }
+                if finish == Finish::Release {
+                    for (offset, event) in batch.iter_mut().enumerate() {
+                        if offset % 2 == 0 {
+                            event.trail = wrote(event.trail, stage);
+                        }
+                    }
+                    for offset in (1..len).step_by(2) {
+                        batch[offset].trail = wrote(batch[offset].trail, stage);
+                    }
+                }
+                assert!(batch.get_mut(len).is_none());
+                finish!(batch, finish);
+                Ok((first, len))
+            }};
+        }
+        match self {
+            Any::Reader(c) => read!(c),
+            Any::PoolReader(c) => read!(c),
+            Any::Writer(c) => write!(c),
+            Any::PoolWriter(c) => write!(c),
+        }
+    }
+
+    /// Shows up to `max` events and writes to them if the stage writes. Panics of `see` go through, before the write.
+    pub fn poll(&mut self, max: usize, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<usize, Closed> {
+        match self {
+            Any::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            Any::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            Any::Writer(c) => c.poll(max, |event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
+            Any::PoolWriter(c) => c.poll(max, |event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
+        }
+    }
+
+    /// Shows every event until the stream ends, and writes to them if the stage writes.
+    pub fn for_each(&mut self, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<u64, Closed> {
+        match self {
+            Any::Reader(c) => c.for_each(|event, at| see(at.seq, event)),
+            Any::PoolReader(c) => c.for_each(|event, at| see(at.seq, event)),
+            Any::Writer(c) => c.for_each(|event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
+            Any::PoolWriter(c) => c.for_each(|event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
+        }
+    }
+}
+
+/// The producer's end, one or many.
+pub enum Tx<L: Layout> {
+    One(slipring::Producer<Ev, L, Single>),
+    Many(slipring::Producer<Ev, L, Many>),
+}
+
+/// A built ring, for one producer or many.
+pub enum AnyRing<L: Layout> {
+    One(Ring<Ev, L, Single>),
+    Many(Ring<Ev, L, Many>),
+}
+
+/// All of a ring's ends: itself, a producer, and per stage its handles.
+pub type Ends<L> = (AnyRing<L>, Tx<L>, Vec<Vec<Any<L>>>);
+
+impl<L: Lay> AnyRing<L> {
+    /// Builds a shape.
+    pub fn build(shape: &Shape, many: bool, graph: Graph<Ev>) -> Result<Ends<L>, Error> {
+        if many {
+            let graph = L::ring_of(graph.shared());
+            let keys = declare(&graph, shape);
+            let ring = graph.build()?;
+            let handles = attach(&ring, keys);
+            let tx = Tx::Many(ring.producer());
+            Ok((AnyRing::Many(ring), tx, handles))
+        } else {
+            let graph = L::ring_of(graph);
+            let keys = declare(&graph, shape);
+            let ring = graph.build()?;
+            let handles = attach(&ring, keys);
+            let tx = Tx::One(ring.producer());
+            Ok((AnyRing::One(ring), tx, handles))
+        }
+    }
+    pub fn report(&self) -> slipring::Report {
+        match self {
+            AnyRing::One(ring) => ring.report(),
+            AnyRing::Many(ring) => ring.report(),
+        }
+    }
+    pub fn halt(&self) {
+        match self {
+            AnyRing::One(ring) => ring.halt(),
+            AnyRing::Many(ring) => ring.halt(),
+        }
+    }
+}
+
+/// Runs code with either producer.
+#[macro_export]
+macro_rules! with_tx {
+    ($tx:expr, $p:ident => $with:expr) => {
+        match $tx {
+            Tx::One($p) => $with,
+            Tx::Many($p) => $with,
+        }
+    };
+}
+pub use with_tx;
+
+impl<L: Lay> Tx<L> {
+    /// Publishes one event if there is room.
+    pub fn try_publish(&mut self, id: u64) -> Result<u64, slipring::ClaimError> {
+        with_tx!(self, p => p.try_publish(|event| event.fill(id)))
+    }
+}
