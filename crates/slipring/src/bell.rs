@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock};
+use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin};
 
 pub(crate) struct Bell {
     /// How many sleep or are about to. Alone on its line: ringers read it after every release.
@@ -30,8 +30,8 @@ impl Bell {
     pub(crate) fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         let guard = lock(&self.gate);
         self.sleepers.0.fetch_add(1, Relaxed);
-        fence(SeqCst); // SYNC[announced]: sleeper's side, announce before look (I1)
-        if !ready() {
+        twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
+        if !twin!("sleeper-blind": ready() => false) {
             drop(match limit {
                 None => self.condvar.wait(guard).map_err(|poisoned| poisoned.into_inner()).unwrap_or_else(|guard| guard),
                 Some(limit) => match self.condvar.wait_timeout(guard, limit) {
@@ -53,13 +53,13 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        drop(lock(&self.gate)); // I2
-        self.condvar.notify_all();
+        twin!("ringer-unlocked": drop(lock(&self.gate)) => ()); // I2
+        twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
     }
 }
 
 /// Orders the progress stored before against the announcements read after: once, however many bells are rung.
 #[inline]
 pub(crate) fn fence_before_ring() {
-    fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
+    twin!("ringer-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
 }

@@ -15,7 +15,7 @@ use crate::bell::{Bell, fence_before_ring};
 use crate::error::{BatchError, Cause, Closed, Failure, Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
 use crate::report::{Counts, Report, Tally};
-use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock};
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
 use crate::wait::{self, Wait};
 
 const CLOSED: u32 = 1;
@@ -186,17 +186,20 @@ impl Control {
     pub(crate) fn frontier(&self, stage: usize, near: u64) -> u64 {
         let stage = &self.plan.stages[stage];
         match stage.crew {
-            Crew::One => self.lines[stage.line].0.load(Acquire), // SYNC[released]: followers and producers
+            Crew::One => self.lines[stage.line].0.load(twin!("frontier-relaxed": Acquire => Relaxed)), // SYNC[released]: followers and producers
             Crew::Pool(workers) => {
                 // I2: the claim word first.
-                let word = PoolWord(self.lines[stage.line].0.load(Acquire)); // SYNC[chunk-taken]: frontier's side
-                let mut least = ahead(word.seq(near), near);
+                let claim = &self.lines[stage.line].0;
+                let word = PoolWord(claim.load(twin!("frontier-word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: frontier's side
+                let mut least = i64::MAX;
                 for bound in &self.lines[stage.line + 1..=stage.line + workers] {
-                    let bound = bound.0.load(Acquire); // SYNC[released]: behind a pool
+                    let bound = bound.0.load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a pool
                     if bound & IDLE == 0 {
                         least = least.min(bound_ahead(bound, near));
                     }
                 }
+                let word = twin!("frontier-word-last": word => PoolWord(claim.load(Acquire)));
+                least = least.min(ahead(word.seq(near), near));
                 // A worker that lost a race for a chunk may show an old bound for a moment; what was let go stays let go.
                 near.wrapping_add(least.max(0) as u64)
             }
@@ -219,7 +222,7 @@ impl Control {
     /// Lets everything before `seq` go, and wakes those who wait for it.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, rings: &[usize]) {
-        self.lines[line].0.store(word, Release); // SYNC[released]: the stage's side
+        self.lines[line].0.store(word, twin!("released-relaxed": Release => Relaxed)); // SYNC[released]: the stage's side
         self.ring(rings);
     }
 
@@ -243,8 +246,9 @@ impl Control {
 
     /// States the last position; the stages end when they have reached it.
     pub(crate) fn close(&self, final_seq: u64) {
+        twin!("closed-before-final": () => { self.status.0.bits.fetch_or(CLOSED, Release); });
         self.status.0.final_seq.store(final_seq, Relaxed);
-        self.status.0.bits.fetch_or(CLOSED, Release); // SYNC[closed]: the closing producer
+        self.status.0.bits.fetch_or(CLOSED, twin!("closed-relaxed": Release => Relaxed)); // SYNC[closed]: the closing producer
         self.ring_all();
     }
 
@@ -256,6 +260,7 @@ impl Control {
 
     /// Ends the graph with a failure, unless it has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
+        twin!("failed-before-why": () => { self.status.0.bits.fetch_or(FAILED, Release); });
         let mut failure = lock(&self.failure);
         // Somebody who goes after the end harms nobody.
         let already_over = matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
@@ -269,11 +274,15 @@ impl Control {
             return;
         }
         drop(failure);
-        self.ring_all();
+        twin!("failed-unrung": self.ring_all() => ());
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
         lock(&self.failure).clone()
+    }
+
+    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
+        lock(&self.failure).take()
     }
 
     pub(crate) fn is_halted(&self) -> bool {
@@ -301,7 +310,7 @@ impl Control {
     /// `None` after a close means: look again, for what was published before the close is visible from now on.
     #[cold]
     pub(crate) fn ended(&self, next: u64) -> Option<Closed> {
-        let bits = self.status.0.bits.load(Acquire); // SYNC[closed]: stages
+        let bits = self.status.0.bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed)); // SYNC[closed]: stages
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
         }
@@ -345,7 +354,7 @@ impl Control {
         lock(&self.orphans).push((stage, orphan));
         self.orphaned[stage].0.fetch_add(1, Release); // SYNC[orphaned]: the worker that leaves
         fence_before_ring();
-        self.bells[self.plan.stages[stage].bell].ring_fenced();
+        twin!("orphan-unrung": self.bells[self.plan.stages[stage].bell].ring_fenced() => ());
     }
 
     /// Whether a worker may find a chunk that another left.
@@ -355,7 +364,7 @@ impl Control {
 
     /// Counts a worker out; says how many of its pool are left.
     pub(crate) fn sign_off(&self, stage: usize) -> usize {
-        self.alive[stage].fetch_sub(1, AcqRel) - 1 // SYNC[signed-off]: workers among themselves
+        self.alive[stage].fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed)) - 1 // SYNC[signed-off]: workers among themselves
     }
 
     #[inline]

@@ -30,7 +30,7 @@ impl<E, L: Layout> View<E, L> {
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
         // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
-        let word = unsafe { &*self.stamp(seq) }.load(Acquire); // SYNC[slot-published]: whoever walks runs
+        let word = unsafe { &*self.stamp(seq) }.load(twin!("stamp-seen-relaxed": Acquire => Relaxed)); // SYNC[slot-published]: whoever walks runs
         stamp::read(word, seq, self.shift())
     }
 }
@@ -125,16 +125,11 @@ impl<E, L: Layout> Core<E, L> {
 
     fn stamp_runs(&self, seq: u64, len: u64, word: fn(u64, u32, u64) -> u64) {
         // Back to front: whoever sees the first run sees them all.
-        let mut at = (len - 1) / MAX_RUN * MAX_RUN;
-        let mut run = len - at;
-        loop {
+        let runs = len.div_ceil(MAX_RUN);
+        for run in (0..runs).rev() {
+            let at = twin!("first-run-first": run => runs - 1 - run) * MAX_RUN;
             let head = seq.wrapping_add(at);
-            self.stamp(head, word(head, self.slots.shift(), run));
-            if at == 0 {
-                break;
-            }
-            at -= MAX_RUN;
-            run = MAX_RUN;
+            self.stamp(head, word(head, self.slots.shift(), (len - at).min(MAX_RUN)));
         }
     }
 
@@ -148,9 +143,12 @@ impl<E, L: Layout> Core<E, L> {
     #[inline]
     pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
         match &self.control.plan.leaves[..] {
-            [] => (self.advance_sentinel(), self.control.producer_party()),
+            [] => {
+                let sentinel = twin!("no-sentinel": self.advance_sentinel() => near.wrapping_add(self.capacity()));
+                (sentinel, self.control.producer_party())
+            }
             [one] => (self.control.least_frontier(&[*one], near).0, *one),
-            leaves => self.control.least_frontier(leaves, near),
+            leaves => self.control.least_frontier(twin!("gated-by-one": leaves => &leaves[..1]), near),
         }
     }
 
@@ -158,13 +156,14 @@ impl<E, L: Layout> Core<E, L> {
     /// producers a lap apart would fill the same slot at once. Whoever needs room moves the sentinel over what is published.
     fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.line(Control::SENTINEL);
-        let mut seq = sentinel.load(Acquire); // SYNC[sentinel]: who needs room
+        let mut seq = sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed)); // SYNC[sentinel]: who needs room
         loop {
             let len = match self.run_at(seq) {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
             };
-            match sentinel.compare_exchange(seq, seq.wrapping_add(len), AcqRel, Acquire) {
+            let order = twin!("sentinel-unreleased": AcqRel => Acquire);
+            match sentinel.compare_exchange(seq, seq.wrapping_add(len), order, Acquire) {
                 Ok(_) => seq = seq.wrapping_add(len), // SYNC[sentinel]: who moves it
                 Err(moved) => seq = moved,
             }
@@ -215,6 +214,8 @@ impl<E, L: Layout> Drop for Core<E, L> {
         let panic = self.drop_events();
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
+        // The user's own error may panic too when it goes, and two panics at once are an abort.
+        crate::error::let_go(self.control.take_failure());
         if let Some(panic) = panic {
             if std::thread::panicking() {
                 crate::error::discard(panic);

@@ -530,6 +530,11 @@ pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     message
 }
 
+/// Drops what is the user's; says what panicked if that did.
+pub(crate) fn let_go<T>(value: T) -> Option<String> {
+    catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
+}
+
 /// Drops a panic's payload. A payload whose own drop panics is contained, and what *that* throws is leaked: it could go on for ever.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {

@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,6 +28,8 @@ struct Drawing {
     stages: Vec<StageSpec>,
     abandoned: Vec<usize>,
     problem: Option<BuildError>,
+    /// Its stages were taken to be built.
+    sealed: bool,
     /// Once built: ends the graph if a stage can never be attached to.
     built: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
@@ -178,24 +179,38 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + 'static,
     {
+        let stages = {
+            let mut drawing = self.draft.lock();
+            if let Some(problem) = drawing.problem.take() {
+                return Err(problem.into());
+            }
+            drawing.sealed = true;
+            drawing.stages.clone()
+        };
+        // Not under the lock: the factory and the events are user code, and may hold keys.
+        let built = Core::build(self.settings.clone(), stages, &mut self.factory);
         let mut drawing = self.draft.lock();
-        if let Some(problem) = drawing.problem.take() {
-            return Err(problem.into());
-        }
-        let core = Core::build(self.settings.clone(), drawing.stages.clone(), &mut self.factory)?;
+        let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
+        drawing.sealed = built.is_ok() && abandoned.is_none();
         // The soundness rule speaks first, for it is the more useful answer.
-        if let Some(&stage) = drawing.abandoned.first() {
-            return Err(BuildError::Abandoned { stage: drawing.stages[stage].name.clone() }.into());
-        }
+        let core = match (built, abandoned) {
+            (Err(problem), _) => return Err(problem.into()),
+            (Ok(core), Some(stage)) => {
+                drop(drawing);
+                drop(core);
+                return Err(BuildError::Abandoned { stage }.into());
+            }
+            (Ok(core), None) => core,
+        };
         let weak = Arc::downgrade(&core);
         drawing.built = Some(Arc::new(move |stage| {
             if let Some(core) = weak.upgrade() {
                 core.control.fail(stage, None, Cause::Dropped);
             }
         }));
-        let unattached = Mutex::new((0..drawing.stages.len()).collect());
+        let taken = Mutex::new(Taken { producer: false, unattached: (0..drawing.stages.len()).collect() });
         drop(drawing);
-        Ok(Ring { core, draft: self.draft.clone(), producer_taken: AtomicBool::new(false), unattached, kind: PhantomData })
+        Ok(Ring { core, draft: self.draft.clone(), taken, kind: PhantomData })
     }
 }
 
@@ -208,7 +223,7 @@ impl<A, C> Key<A, C> {
         // Two graphs are never locked at once.
         let name = earlier.draft.lock().stages[earlier.stage].name.clone();
         let mut drawing = self.draft.lock();
-        if drawing.built.is_some() {
+        if drawing.sealed {
             let own = drawing.stages[self.stage].name.clone();
             drop(drawing);
             panic!("stage `{own}` cannot be put after `{name}`: the graph was built already");
@@ -254,14 +269,19 @@ impl<A, C> fmt::Debug for Key<A, C> {
     }
 }
 
+/// What nobody holds a handle of yet.
+struct Taken {
+    producer: bool,
+    unattached: Vec<usize>,
+}
+
 /// A built graph: exchanges keys for handles, and prints itself.
 ///
 /// Dropping it before every key was exchanged fails the graph, and before a producer was taken closes it.
 pub struct Ring<E, L: Layout = Inside, S = Single> {
     core: Arc<Core<E, L>>,
     draft: Arc<Draft>,
-    producer_taken: AtomicBool,
-    unattached: Mutex<Vec<usize>>,
+    taken: Mutex<Taken>,
     kind: PhantomData<S>,
 }
 
@@ -276,22 +296,26 @@ impl<E, L: Layout> Ring<E, L, Single> {
 
     /// The producer's handle, unless it was taken already.
     pub fn try_producer(&self) -> Option<Producer<E, L>> {
-        (!self.producer_taken.swap(true, Ordering::AcqRel)).then(|| Producer::new(self.core.clone()))
+        (!std::mem::replace(&mut self.taken().producer, true)).then(|| Producer::new(self.core.clone()))
     }
 }
 
 impl<E, L: Layout> Ring<E, L, Many> {
     /// A producer's handle; the ring closes when the last one is dropped.
     pub fn producer(&self) -> Producer<E, L, Many> {
-        self.producer_taken.store(true, Ordering::Relaxed);
+        self.taken().producer = true;
         Producer::new(self.core.clone())
     }
 }
 
 impl<E, L: Layout, S> Ring<E, L, S> {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     fn attach<A, C>(&self, key: Key<A, C>) -> usize {
         let stage = key.exchange(&self.draft);
-        self.unattached.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).retain(|&other| other != stage);
+        self.taken().unattached.retain(|&other| other != stage);
         stage
     }
 
@@ -351,11 +375,11 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
 impl<E, L: Layout, S> Drop for Ring<E, L, S> {
     fn drop(&mut self) {
-        let unattached = self.unattached.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(&stage) = unattached.first() {
+        let taken = self.taken.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(&stage) = taken.unattached.first() {
             self.core.control.fail(stage, None, Cause::Dropped);
         }
-        if !*self.producer_taken.get_mut() {
+        if !taken.producer {
             self.core.control.close(self.core.control.start);
         }
     }

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use crate::error::{BuildError, Name, PRODUCER};
+use crate::sync::twin;
 
 /// Whether a stage may change events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +134,11 @@ impl Plan {
         let mut stages = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
             let mut rings = rung_by(Some(i));
-            if is_leaf(i) && parks {
+            if twin!("leaf-unrung": is_leaf(i) => false) && parks {
                 rings.push(PRODUCER_BELL);
             }
-            if matches!(spec.crew, Crew::Pool(_)) && parks && !rings.contains(&bell_of[i]) {
+            let idle_workers = twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool(_)) => false);
+            if idle_workers && parks && !rings.contains(&bell_of[i]) {
                 rings.push(bell_of[i]); // idle workers stay until the last chunk is done, and end with it
             }
             stages.push(Stage {
@@ -156,7 +158,7 @@ impl Plan {
         }
         let leaves = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
         let mut producer_rings = rung_by(None);
-        if specs.is_empty() && parks {
+        if twin!("publication-unrung": specs.is_empty() => false) && parks {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
         }
         Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, many_producers })
@@ -187,7 +189,11 @@ fn check_soundness(specs: &[StageSpec]) -> Result<(), BuildError> {
     for _ in 0..count {
         let next = (0..count).find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            let stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
+            // A stage that is stuck comes after another one that is; so many steps back lead onto a circle, and stay there.
+            let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
+            for _ in 0..count {
+                stuck = specs[stuck].after.iter().copied().find(|&earlier| !done[earlier]).unwrap_or(stuck);
+            }
             return Err(BuildError::Cycle { stage: specs[stuck].name.clone() });
         };
         for &earlier in &specs[stage].after {
@@ -267,6 +273,9 @@ mod tests {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
         assert_eq!(plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
         assert_eq!(plan(vec![read("a", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
+        // The one named waits for itself, and not only for those who do.
+        let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
+        assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
         assert_eq!(plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(), BuildError::Twice { stage: "a".into() });
         assert_eq!(plan(vec![read("", &[])]).err().unwrap(), BuildError::Name { given: "".into() });
         assert_eq!(plan(vec![read("a\0b", &[])]).err().unwrap(), BuildError::Name { given: "a\0b".into() });

@@ -17,7 +17,7 @@ use crate::plan::Crew;
 use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
-use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release};
+use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release, twin};
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
 /// are idle at the end of a burst.
@@ -92,7 +92,7 @@ impl<E, L: Layout> Worker<E, L> {
         let core = self.desk.core.clone();
         let claim = core.control.line(self.word_line);
         loop {
-            let word = PoolWord(claim.load(Acquire)); // SYNC[chunk-taken]: events that another worker saw published
+            let word = PoolWord(claim.load(twin!("word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: events that another worker saw published
             self.seen = word.seq(self.seen);
             let (len, left, live) = match self.offer(self.seen, word.left()) {
                 Offer::Nothing => {
@@ -106,13 +106,21 @@ impl<E, L: Layout> Worker<E, L> {
             // After a lost race the old bound held the followers up; now it moves on.
             let held_up = self.bound != IDLE;
             self.bound = self.seen << 1;
-            core.control.line(self.own_line).store(self.bound, Release); // I2: before the swap
-            if held_up {
+            let own = core.control.line(self.own_line);
+            twin!("bound-after-swap": own.store(self.bound, Release) => ()); // I2: before the swap
+            if held_up && twin!("lagging-bound-unrung": true => false) {
                 core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
             }
-            match claim.compare_exchange(word.0, PoolWord::new(end, left).0, AcqRel, Relaxed) {
-                // SYNC[chunk-taken]: the worker that takes
+            let taken = PoolWord::new(end, left).0;
+            let order = twin!("word-relaxed": twin!("swap-unreleased": AcqRel => Acquire) => Release);
+            // SYNC[chunk-taken]: the worker that takes
+            let swapped = twin!("take-by-store": claim.compare_exchange(word.0, taken, order, Relaxed) => {
+                claim.store(taken, Release);
+                Ok(word.0)
+            });
+            match swapped {
                 Ok(_) if live => {
+                    twin!("bound-after-swap": () => own.store(self.bound, Release));
                     (self.next, self.end) = (self.seen, end);
                     self.seen = end;
                     self.taken = (!cfg!(slipring_loom)).then(|| (Instant::now(), len));
@@ -122,7 +130,7 @@ impl<E, L: Layout> Worker<E, L> {
                     (self.next, self.end) = (end, end);
                     self.seen = end;
                     self.desk.counts.tombstones += len;
-                    self.release();
+                    twin!("passed-unreleased": self.release() => self.bound = IDLE);
                 }
                 Err(_) => self.contended = true,
             }
@@ -218,7 +226,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     #[inline(always)]
     fn release(&mut self) {
         let done = self.next == self.end;
-        let bound = if done { IDLE } else { self.next << 1 };
+        let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
         if bound != self.bound {
             self.bound = bound;
             let stage = self.desk.plan();
@@ -268,12 +276,14 @@ impl<E, L: Layout> Drop for Worker<E, L> {
         let control = self.desk.control();
         let remain = control.sign_off(self.desk.stage);
         if self.next != self.end && remain > 0 && !std::thread::panicking() && control.stopped().is_none() {
-            self.release();
+            twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
             let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };
             self.desk.control().orphan(self.desk.stage, orphan);
+        } else if self.ended().is_some() {
+            // Whatever becomes of this worker's thread now is no business of the graph's.
         } else if std::thread::panicking() {
-            self.desk.left(self.next);
-        } else if remain == 0 && self.ended().is_none() {
+            self.desk.left(self.next());
+        } else if remain == 0 {
             control.fail(self.desk.stage, Some(self.next()), Cause::Dropped);
         }
         self.desk.control().count(self.desk.stage, &self.desk.counts);

@@ -20,7 +20,7 @@ use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::events::{Events, EventsIterMut, out_of_bounds};
 use crate::report::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
-use crate::sync::{AcqRel, Acquire, Arc, Relaxed};
+use crate::sync::{AcqRel, Acquire, Arc, Relaxed, twin};
 
 mod sealed {
     pub trait Sharing: 'static {
@@ -193,7 +193,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// The iterator is the user's code too: if it panics between two claims, the graph fails all the same.
-    fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
+    pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
         let seq = self.next;
         let filling = Filling { producer: self, seq, len: 0 };
         let item = items.next();
@@ -276,7 +276,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::MANY {
             self.open = Some((seq, len as u64));
         }
-        Slots { producer: self, seq, len }
+        Slots { producer: self, seq, len, lent: PhantomData }
     }
 
     // Reserving positions.
@@ -324,7 +324,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         let seq = self.next;
         let claimed = ClaimWord::open(seq.wrapping_add(len));
-        match self.core.control.line(Control::CLAIM).compare_exchange(word.0, claimed.0, AcqRel, Relaxed) {
+        let claim = self.core.control.line(Control::CLAIM);
+        let swapped = twin!("claim-by-store": claim.compare_exchange(word.0, claimed.0, AcqRel, Relaxed) => {
+            claim.store(claimed.0, crate::sync::Release);
+            Ok(word.0)
+        });
+        match swapped {
             Ok(_) => {
                 self.next = seq.wrapping_add(len);
                 Ok(seq)
@@ -396,9 +401,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// States the last position: whatever the claim word says at the moment it is closed (I4).
     fn close_shared(&self) {
-        let word = ClaimWord(self.core.control.line(Control::CLAIM).fetch_or(ClaimWord::CLOSED, AcqRel));
+        let claim = self.core.control.line(Control::CLAIM);
+        let word = ClaimWord(twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, AcqRel) => claim.load(Acquire)));
         if !word.is_closed() {
-            self.core.control.close(word.seq(self.next));
+            self.core.control.close(twin!("closed-short": word.seq(self.next) => self.next));
         }
     }
 
@@ -419,7 +425,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn give_up(&mut self, seq: u64, len: u64) {
         // A single producer claims the same positions again (I3).
         if S::MANY && len != 0 {
-            self.core.bury(seq, len);
+            twin!("given-up-unburied": self.core.bury(seq, len) => ());
             self.counts.tombstones += len;
         }
     }
@@ -428,7 +434,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     fn settle(&mut self) {
         if let Some((seq, len)) = self.open.take() {
-            self.give_up(seq, len);
+            twin!("forgotten-unburied": self.give_up(seq, len) => ());
         }
     }
 }
@@ -453,7 +459,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.settle();
         let control = &self.core.control;
         if std::thread::panicking() {
-            let panic = Cause::Panic("the thread that held the producer panicked".into());
+            let panic = Cause::Panic(HELD_PANIC.into());
             control.fail(control.producer_party(), Some(self.next), panic);
         }
         let last = control.producers.fetch_sub(1, AcqRel) == 1; // SYNC[last-producer]: producers among themselves
@@ -496,6 +502,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
 /// What is reported when the closure that fills a slot panics and nobody of ours sees the payload.
 pub(crate) const FILL_PANIC: &str = "the closure that fills an event, or the iterator it is filled from, panicked";
 
+/// What is reported when a producer is dropped by a panic that nobody of ours has seen yet.
+pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
+
 /// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped without it, it is given up.
 pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
     slots: Slots<'p, E, L, S>,
@@ -506,6 +515,8 @@ pub struct Slots<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
+    /// A claim gives out `&E` as a `&mut [E]` does, so it may be shared only where `E` may; its producer may be shared always.
+    lent: PhantomData<&'p mut E>,
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Slot<'_, E, L, S> {

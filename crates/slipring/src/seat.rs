@@ -7,6 +7,7 @@
 //!   stages after it and the producers wait for the release.
 //! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
 
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use crate::control::{Control, Waiter, ahead};
@@ -50,11 +51,23 @@ pub(crate) trait Seat<E, L: Layout> {
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let core = self.desk().core.clone();
         let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
-        let mut counts = std::mem::take(&mut self.desk_mut().counts);
-        let mut ready = || self.something() || self.ended().is_some();
-        let waited = core.control.wait_at(waiter, deadline, &mut counts, &mut ready);
-        self.desk_mut().counts = counts;
-        waited
+        let counts = std::mem::take(&mut self.desk_mut().counts);
+        let mut waiting = Waiting { seat: self, counts, ring: PhantomData };
+        let (seat, counts) = (&*waiting.seat, &mut waiting.counts);
+        core.control.wait_at(waiter, deadline, counts, &mut || seat.something() || seat.ended().is_some())
+    }
+}
+
+/// Brings a seat's counts back after a wait, even if the user's own strategy panics.
+struct Waiting<'a, E, L: Layout, S: Seat<E, L> + ?Sized> {
+    seat: &'a mut S,
+    counts: Counts,
+    ring: PhantomData<(E, L)>,
+}
+
+impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
+    fn drop(&mut self) {
+        self.seat.desk_mut().counts = std::mem::take(&mut self.counts);
     }
 }
 
@@ -199,14 +212,27 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         }
         self.live_end.wrapping_sub(self.next).min(max)
     }
+    #[inline]
     fn gather(&mut self, max: u64) -> u64 {
         let mut len = self.look(max);
-        if len != 0 {
+        if len == 0 {
+            return 0;
+        }
+        if self.first {
+            // The usual case, kept free of everything that the loop does not need.
+            let mut end = self.live_end;
+            while end.wrapping_sub(self.next) < max
+                && let Run::Live(run) = self.desk.run_at(end)
+            {
+                end = end.wrapping_add(run);
+            }
+            self.live_end = end;
+        } else {
             while len < max && self.extend() {
                 len = self.live_end.wrapping_sub(self.next);
             }
         }
-        len.min(max)
+        self.live_end.wrapping_sub(self.next).min(max)
     }
     #[inline(always)]
     fn next(&self) -> u64 {

@@ -96,7 +96,9 @@ pub unsafe trait Slots<E>: Copy {
                 Ok(event) => unsafe { self.event(index).write(event) },
                 Err(panic) => {
                     // SAFETY: exactly the events below `index` were made.
-                    drop(unsafe { self.drop_events(index) });
+                    if let Some(another) = unsafe { self.drop_events(index) } {
+                        crate::error::discard(another);
+                    }
                     return Err((index as usize, panic));
                 }
             }

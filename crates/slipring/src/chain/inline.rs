@@ -45,24 +45,25 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let mut inline = Inline { producer: Producer::new(core.clone()), core: core.clone(), crews };
         let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
         let produced = if started { produce_contained(&core.control, &mut inline, produce) } else { Err(None) };
-        let Inline { producer, crews, core: own } = inline;
-        if !Arc::ptr_eq(&own, &core) {
+        // The closure may have swapped its handle for that of another ring: then this ring has failed, and the other one ends here.
+        let Inline { producer, mut crews, core: driven } = inline;
+        if !Arc::ptr_eq(&driven, &core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        drop((producer, own));
-        let mut crews = crews;
+        drop(producer);
         if started {
             // With nobody else running, each round either moves something or ends somebody.
             loop {
-                let ended = crews.iter_mut().filter_map(|crew| crew.turn(&core.control)).count() == 0;
+                let ended = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).count() == 0;
                 if ended {
                     break;
                 }
             }
         }
         for crew in crews {
-            crew.stop(&core.control);
+            crew.stop(&driven.control);
         }
+        drop(driven);
         finish(core, produced)
     }
 }
@@ -88,7 +89,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// As [`Inline::publish`].
     pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
         let mut count = 0;
-        for item in items {
+        let mut items = items.into_iter();
+        while let Some(item) = self.producer.next_item(&mut items) {
             self.publish(|slot| fill(slot, item))?;
             count += 1;
         }

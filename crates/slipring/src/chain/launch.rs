@@ -1,18 +1,17 @@
 //! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report, the first failure.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::runner::{BoxedRunner, Crew};
-use super::{Chain, OnStart};
+use super::{Chain, Maker, OnStart, Parts};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::{Cause, Error, ErrorKind, Failure, panic_message};
+use crate::error::{BuildError, Cause, Error, ErrorKind, Failure, let_go, panic_message};
 use crate::fault::Fault;
-use crate::producer::{FILL_PANIC, Producer, SharedProducer};
+use crate::producer::{FILL_PANIC, HELD_PANIC, Producer, SharedProducer};
 use crate::report::Report;
 use crate::slots::Layout;
 
@@ -33,6 +32,9 @@ pub(super) struct Seating<'env> {
     pub(super) stage: usize,
 }
 
+/// Who works on which thread: its name, its first stage, its label if it has one, its runners.
+type Groups<'env> = Vec<(String, usize, Option<String>, Vec<BoxedRunner<'env>>)>;
+
 /// A chain that is built and not started.
 pub(super) struct Built<'env, E, L: Layout> {
     pub(super) core: Arc<Core<E, L>>,
@@ -43,16 +45,45 @@ pub(super) struct Built<'env, E, L: Layout> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Allocates everything and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let mut parts = *self.parts;
-        if let Some(problem) = parts.problem {
-            return Err(problem.into());
+        let Parts { mut settings, mut factory, specs, makers, on_start, problem, .. } = *self.parts;
+        settings.many_producers = many_producers;
+        let mut makers = makers.into_iter();
+        let mut groups = Groups::new();
+        let core = match problem {
+            Some(problem) => Err(problem),
+            None => Core::build(settings, specs, &mut factory),
+        };
+        let built = core.and_then(|core| Self::seat(&core, &mut makers, &mut groups).map(|()| core));
+        let dropped = let_go(factory);
+        match built {
+            Ok(core) => {
+                let control = &core.control;
+                if let Some(panic) = dropped {
+                    control.fail(control.producer_party(), None, Cause::Panic(panic));
+                }
+                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, control), stage };
+                let threads = groups.into_iter().map(seating).collect();
+                Ok(Built { core, threads, on_start })
+            }
+            Err(problem) => {
+                // Each on its own: what a handler captured may panic when it goes, and two panics at once are an abort.
+                makers.for_each(|maker| drop(let_go(maker)));
+                groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
+                let_go(on_start);
+                Err(problem.into())
+            }
         }
-        parts.settings.many_producers = many_producers;
-        let core = Core::build(parts.settings, parts.specs, &mut parts.factory)?;
-        let mut groups: Vec<(String, usize, Option<String>, Vec<BoxedRunner<'env>>)> = Vec::new();
-        for (stage, maker) in parts.makers.into_iter().enumerate() {
+    }
+
+    /// Makes the handlers, and shares them out to threads.
+    fn seat(
+        core: &Arc<Core<E, L>>,
+        makers: &mut dyn Iterator<Item = Maker<'env, E, L>>,
+        groups: &mut Groups<'env>,
+    ) -> Result<(), BuildError> {
+        for (stage, maker) in makers.enumerate() {
             let spec = &core.control.plan.stages[stage];
-            for (worker, runner) in maker(&core, stage)?.into_iter().enumerate() {
+            for (worker, runner) in maker(core, stage)?.into_iter().enumerate() {
                 let shared = groups.iter_mut().find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
                 match shared {
                     Some((.., runners)) => runners.push(runner),
@@ -67,10 +98,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                 }
             }
         }
-        let control = &core.control;
-        let threads =
-            groups.into_iter().map(|(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, control), stage }).collect();
-        Ok(Built { core, threads, on_start: parts.on_start })
+        Ok(())
     }
 
     /// Publishes every item of an iterator, from this thread, and comes back when all stages have handled all of them.
@@ -140,6 +168,9 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                     core.control.fail(stage, None, Cause::Thread(error));
                 }
             }
+            if let Some(panic) = let_go(on_start) {
+                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            }
             let produced = produce_contained(&core.control, &mut producer, produce);
             if !Arc::ptr_eq(core_of(&producer), &core) {
                 // The closure swapped its producer for another ring's, so dropping it would not close this one.
@@ -185,6 +216,7 @@ pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T,
         Err(message) => (None, message),
     };
     if let Some(failure) = failure {
+        let_go(value); // the user's too
         return Err(Error::failed(with_message(failure, message), report));
     }
     let Some(value) = value else {
@@ -193,10 +225,7 @@ pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T,
     };
     match dropped {
         Some(panic) => {
-            // The value is the user's too.
-            if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-                crate::error::discard(again as Box<dyn Any + Send>);
-            }
+            let_go(value);
             Err(Error::event_drop(panic, report))
         }
         None => Ok(Done { value, report }),
@@ -206,7 +235,7 @@ pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T,
 /// A failure noted while the closure was still unwinding, with the message that came to light when it was caught.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
-        (Cause::Panic(noted), Some(message)) if noted == FILL_PANIC => {
+        (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {
             Failure::new(failure.stage().clone(), failure.seq(), Cause::Panic(message))
         }
         _ => failure,

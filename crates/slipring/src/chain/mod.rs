@@ -13,12 +13,13 @@ mod runner;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{Core, Settings};
 use crate::drive::Handler;
-use crate::error::{BuildError, panic_message};
+use crate::error::{BuildError, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Outcome;
 use crate::plan::{Access, Crew, Plan, StageSpec};
@@ -66,7 +67,7 @@ mod sealed {
 pub trait MayWrite {}
 impl MayWrite for Line {}
 
-type Makers<'env, E, L> = Vec<Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>>;
+type Maker<'env, E, L> = Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 type OnStart<'env> = Arc<dyn Fn(&str) + Send + Sync + 'env>;
 
 /// What a chain is made of so far.
@@ -74,7 +75,7 @@ struct Parts<'env, E, L: Layout> {
     settings: Settings,
     factory: Box<dyn FnMut() -> E + 'env>,
     specs: Vec<StageSpec>,
-    makers: Makers<'env, E, L>,
+    makers: Vec<Maker<'env, E, L>>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
 }
@@ -212,12 +213,25 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         let pool = name.to_owned();
         self.declare(name, access, Crew::Pool(workers), move |core, stage| {
             let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
+            let mut panicked = None;
             for worker in 0..workers {
-                let handler = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| make(worker)))
-                    .map_err(|panic| BuildError::WorkerFactory { stage: pool.clone(), worker, panic: panic_message(panic) })?;
-                runners.push(Box::new(Seated::new(Worker::new(core.clone(), stage, worker), handler)));
+                match catch_unwind(AssertUnwindSafe(|| make(worker))) {
+                    Ok(handler) => runners.push(Box::new(Seated::new(Worker::new(core.clone(), stage, worker), handler))),
+                    Err(panic) => {
+                        panicked = Some(panic_message(panic));
+                        break;
+                    }
+                }
             }
-            Ok(runners)
+            let worker = runners.len();
+            let gone = let_go(make);
+            match panicked.or(gone) {
+                None => Ok(runners),
+                Some(panic) => {
+                    runners.into_iter().for_each(|runner| drop(let_go(runner)));
+                    Err(BuildError::WorkerFactory { stage: pool, worker, panic })
+                }
+            }
         })
     }
 
@@ -350,6 +364,9 @@ impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
     /// The graph as declared so far, or what is wrong with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { capacity, wait, .. } = &self.parts.settings;
+        if let Some(problem) = &self.parts.problem {
+            return writeln!(f, "not a graph: {problem}");
+        }
         match Plan::new(self.parts.specs.clone(), *capacity, false, wait.parks()) {
             Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
             Err(error) => writeln!(f, "not a graph yet: {error}"),

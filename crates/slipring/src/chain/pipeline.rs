@@ -9,7 +9,7 @@ use super::Chain;
 use super::launch::{Built, Handed, Seating};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::{Cause, Error, Name};
+use crate::error::{Cause, Error, Name, let_go};
 use crate::producer::{Producer, SharedProducer};
 use crate::report::Report;
 use crate::slots::Layout;
@@ -23,11 +23,16 @@ pub struct Pipeline {
 
 trait Controlled: Send + Sync {
     fn control(&self) -> &Control;
+    /// Drops the events, if nobody else holds the ring; says what panicked if one did.
+    fn take_apart(self: Arc<Self>) -> Option<String>;
 }
 
 impl<E: Send, L: Layout> Controlled for Core<E, L> {
     fn control(&self) -> &Control {
         &self.control
+    }
+    fn take_apart(self: Arc<Self>) -> Option<String> {
+        Core::take_apart(self)
     }
 }
 
@@ -112,7 +117,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let shift = shift;
                 taken.attend(&name, &shared.control, on_start);
-                drop(shared);
+                // The last to go drops the events. If one panics, nobody is left to be told, and the system must not see the payload.
+                let_go(shared);
                 drop(shift);
             });
             match thread {
@@ -137,7 +143,11 @@ impl Pipeline {
     /// The first failure.
     pub fn join(mut self) -> Result<Report, Error> {
         self.wait(None);
-        self.outcome()
+        let outcome = self.outcome();
+        match (outcome, self.ring.take_apart()) {
+            (Ok(report), Some(panic)) => Err(Error::event_drop(panic, report)),
+            (outcome, _) => outcome,
+        }
     }
 
     /// As [`Pipeline::join`], but waits no longer than `limit`, and can be called again.

@@ -171,8 +171,11 @@ impl<'env> Crew<'env> {
                 let waiting = || self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner);
                 let Some(first) = waiting().next() else { return };
                 let waiter = Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
-                // Past the deadline the graph has failed, and every stage's next step says so.
-                let _ = control.wait_at(waiter, None, &mut self.counts, &mut || waiting().any(|runner| runner.is_ready()));
+                let counts = &mut self.counts;
+                let mut ready = || waiting().any(|runner| runner.is_ready());
+                // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
+                // says so.
+                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, None, counts, &mut ready)));
             }
         }
     }

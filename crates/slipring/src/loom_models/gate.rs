@@ -1,1 +1,156 @@
+//! Claims against what the stages, or with no stage the publications, have let go.
+
+use loom::thread;
+
 use super::*;
+use Access::{Read, Write};
+
+/// Publishes `upto` events in at most `tries` attempts; says how many it did.
+fn publish_some(tx: &mut Producer<u64>, upto: u64, tries: usize) -> u64 {
+    let mut next = 0;
+    for _ in 0..tries {
+        if next < upto && tx.try_publish(|event| *event = next).is_ok() {
+            next += 1;
+        }
+    }
+    next
+}
+
+/// A ring of one slot: every event but the first waits for a release.
+#[test]
+fn loom_the_producer_laps_nobody() {
+    explore(1, None, || {
+        let ring = ring(settings(1), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
+        let published = publish_some(&mut tx, 3, 4);
+        let (seen, mut rx) = reading.join().unwrap();
+        assert_eq!((seen + read_some(&mut rx, 1)) as u64, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_released_relaxed() {
+    caught("gate::loom_the_producer_laps_nobody", "released-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_frontier_relaxed() {
+    caught("gate::loom_the_producer_laps_nobody", "frontier-relaxed", Caught::Race);
+}
+
+/// A stage that writes, and one behind it, which alone gates the producer.
+#[test]
+fn loom_a_follower_behind_a_writer() {
+    explore(1, None, || {
+        let ring = ring(settings(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        let writing = thread::spawn(move || {
+            for _ in 0..2 {
+                writer.poll(1, |event, _| *event += 100).unwrap();
+            }
+            writer
+        });
+        let reading = thread::spawn(move || {
+            for _ in 0..2 {
+                rx.poll(1, |&event, at| assert_eq!(event, at.seq.wrapping_sub(START) + 100)).unwrap();
+            }
+            rx
+        });
+        publish_some(&mut tx, 2, 2);
+        drop((writing.join().unwrap(), reading.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_released_relaxed_to_a_follower() {
+    caught("gate::loom_a_follower_behind_a_writer", "released-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_frontier_relaxed_of_a_follower() {
+    caught("gate::loom_a_follower_behind_a_writer", "frontier-relaxed", Caught::Race);
+}
+
+/// Two stages side by side: the slower one gates.
+#[test]
+fn loom_side_by_side() {
+    explore(1, None, || {
+        let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
+        let (mut tx, mut left, mut right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        let reading = thread::spawn(move || (read_some(&mut left, 1), left));
+        let other = thread::spawn(move || (read_some(&mut right, 1), right));
+        for _ in 0..2 {
+            let _ = tx.try_publish(|event| *event = 1);
+        }
+        drop((reading.join().unwrap(), other.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_gated_by_one_of_two() {
+    caught("gate::loom_side_by_side", "gated-by-one", Caught::Race);
+}
+
+/// Two producers take turns in one slot, with a reader between their laps.
+#[test]
+fn loom_two_producers_lap_nobody() {
+    explore(1, Some(2), || {
+        let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let mut rx = reader(&ring, 0);
+        one.publish(|event| *event = 0).unwrap();
+        let try_publish = |tx: &mut SharedProducer<u64>| {
+            let claimed = tx.try_claim();
+            claimed.is_ok_and(|mut slot| {
+                *slot = slot.seq().wrapping_sub(START);
+                slot.publish();
+                true
+            })
+        };
+        let first = thread::spawn(move || (try_publish(&mut one), one));
+        let second = thread::spawn(move || (try_publish(&mut two), two));
+        let seen = read_some(&mut rx, 2);
+        let (first, second) = (first.join().unwrap(), second.join().unwrap());
+        let published = 1 + usize::from(first.0) + usize::from(second.0);
+        assert_eq!(seen + read_some(&mut rx, 1), published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_released_relaxed_to_two_producers() {
+    caught("gate::loom_two_producers_lap_nobody", "released-relaxed", Caught::Race);
+}
+
+/// No stage at all: the publications themselves gate, or two producers a lap apart would fill one slot.
+#[test]
+fn loom_two_producers_and_no_stage() {
+    explore(1, None, || {
+        let ring = ring(shared(settings(1)), &[]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let first = thread::spawn(move || {
+            let _ = one.try_publish(|event| *event = 1);
+            let _ = one.try_publish(|event| *event = 2);
+            one
+        });
+        let _ = two.try_publish(|event| *event = 3);
+        let _ = two.try_publish(|event| *event = 4);
+        drop(first.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_twin_no_sentinel() {
+    caught("gate::loom_two_producers_and_no_stage", "no-sentinel", Caught::Race);
+}
+
+#[test]
+fn loom_twin_sentinel_relaxed() {
+    caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_sentinel_unreleased() {
+    caught("gate::loom_two_producers_and_no_stage", "sentinel-unreleased", Caught::Race);
+}

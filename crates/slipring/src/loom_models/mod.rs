@@ -150,3 +150,12 @@ fn nothing<T>(looked: Result<T, BatchError>) -> Option<T> {
         Err(other) => panic!("a look without waiting: {other}"),
     }
 }
+
+/// Reads what is there, `looks` times, and says how many events that were; each event is its own position, counted from the first.
+fn read_some(reader: &mut Reader<u64>, looks: usize) -> usize {
+    let mut seen = 0;
+    for _ in 0..looks {
+        seen += reader.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq)).unwrap();
+    }
+    seen
+}

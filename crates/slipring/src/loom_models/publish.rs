@@ -3,32 +3,98 @@
 use loom::thread;
 
 use super::*;
-use Access::{Read, Write};
-
-/// Reads what is there, `looks` times; each event must be the one that belongs there.
-pub(super) fn read_some(reader: &mut Reader<u64>, looks: usize, value: impl Fn(u64) -> u64) -> usize {
-    let mut seen = 0;
-    for _ in 0..looks {
-        seen += reader.poll(4, |event, at| assert_eq!(*event, value(at.seq.wrapping_sub(START)), "at {}", at.seq)).unwrap();
-    }
-    seen
-}
+use Access::Read;
 
 #[test]
 fn loom_one_producer_one_reader() {
     explore(1, None, || {
         let ring = ring(settings(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
-        let reading = thread::spawn(move || (read_some(&mut rx, 3, |i| i), rx));
+        let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
         for i in 0..2 {
             tx.publish(|event| *event = i).unwrap();
         }
         let (seen, mut rx) = reading.join().unwrap();
-        assert_eq!(seen + read_some(&mut rx, 1, |i| i), 2, "events were lost");
+        assert_eq!(seen + read_some(&mut rx, 1), 2, "events were lost");
     });
 }
 
 #[test]
 fn loom_twin_stamp_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_stamp_seen_relaxed() {
+    caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
+}
+
+/// A publication of two runs: who sees one of its events can have them all.
+#[test]
+fn loom_a_publication_is_seen_whole() {
+    explore(1, None, || {
+        let ring = ring(settings(4), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let reading = thread::spawn(move || {
+            for _ in 0..2 {
+                if let Some(batch) = nothing(rx.try_batch(4)) {
+                    assert_eq!(batch.len(), 4, "a part of a publication");
+                    batch.iter().zip(0..).for_each(|(&event, i)| assert_eq!(event, i));
+                }
+            }
+            rx
+        });
+        let mut slots = tx.claim_n(4).unwrap();
+        slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
+        slots.publish();
+        let mut rx = reading.join().unwrap();
+        assert_eq!(rx.try_batch(4).unwrap().len(), 4);
+    });
+}
+
+#[test]
+fn loom_twin_first_run_first() {
+    caught("publish::loom_a_publication_is_seen_whole", "first-run-first", Caught::Saying("a part of a publication"));
+}
+
+#[test]
+fn loom_twin_stamp_relaxed_of_a_run() {
+    caught("publish::loom_a_publication_is_seen_whole", "stamp-relaxed", Caught::Race);
+}
+
+/// Each publishes in its own order, and nothing is lost or seen twice.
+#[test]
+fn loom_two_producers_one_reader() {
+    explore(1, Some(2), || {
+        let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let mut rx = reader(&ring, 0);
+        let mut seen = Vec::new();
+        let first = thread::spawn(move || {
+            one.publish(|event| *event = 10).unwrap();
+            one.publish(|event| *event = 11).unwrap();
+            one
+        });
+        let second = thread::spawn(move || {
+            two.publish(|event| *event = 20).unwrap();
+            two
+        });
+        for _ in 0..2 {
+            rx.poll(4, |&event, _| seen.push(event)).unwrap();
+        }
+        let producers = (first.join().unwrap(), second.join().unwrap());
+        rx.poll(4, |&event, _| seen.push(event)).unwrap();
+        assert!(matches!(seen[..], [10, 11, 20] | [10, 20, 11] | [20, 10, 11]), "lost or out of order: {seen:?}");
+        drop(producers);
+    });
+}
+
+#[test]
+fn loom_twin_claim_by_store() {
+    caught("publish::loom_two_producers_one_reader", "claim-by-store", Caught::Race);
+}
+
+#[test]
+fn loom_twin_stamp_relaxed_of_two_producers() {
+    caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }

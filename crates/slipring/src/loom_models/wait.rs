@@ -1,1 +1,135 @@
+//! Sleeping and waking: each model ends with a wake-up on which all depends, so that one that is lost is a deadlock.
+
+use loom::thread;
+
 use super::*;
+use Access::{Read, Write};
+
+/// The stage sleeps, a publication wakes it.
+#[test]
+fn loom_a_reader_sleeps() {
+    explore(1, None, || {
+        let ring = ring(blocking(2), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let reading = thread::spawn(move || {
+            assert_eq!(rx.batch(1).unwrap()[0], 7);
+            rx
+        });
+        tx.publish(|event| *event = 7).unwrap();
+        drop(reading.join().unwrap());
+    });
+}
+
+/// The producer sleeps at a full ring, a release wakes it.
+#[test]
+fn loom_a_producer_sleeps() {
+    explore(1, None, || {
+        let ring = ring(blocking(1), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        tx.publish(|event| *event = 0).unwrap();
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 1).unwrap();
+            tx
+        });
+        rx.batch(1).unwrap().release();
+        drop(publishing.join().unwrap());
+    });
+}
+
+/// Two sleep at one bell, a stage and the one beside it; one publication wakes both.
+#[test]
+fn loom_two_sleep_at_one_bell() {
+    explore(1, None, || {
+        let ring = ring(blocking(1), &[(Read, 0, &[]), (Read, 0, &[])]);
+        let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
+        let reading = [left, right].map(|mut rx| {
+            thread::spawn(move || {
+                assert_eq!(rx.batch(1).unwrap()[0], 7);
+                rx
+            })
+        });
+        tx.publish(|event| *event = 7).unwrap();
+        drop(reading.map(|reading| reading.join().unwrap()));
+    });
+}
+
+/// A stage sleeps behind another one, whose release wakes it.
+#[test]
+fn loom_a_follower_sleeps() {
+    explore(1, None, || {
+        let ring = ring(blocking(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        tx.publish(|event| *event = 7).unwrap();
+        let reading = thread::spawn(move || {
+            assert_eq!(rx.batch(1).unwrap()[0], 8);
+            rx
+        });
+        writer.poll(1, |event, _| *event += 1).unwrap();
+        drop(reading.join().unwrap());
+    });
+}
+
+/// A worker sleeps, and so does who follows its pool.
+#[test]
+fn loom_a_worker_and_its_follower_sleep() {
+    explore(1, None, || {
+        let ring = ring(blocking(2), &[(Write, 1, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
+        let working = thread::spawn(move || {
+            let mut batch = worker.batch(1).unwrap();
+            batch[0] += 1;
+            batch.release();
+            worker
+        });
+        let reading = thread::spawn(move || {
+            assert_eq!(rx.batch(1).unwrap()[0], 8);
+            rx
+        });
+        tx.publish(|event| *event = 7).unwrap();
+        drop((working.join().unwrap(), reading.join().unwrap()));
+    });
+}
+
+/// With no stage, what a producer sleeps for is another one's publication.
+#[test]
+fn loom_a_producer_sleeps_and_there_is_no_stage() {
+    explore(1, None, || {
+        let ring = ring(shared(blocking(1)), &[]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let slot = one.claim().unwrap();
+        let publishing = thread::spawn(move || {
+            two.publish(|event| *event = 1).unwrap();
+            two
+        });
+        slot.publish();
+        drop(publishing.join().unwrap());
+    });
+}
+
+/// Every model above is about the same two sides: each must catch each of the steps that keep a wake-up from being lost.
+macro_rules! twins {
+    ($($test:ident: $model:literal, $twin:literal;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                caught(concat!("wait::", $model), $twin, Caught::Deadlock);
+            }
+        )+
+    };
+}
+twins! {
+    loom_twin_sleeper_unfenced: "loom_a_reader_sleeps", "sleeper-unfenced";
+    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "ringer-unfenced";
+    loom_twin_sleeper_blind: "loom_a_reader_sleeps", "sleeper-blind";
+    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "ringer-unlocked";
+    loom_twin_sleeper_unfenced_producer: "loom_a_producer_sleeps", "sleeper-unfenced";
+    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "ringer-unfenced";
+    loom_twin_sleeper_blind_producer: "loom_a_producer_sleeps", "sleeper-blind";
+    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "ringer-unlocked";
+    loom_twin_one_of_two_woken: "loom_two_sleep_at_one_bell", "one-woken";
+    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "ringer-unfenced";
+    loom_twin_sleeper_unfenced_worker: "loom_a_worker_and_its_follower_sleep", "sleeper-unfenced";
+    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "ringer-unfenced";
+    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung";
+    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung";
+}

@@ -405,7 +405,14 @@ impl<L: Lay> Any<L> {
     }
 
     /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released, and finishes it. Gives what was lent.
-    pub fn batch(&mut self, ask: Ask, max: usize, finish: Finish, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<(u64, usize), BatchError> {
+    pub fn batch(
+        &mut self,
+        ask: Ask,
+        max: usize,
+        finish: Finish,
+        stage: usize,
+        see: &mut dyn FnMut(u64, &Ev),
+    ) -> Result<(u64, usize), BatchError> {
         macro_rules! read {
             ($consumer:expr) => {{
                 let batch = ask!($consumer, max, ask)?;
@@ -531,7 +538,6 @@ impl<L: Lay> AnyRing<L> {
 }
 
 /// Runs code with either producer.
-#[macro_export]
 macro_rules! with_tx {
     ($tx:expr, $p:ident => $with:expr) => {
         match $tx {
@@ -540,7 +546,7 @@ macro_rules! with_tx {
         }
     };
 }
-pub use with_tx;
+pub(crate) use with_tx;
 
 impl<L: Lay> Tx<L> {
     /// Publishes one event if there is room.

@@ -1,0 +1,496 @@
+//! Random operations on random graphs of up to six stages, checked against something dumb: one thread, a vector, and a position per
+//! stage say what must come of each call. Then random graphs on threads, where each event shows who wrote to it, and in which order.
+//!
+//! `PROPTEST_CASES` sets how many random cases; `SLIPRING_SOAK_SECONDS` how long the soak (`--ignored`) runs.
+#![cfg(not(slipring_loom))]
+
+#[path = "oracle/kit.rs"]
+mod kit;
+#[path = "oracle/model.rs"]
+mod model;
+#[path = "oracle/threads.rs"]
+mod threads;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use kit::{Any, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Lay, Shape, Stage, Tx, declare, with_tx};
+use model::{Claimed, End, Model};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+use slipring::{ClaimError, Closed, Contiguous, Graph, Inside, Wait};
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Publish,
+    Drop,
+    Forget,
+}
+
+/// One operation; indices count those who are there, modulo how many there are.
+#[derive(Clone, Debug)]
+enum Op {
+    Claim { tx: usize, len: usize, fate: Fate, late: bool },
+    Publish { tx: usize },
+    PublishPanics { tx: usize },
+    Batches { tx: usize, len: usize, items: usize },
+    Batch { at: usize, ask: Ask, max: usize, finish: Finish },
+    Poll { at: usize, max: usize },
+    PollPanics { at: usize, max: usize, nth: usize },
+    Clone { tx: usize },
+    DropTx { tx: usize, even_the_last: bool },
+    CloseAll { tx: usize },
+    DropHandle { at: usize, even_the_last: bool },
+    Halt,
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    shape: Shape,
+    capacity: usize,
+    many: bool,
+    start: u64,
+    wait: usize,
+    ops: Vec<Op>,
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![4 => Just(Kind::Reader), 2 => Just(Kind::PoolReader), 1 => Just(Kind::Writer), 1 => Just(Kind::PoolWriter)]
+}
+
+/// Stages that come after smaller numbers.
+fn forward_shapes() -> impl Strategy<Value = Shape> {
+    prop::collection::vec((kinds(), 1..=3usize, any::<u8>(), any::<u8>()), 0..=6).prop_map(|stages| {
+        let stage = |(i, (kind, workers, some, others)): (usize, (Kind, usize, u8, u8))| {
+            let after = (0..i).filter(|earlier| some & others & (1 << earlier) != 0).collect();
+            Stage { kind, workers, after }
+        };
+        Shape(stages.into_iter().enumerate().map(stage).collect())
+    })
+}
+
+fn reordered(shape: Shape, seed: u8) -> Shape {
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    if seed != 0 {
+        let mut dice = Dice::new(seed.into());
+        order.sort_by_cached_key(|_| dice.next());
+    }
+    shape.reordered(&order)
+}
+
+/// Any shape at all, circles included.
+fn wild_shapes() -> impl Strategy<Value = Shape> {
+    let back = prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>()));
+    (forward_shapes(), back, any::<bool>(), any::<u8>()).prop_map(|(shape, back, repair, order)| {
+        let mut shape = if repair { shape.repaired() } else { shape };
+        if let (Some((a, b)), true) = (back, shape.len() > 1) {
+            let (a, b) = (a.index(shape.len()), b.index(shape.len()));
+            if a != b {
+                shape.0[a].after.push(b);
+            }
+        }
+        reordered(shape, order)
+    })
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let some = || 0..12usize;
+    let few = || prop_oneof![8 => 1..=4usize, 2 => 5..=9usize, 1 => Just(0), 1 => Just(100)];
+    let asks = prop_oneof![4 => Just(Ask::Try), 1 => Just(Ask::Late)];
+    let finishes = prop_oneof![6 => Just(Finish::Release), 1 => Just(Finish::Drop), 1 => Just(Finish::Forget)];
+    let fates = prop_oneof![6 => Just(Fate::Publish), 2 => Just(Fate::Drop), 1 => Just(Fate::Forget)];
+    prop_oneof![
+        100 => (some(), few(), fates, prop::bool::weighted(0.1)).prop_map(|(tx, len, fate, late)| Op::Claim { tx, len, fate, late }),
+        100 => some().prop_map(|tx| Op::Publish { tx }),
+        40 => (some(), few(), 0..=10usize).prop_map(|(tx, len, items)| Op::Batches { tx, len, items }),
+        200 => (some(), asks, few(), finishes).prop_map(|(at, ask, max, finish)| Op::Batch { at, ask, max, finish }),
+        150 => (some(), few()).prop_map(|(at, max)| Op::Poll { at, max }),
+        30 => (some(), few(), 0..4usize).prop_map(|(at, max, nth)| Op::PollPanics { at, max, nth }),
+        15 => some().prop_map(|tx| Op::Clone { tx }),
+        15 => (some(), prop::bool::weighted(0.1)).prop_map(|(tx, even_the_last)| Op::DropTx { tx, even_the_last }),
+        1 => some().prop_map(|tx| Op::CloseAll { tx }),
+        10 => (some(), prop::bool::weighted(0.05)).prop_map(|(at, even_the_last)| Op::DropHandle { at, even_the_last }),
+        1 => Just(Op::Halt),
+        1 => some().prop_map(|tx| Op::PublishPanics { tx }),
+    ]
+}
+
+/// Positions to start at: 0, and just before something wraps.
+fn starts(capacity: usize) -> impl Strategy<Value = u64> {
+    let capacity = capacity as u64;
+    let laps = (1u64 << 46).wrapping_mul(capacity);
+    prop_oneof![
+        4 => Just(0),
+        1 => Just(u64::MAX - 3),
+        1 => Just(0u64.wrapping_sub(2 * capacity)),
+        1 => Just(u64::MAX),
+        1 => Just(laps - 2),                          // the stamp's lap field comes to 0
+        1 => Just(laps.wrapping_sub(capacity + 1)),   // ... and a lap before
+        1 => Just((1 << 48) - 3),                     // a pool's claim word
+        1 => Just((1 << 63) - 3),                     // a bound, the producers' claim word
+        1 => Just((1 << 62) - 1),
+    ]
+}
+
+fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
+    let settings = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)].prop_flat_map(|capacity| (Just(capacity), starts(capacity)));
+    (forward_shapes(), any::<u8>(), settings, any::<bool>(), 0..4usize, prop::collection::vec(ops(), ops_there)).prop_map(
+        |(shape, order, (capacity, start), many, wait, ops)| {
+            let mut shape = reordered(shape.repaired(), order);
+            shape.0.iter_mut().for_each(|stage| stage.workers = stage.workers.min(capacity));
+            Case { shape, capacity, many, start, wait, ops }
+        },
+    )
+}
+
+fn config(cases: u32) -> Config {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
+    Config { cases: if cfg!(miri) { cases.min(12) } else { cases }, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() }
+}
+
+proptest! {
+    #![proptest_config(config(1500))]
+
+    #[test]
+    fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
+        drive::<Inside>(&case);
+    }
+
+    #[test]
+    fn the_same_with_events_side_by_side(case in cases(0..120)) {
+        drive::<Contiguous>(&case);
+    }
+
+    #[test]
+    fn long_histories(case in cases(if cfg!(miri) { 100..200 } else { 500..1500 })) {
+        let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
+        let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
+        drive::<Inside>(&Case { ops, ..case });
+    }
+
+    #[test]
+    fn build_refuses_exactly_what_is_unsound(shape in wild_shapes()) {
+        let graph = Graph::new(4, || 0u8);
+        let keys = declare(&graph, &shape);
+        let built = graph.build();
+        shape.check_build(&built);
+        drop(keys);
+    }
+}
+
+fn drive<L: Lay>(case: &Case) {
+    let graph = Graph::new(case.capacity, Ev::default).first_seq(case.start).wait(Wait::ALL[case.wait].clone());
+    let graph = graph.deadline(Duration::from_secs(60)); // a wait that nobody can end is a failure, not a hang
+    let (ring, tx, handles) = AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
+    let model = Model::new(&case.shape, case.capacity, case.many, case.start);
+    let mut run = Run::new((ring, tx, handles), model);
+    for op in &case.ops {
+        run.step(op);
+        run.check_positions();
+    }
+    run.finish();
+}
+
+/// A ring and what the oracle thinks of it.
+struct Run<L: Lay> {
+    ring: AnyRing<L>,
+    producers: Vec<Option<Tx<L>>>,
+    handles: Vec<Vec<Option<Any<L>>>>,
+    model: Model,
+}
+
+impl<L: Lay> Run<L> {
+    fn new((ring, tx, handles): Ends<L>, model: Model) -> Run<L> {
+        let handles = handles.into_iter().map(|stage| stage.into_iter().map(Some).collect()).collect();
+        Run { ring, producers: vec![Some(tx)], handles, model }
+    }
+
+    /// The producer meant by a number, if there is any.
+    fn tx(&self, number: usize) -> Option<usize> {
+        let there: Vec<usize> = (0..self.producers.len()).filter(|&tx| self.producers[tx].is_some()).collect();
+        (!there.is_empty()).then(|| there[number % there.len()])
+    }
+
+    /// The handle meant by a number: stage and worker.
+    fn at(&self, number: usize) -> Option<(usize, usize)> {
+        let mut there = Vec::new();
+        for (stage, handles) in self.handles.iter().enumerate() {
+            there.extend((0..handles.len()).filter(|&worker| handles[worker].is_some()).map(|worker| (stage, worker)));
+        }
+        (!there.is_empty()).then(|| there[number % there.len()])
+    }
+
+    fn step(&mut self, op: &Op) {
+        match *op {
+            Op::Claim { tx, len, fate, late } => {
+                if let Some(tx) = self.tx(tx) {
+                    self.claim(tx, len, fate, late);
+                }
+            }
+            Op::Publish { tx } => {
+                if let Some(tx) = self.tx(tx) {
+                    self.publish(tx);
+                }
+            }
+            Op::PublishPanics { tx } => {
+                if let Some(tx) = self.tx(tx) {
+                    self.publish_panics(tx);
+                }
+            }
+            Op::Batches { tx, len, items } => {
+                if let Some(tx) = self.tx(tx) {
+                    self.batches(tx, len, items);
+                }
+            }
+            Op::Batch { at, ask, max, finish } => {
+                if let Some(at) = self.at(at) {
+                    self.batch(at, ask, max, finish);
+                }
+            }
+            Op::Poll { at, max } => {
+                if let Some(at) = self.at(at) {
+                    self.poll(at, max, usize::MAX);
+                }
+            }
+            Op::PollPanics { at, max, nth } => {
+                if let Some(at) = self.at(at) {
+                    self.poll(at, max, nth);
+                }
+            }
+            Op::Clone { tx } => self.clone_tx(tx),
+            Op::DropTx { tx, even_the_last } => {
+                let left = self.producers.iter().flatten().count();
+                if let Some(tx) = self.tx(tx).filter(|_| left > 1 || even_the_last) {
+                    self.producers[tx] = None;
+                    self.model.drop_producer(tx);
+                }
+            }
+            Op::CloseAll { tx } => {
+                if let Some(tx) = self.tx(tx).filter(|_| self.model.many)
+                    && let Some(Tx::Many(producer)) = self.producers[tx].take()
+                {
+                    producer.close_all();
+                    self.model.settle(tx);
+                    self.model.close();
+                    self.model.drop_producer(tx);
+                }
+            }
+            Op::DropHandle { at, even_the_last } => {
+                if let Some((stage, worker)) = self.at(at)
+                    && (even_the_last || self.handles[stage].iter().flatten().count() > 1)
+                {
+                    self.handles[stage][worker] = None;
+                    self.model.drop_handle(stage, worker);
+                }
+            }
+            Op::Halt => {
+                self.ring.halt();
+                self.model.halted = true;
+                self.model.end.get_or_insert(End::Halted);
+            }
+        }
+    }
+
+    fn claim(&mut self, tx: usize, len: usize, fate: Fate, late: bool) {
+        let model = &mut self.model;
+        let expected = model.claim(tx, len);
+        let ids: Vec<u64> = (0..len).map(|_| model.id()).collect();
+        with_tx!(self.producers[tx].as_mut().unwrap(), producer => {
+            let claimed = if late { producer.claim_n_by(len, Instant::now()) } else { producer.try_claim_n(len) };
+            match (claimed, &expected) {
+                (Ok(mut slots), &Claimed::At(at)) => {
+                    assert_eq!((slots.first_seq(), slots.len()), (model.seq(at), len));
+                    // Half of them one way, half the other.
+                    for (event, id) in slots.iter_mut().zip(&ids) {
+                        event.fill(*id);
+                    }
+                    for (offset, &id) in ids.iter().enumerate().skip(len / 2) {
+                        slots[offset] = Ev::default();
+                        slots[offset].fill(id);
+                        assert_eq!(slots[offset].id, id);
+                    }
+                    assert!(slots.get_mut(len).is_none());
+                    match fate {
+                        Fate::Publish => {
+                            assert_eq!(slots.publish(), model.seq(at));
+                            model.publish(at, &ids);
+                        }
+                        Fate::Drop => {
+                            drop(slots);
+                            model.give_up(at);
+                        }
+                        Fate::Forget => {
+                            std::mem::forget(slots);
+                            model.forget_claim(tx, at);
+                        }
+                    }
+                }
+                (Err(error), expected) => model.check_claim_error(expected, &error, late),
+                (Ok(slots), expected) => panic!("claimed {len} from {} on instead of {expected:?}", slots.first_seq()),
+            }
+        });
+    }
+
+    fn publish(&mut self, tx: usize) {
+        let expected = self.model.claim(tx, 1);
+        let id = self.model.id();
+        match (self.producers[tx].as_mut().unwrap().try_publish(id), &expected) {
+            (Ok(seq), &Claimed::At(at)) => {
+                assert_eq!(seq, self.model.seq(at));
+                self.model.publish(at, &[id]);
+            }
+            (Err(error), expected) => self.model.check_claim_error(expected, &error, false),
+            (Ok(seq), expected) => panic!("published at {seq} instead of {expected:?}"),
+        }
+    }
+
+    fn publish_panics(&mut self, tx: usize) {
+        let expected = self.model.claim(tx, 1);
+        let outcome = catch_unwind(AssertUnwindSafe(
+            || with_tx!(self.producers[tx].as_mut().unwrap(), producer => producer.try_publish(|_| resume_unwind(Box::new("filling")))),
+        ));
+        match (outcome, expected) {
+            (Err(_), Claimed::At(at)) => {
+                let seq = self.model.seq(at);
+                self.model.give_up(at);
+                self.model.fail(slipring::PRODUCER.to_owned(), Some(seq));
+            }
+            (Ok(Err(error)), expected) => self.model.check_claim_error(&expected, &error, false),
+            (outcome, expected) => panic!("{outcome:?} instead of {expected:?}"),
+        }
+    }
+
+    /// As many items as surely fit, or it would wait for ever.
+    fn batches(&mut self, tx: usize, len: usize, items: usize) {
+        let model = &mut self.model;
+        let is_open = model.last.is_none() && model.end.is_none() && (1..=model.capacity).contains(&len);
+        // The next batch is claimed whole even if one item is left for it.
+        let items = if is_open { items.min(model.room() / len * len) } else { items };
+        let ids: Vec<u64> = (0..items).map(|_| model.id()).collect();
+        let outcome = with_tx!(self.producers[tx].as_mut().unwrap(), producer => producer.publish_batches(len, ids.iter(), |event, &id| event.fill(id)));
+        if !(1..=model.capacity).contains(&len) {
+            assert!(matches!(outcome, Err(ClaimError::Length { asked, .. }) if asked == len), "{outcome:?}");
+        } else if items == 0 {
+            assert_eq!(outcome.expect("nothing to publish"), 0);
+        } else if !is_open {
+            let expected = model.claim(tx, len);
+            model.check_claim_error(&expected, &outcome.expect_err("the ring is closed"), true);
+        } else {
+            assert_eq!(outcome.expect("there was room"), items as u64);
+            for batch in ids.chunks(len) {
+                let claimed = model.claim(tx, len);
+                let Claimed::At(at) = claimed else { panic!("the oracle is at odds with itself: {claimed:?}") };
+                model.publish(at, batch);
+                if batch.len() < len {
+                    model.give_up(at + batch.len());
+                }
+            }
+        }
+    }
+
+    fn batch(&mut self, (stage, worker): (usize, usize), ask: Ask, max: usize, finish: Finish) {
+        let mut seen = Vec::new();
+        let handle = self.handles[stage][worker].as_mut().unwrap();
+        let lent = handle.batch(ask, max, finish, stage, &mut |seq, event| seen.push((seq, event.clone())));
+        self.model.batch((stage, worker), (ask, max, finish), lent, &seen);
+    }
+
+    fn poll(&mut self, (stage, worker): (usize, usize), max: usize, panic_at: usize) {
+        let mut seen = Vec::new();
+        let handle = self.handles[stage][worker].as_mut().unwrap();
+        let mut see = |seq: u64, event: &Ev| {
+            seen.push((seq, event.clone()));
+            if seen.len() == panic_at.saturating_add(1) {
+                resume_unwind(Box::new("handling"));
+            }
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| handle.poll(max, stage, &mut see))).ok();
+        self.model.poll((stage, worker), max, outcome, &seen);
+    }
+
+    fn clone_tx(&mut self, number: usize) {
+        let existing = self.tx(number).and_then(|tx| self.producers[tx].as_ref());
+        let clone = match (existing, &self.ring) {
+            (Some(Tx::Many(producer)), _) => Tx::Many(producer.clone()),
+            (None, AnyRing::Many(ring)) => Tx::Many(ring.producer()),
+            (_, AnyRing::One(ring)) => {
+                assert!(ring.try_producer().is_none());
+                return;
+            }
+            (Some(Tx::One(_)), AnyRing::Many(_)) => unreachable!(),
+        };
+        self.producers.push(Some(clone));
+        self.model.producers.push((true, None));
+    }
+
+    fn check_positions(&self) {
+        for (stage, handles) in self.handles.iter().enumerate() {
+            if let [Some(handle)] = &handles[..]
+                && self.model.stages[stage].workers.is_empty()
+            {
+                assert_eq!(handle.next_seq(), self.model.seq(self.model.next(stage)), "where s{stage} stands");
+                assert_eq!(handle.stage(), Shape::name(stage));
+            }
+        }
+    }
+
+    /// Closes, drains, and compares what is left.
+    fn finish(mut self) {
+        for tx in 0..self.producers.len() {
+            if self.producers[tx].take().is_some() {
+                self.model.drop_producer(tx);
+            }
+        }
+        if self.model.end.is_none() {
+            let rounds = 2 * self.model.log.len() + 4 + 2 * self.handles.len();
+            for round in 0.. {
+                let mut open = 0;
+                for stage in 0..self.handles.len() {
+                    for worker in 0..self.handles[stage].len() {
+                        if self.handles[stage][worker].is_some() && !self.is_drained(stage, worker) {
+                            open += 1;
+                        }
+                    }
+                }
+                if open == 0 {
+                    break;
+                }
+                assert!(round < rounds, "the stages do not come to an end");
+            }
+            for stage in &self.model.stages {
+                assert_eq!(stage.handled, self.model.lives());
+            }
+        }
+        for stage in 0..self.handles.len() {
+            for worker in 0..self.handles[stage].len() {
+                if self.handles[stage][worker].take().is_some() {
+                    self.model.drop_handle(stage, worker);
+                }
+            }
+        }
+        let report = self.ring.report();
+        assert_eq!(report.halted(), self.model.halted, "{report}");
+        if self.model.end.is_none() {
+            let counts = |stage: &slipring::StageReport| (stage.events, stage.tombstones);
+            let all = (self.model.lives(), self.model.tombs());
+            for stage in report.stages() {
+                assert_eq!(counts(stage), all, "{}", stage.name);
+            }
+            assert_eq!(report.stages().len(), self.model.stages.len() + 1);
+        } else {
+            for (i, stage) in self.model.stages.iter().enumerate() {
+                assert_eq!(report.stages()[i].events, stage.handled);
+            }
+            assert_eq!(report.producer().events, self.model.lives());
+        }
+    }
+
+    fn is_drained(&mut self, stage: usize, worker: usize) -> bool {
+        let mut seen = Vec::new();
+        let handle = self.handles[stage][worker].as_mut().unwrap();
+        let outcome = handle.poll(3, stage, &mut |seq, event| seen.push((seq, event.clone())));
+        let drained = matches!(outcome, Err(Closed::Drained));
+        self.model.poll((stage, worker), 3, Some(outcome), &seen);
+        drained
+    }
+}

@@ -1,0 +1,507 @@
+//! The sequential oracle: a vector of what was published, a position per stage, a set per pool. Positions are counted from the ring's
+//! first one. It is told every operation, and says what must have come of it.
+
+use slipring::{BatchError, Cause, ClaimError, Closed, PRODUCER};
+
+use super::kit::{Ask, Ev, Finish, Shape, mix, wrote};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Claimed, and neither published nor given up.
+    Open,
+    Live(u64),
+    Tomb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    Halted,
+    /// Which stage (or the producer), and where, if that can be told.
+    Failed(String, Option<u64>),
+}
+
+#[derive(Debug, Default)]
+pub struct WorkerModel {
+    pub gone: bool,
+    /// Lent and not released, or known to be left of a chunk: comes again, first of all.
+    held: Option<(usize, usize)>,
+    /// Behind what was released last; the rest of a chunk may lie there.
+    cursor: Option<usize>,
+}
+
+#[derive(Debug)]
+pub struct StageModel {
+    pub after: Vec<usize>,
+    /// Of a stage that is one handle: everything before was let go.
+    next: usize,
+    pub gone: bool,
+    /// Of a pool: which positions were let go.
+    passed: Vec<bool>,
+    /// Everything before was let go.
+    low: usize,
+    pub workers: Vec<WorkerModel>,
+    /// The writers before this stage, first to last.
+    writers: Vec<usize>,
+    /// How many live events it let go.
+    pub handled: u64,
+}
+
+pub struct Model {
+    pub start: u64,
+    pub capacity: usize,
+    pub many: bool,
+    pub log: Vec<Cell>,
+    /// Per producer: alive, and a claim that it forgot.
+    pub producers: Vec<(bool, Option<(usize, usize)>)>,
+    pub stages: Vec<StageModel>,
+    leaves: Vec<usize>,
+    pub last: Option<usize>,
+    pub end: Option<End>,
+    pub halted: bool,
+    next_id: u64,
+}
+
+/// What must come of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claimed {
+    At(usize),
+    Gated(String, u64),
+    Length,
+    Drained,
+    Ended,
+}
+
+impl Model {
+    pub fn new(shape: &Shape, capacity: usize, many: bool, start: u64) -> Model {
+        let stage = |i: usize| {
+            let spec = &shape.0[i];
+            let workers = if spec.kind.is_pool() { (0..spec.workers).map(|_| WorkerModel::default()).collect() } else { Vec::new() };
+            StageModel {
+                after: spec.after.clone(),
+                next: 0,
+                gone: false,
+                passed: Vec::new(),
+                low: 0,
+                workers,
+                writers: shape.writers_before(i),
+                handled: 0,
+            }
+        };
+        Model {
+            start,
+            capacity,
+            many,
+            log: Vec::new(),
+            producers: vec![(true, None)],
+            stages: (0..shape.len()).map(stage).collect(),
+            leaves: shape.leaves(),
+            last: None,
+            end: None,
+            halted: false,
+            next_id: 1,
+        }
+    }
+
+    pub fn seq(&self, at: usize) -> u64 {
+        self.start.wrapping_add(at as u64)
+    }
+
+    fn at(&self, seq: u64) -> usize {
+        seq.wrapping_sub(self.start) as usize
+    }
+
+    pub fn tombs(&self) -> u64 {
+        self.log.iter().filter(|&&cell| cell == Cell::Tomb).count() as u64
+    }
+
+    pub fn lives(&self) -> u64 {
+        self.log.iter().filter(|cell| matches!(cell, Cell::Live(_))).count() as u64
+    }
+
+    /// An identity for the next event.
+    pub fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    // Producers.
+
+    fn published(&self) -> usize {
+        // Nothing older than a lap is open.
+        let from = self.log.len().saturating_sub(self.capacity);
+        self.log[from..].iter().position(|&cell| cell == Cell::Open).map_or(self.log.len(), |open| from + open)
+    }
+
+    fn frontier(&self, stage: usize) -> usize {
+        let stage = &self.stages[stage];
+        if stage.workers.is_empty() { stage.next } else { (0..).find(|&at| stage.passed.get(at) != Some(&true)).unwrap_or(0) }
+    }
+
+    /// What holds the producers, and where it stands.
+    fn gate(&self) -> (String, usize) {
+        let mut least = None;
+        for &leaf in &self.leaves {
+            let frontier = self.frontier(leaf);
+            if least.as_ref().is_none_or(|&(_, least)| frontier < least) {
+                least = Some((Shape::name(leaf), frontier));
+            }
+        }
+        least.unwrap_or_else(|| (PRODUCER.to_owned(), self.published()))
+    }
+
+    pub fn room(&self) -> usize {
+        self.gate().1 + self.capacity - self.log.len()
+    }
+
+    /// A forgotten claim is buried at its handle's next use.
+    pub fn settle(&mut self, producer: usize) {
+        if let Some((at, len)) = self.producers[producer].1.take() {
+            self.log[at..at + len].fill(Cell::Tomb);
+        }
+    }
+
+    /// What must come of a claim; if it succeeds, its slots are open.
+    pub fn claim(&mut self, producer: usize, len: usize) -> Claimed {
+        if !(1..=self.capacity).contains(&len) {
+            return Claimed::Length;
+        }
+        if self.end.is_some() {
+            return Claimed::Ended;
+        }
+        self.settle(producer);
+        if self.last.is_some() {
+            return Claimed::Drained;
+        }
+        if self.room() < len {
+            let (stage, frontier) = self.gate();
+            return Claimed::Gated(stage, (self.log.len() - frontier) as u64);
+        }
+        let at = self.log.len();
+        self.log.resize(at + len, Cell::Open);
+        Claimed::At(at)
+    }
+
+    pub fn check_claim_error(&self, expected: &Claimed, error: &ClaimError, late: bool) {
+        match (expected, error) {
+            (Claimed::Gated(stage, lag), ClaimError::Gated { stage: named, lag: told }) if !late => {
+                assert_eq!((&**stage, *lag), (named.as_str(), *told), "who gates, and by how much");
+            }
+            (Claimed::Gated(stage, _), ClaimError::TimedOut { stage: named }) if late => assert_eq!(**stage, **named),
+            (Claimed::Length, ClaimError::Length { capacity, .. }) => assert_eq!(*capacity, self.capacity),
+            (Claimed::Drained, ClaimError::Closed(Closed::Drained)) => {}
+            (Claimed::Ended, ClaimError::Closed(closed)) => self.check_ended(closed),
+            (expected, error) => panic!("a claim came to {error:?} instead of {expected:?}"),
+        }
+    }
+
+    pub fn publish(&mut self, at: usize, ids: &[u64]) {
+        for (offset, &id) in ids.iter().enumerate() {
+            self.log[at + offset] = Cell::Live(id);
+        }
+    }
+
+    /// Gives up everything from `at` on; nothing was claimed behind it by anybody.
+    pub fn give_up(&mut self, at: usize) {
+        if self.many {
+            self.log[at..].fill(Cell::Tomb);
+        } else {
+            self.log.truncate(at);
+        }
+    }
+
+    pub fn forget_claim(&mut self, producer: usize, at: usize) {
+        if self.many {
+            self.producers[producer].1 = Some((at, self.log.len() - at));
+        } else {
+            self.log.truncate(at);
+        }
+    }
+
+    pub fn drop_producer(&mut self, producer: usize) {
+        self.settle(producer);
+        self.producers[producer].0 = false;
+        if self.producers.iter().all(|(alive, _)| !alive) {
+            self.close();
+        }
+    }
+
+    pub fn close(&mut self) {
+        self.last.get_or_insert(self.log.len());
+    }
+
+    pub fn fail(&mut self, stage: String, seq: Option<u64>) {
+        if !matches!(self.end, Some(End::Failed(..))) {
+            self.end = Some(End::Failed(stage, seq));
+        }
+    }
+
+    pub fn check_ended(&self, closed: &Closed) {
+        match (&self.end, closed) {
+            (Some(End::Halted), Closed::Halted) => {}
+            (Some(End::Failed(stage, seq)), Closed::Failed(failure)) => {
+                assert_eq!(failure.stage().as_str(), stage);
+                assert!(matches!(failure.cause(), Cause::Panic(_) | Cause::Dropped), "{failure:?}");
+                if seq.is_some() {
+                    assert_eq!(failure.seq(), *seq);
+                }
+            }
+            (end, closed) => panic!("the graph is said to be {closed:?} and has come to {end:?}"),
+        }
+    }
+
+    // Stages.
+
+    /// Up to where the stages before this one have let go.
+    fn limit(&self, stage: usize) -> usize {
+        self.stages[stage].after.iter().map(|&earlier| self.frontier(earlier)).min().unwrap_or_else(|| self.published())
+    }
+
+    fn is_done(&self, stage: usize) -> bool {
+        self.last == Some(self.frontier(stage))
+    }
+
+    /// That an event is what was published there, and shows what the writers before this stage did, and nothing else.
+    fn check_event(&self, stage: usize, at: usize, event: &Ev) {
+        let Some(&Cell::Live(id)) = self.log.get(at) else { panic!("position {at} holds {:?} and was lent", self.log.get(at)) };
+        assert_eq!(event.id, id, "the event at position {at}");
+        let trail = self.stages[stage].writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer));
+        assert_eq!(event.trail, trail, "what was written to the event at position {at}");
+    }
+
+    fn skip_tombs(&mut self, stage: usize, limit: usize) {
+        while self.stages[stage].next < limit && self.log[self.stages[stage].next] == Cell::Tomb {
+            self.stages[stage].next += 1;
+        }
+    }
+
+    /// How many live events lie in a row.
+    fn row(&self, from: usize, limit: usize, max: usize) -> usize {
+        self.log[from..limit].iter().take(max).take_while(|cell| matches!(cell, Cell::Live(_))).count()
+    }
+
+    /// Where a stage of one handle must say it stands.
+    pub fn next(&self, stage: usize) -> usize {
+        self.stages[stage].next
+    }
+
+    /// A batch was asked for and came to `lent`, which `seen` shows.
+    pub fn batch(
+        &mut self,
+        (stage, worker): (usize, usize),
+        (ask, max, finish): (Ask, usize, Finish),
+        lent: Result<(u64, usize), BatchError>,
+        seen: &[(u64, Ev)],
+    ) {
+        if self.end.is_some() {
+            match lent {
+                Err(BatchError::Closed(closed)) => return self.check_ended(&closed),
+                other => panic!("a batch of an ended graph: {other:?}"),
+            }
+        }
+        if max == 0 {
+            let (_, len) = lent.expect("an empty batch");
+            assert_eq!(len, 0);
+            return;
+        }
+        let is_pool = !self.stages[stage].workers.is_empty();
+        if !is_pool {
+            let limit = self.limit(stage);
+            self.skip_tombs(stage, limit);
+            let row = self.row(self.stages[stage].next, limit, max);
+            if row > 0 {
+                let (first, len) = lent.expect("there are events");
+                assert_eq!((self.at(first), len), (self.stages[stage].next, row), "what was lent");
+            } else {
+                self.check_nothing(stage, ask, lent);
+                return;
+            }
+        } else {
+            match lent {
+                Ok((first, len)) => {
+                    assert!((1..=max).contains(&len));
+                    let at = self.at(first);
+                    self.check_offered(stage, worker, at);
+                    self.stages[stage].workers[worker].held = Some((at, at + len));
+                    for at in at + 1..at + len {
+                        self.check_free(stage, worker, at);
+                    }
+                }
+                nothing => {
+                    self.check_starved(stage, worker);
+                    self.check_nothing(stage, ask, nothing);
+                    return;
+                }
+            }
+        }
+        let (first, len) = (self.at(seen[0].0), seen.len());
+        for (offset, (seq, event)) in seen.iter().enumerate() {
+            assert_eq!(self.at(*seq), first + offset);
+            self.check_event(stage, first + offset, event);
+        }
+        if finish == Finish::Release {
+            (first..first + len).for_each(|at| self.let_go(stage, worker, at));
+            if is_pool {
+                let worker = &mut self.stages[stage].workers[worker];
+                (worker.held, worker.cursor) = (None, Some(first + len));
+            }
+        }
+    }
+
+    /// A poll for up to `max` showed `seen`; the closure panicked at the last of them if `panicked`.
+    pub fn poll(&mut self, (stage, worker): (usize, usize), max: usize, outcome: Option<Result<usize, Closed>>, seen: &[(u64, Ev)]) {
+        let panicked = outcome.is_none();
+        if max == 0 {
+            assert!(matches!(outcome, Some(Ok(0))) && seen.is_empty());
+            return;
+        }
+        if self.end.is_some() {
+            match outcome {
+                Some(Err(closed)) => return self.check_ended(&closed),
+                other => panic!("a poll of an ended graph: {other:?}"),
+            }
+        }
+        assert!(seen.len() <= max);
+        for (i, (seq, event)) in seen.iter().enumerate() {
+            let at = self.at(*seq);
+            if self.stages[stage].workers.is_empty() {
+                let limit = self.limit(stage);
+                self.skip_tombs(stage, limit);
+                assert_eq!(at, self.stages[stage].next);
+                assert!(at < limit);
+            } else {
+                self.check_offered(stage, worker, at);
+            }
+            self.check_event(stage, at, event);
+            let is_pool = !self.stages[stage].workers.is_empty();
+            if panicked && i + 1 == seen.len() {
+                if is_pool {
+                    self.stages[stage].workers[worker].held = Some((at, at + 1));
+                }
+                return;
+            }
+            self.let_go(stage, worker, at);
+            if is_pool {
+                let worker = &mut self.stages[stage].workers[worker];
+                worker.held = worker.held.filter(|&(_, end)| end > at + 1).map(|(_, end)| (at + 1, end));
+                worker.cursor = Some(at + 1);
+            }
+        }
+        let outcome = outcome.expect("it did not panic, or there was an event to panic at");
+        if seen.len() < max {
+            // It looked once more, in vain.
+            if self.stages[stage].workers.is_empty() {
+                let limit = self.limit(stage);
+                self.skip_tombs(stage, limit);
+                assert_eq!(self.row(self.stages[stage].next, limit, 1), 0, "the poll came back too early");
+            } else {
+                self.check_starved(stage, worker);
+            }
+        }
+        match outcome {
+            Ok(count) => {
+                assert_eq!(count, seen.len());
+                assert!(count > 0 || !self.is_done(stage), "the end was not told");
+            }
+            Err(Closed::Drained) => assert!(seen.is_empty() && self.is_done(stage), "drained too early"),
+            Err(other) => panic!("a poll came to {other:?}"),
+        }
+    }
+
+    fn let_go(&mut self, stage: usize, worker: usize, at: usize) {
+        if self.stages[stage].workers.is_empty() {
+            assert_eq!(self.stages[stage].next, at);
+            self.stages[stage].next += 1;
+        } else {
+            self.check_free(stage, worker, at);
+            self.pass(stage, at);
+        }
+        self.stages[stage].handled += 1;
+    }
+
+    fn pass(&mut self, stage: usize, at: usize) {
+        let passed = &mut self.stages[stage].passed;
+        if passed.len() <= at {
+            passed.resize(at + 1, false);
+        }
+        assert!(!std::mem::replace(&mut passed[at], true), "position {at} was let go twice");
+        while self.stages[stage].passed.get(self.stages[stage].low) == Some(&true) {
+            self.stages[stage].low += 1;
+        }
+    }
+
+    fn pass_tombs(&mut self, stage: usize, limit: usize) {
+        for at in self.stages[stage].low..limit {
+            if self.log[at] == Cell::Tomb && self.stages[stage].passed.get(at) != Some(&true) {
+                self.pass(stage, at);
+            }
+        }
+    }
+
+    /// That a worker may be lent this position: published, let go upstream, nobody else's.
+    fn check_free(&self, stage: usize, worker: usize, at: usize) {
+        assert!(at < self.limit(stage), "position {at} was lent before the stages before the pool let it go");
+        assert_ne!(self.stages[stage].passed.get(at), Some(&true), "position {at} was lent twice");
+        for (other, model) in self.stages[stage].workers.iter().enumerate() {
+            if other != worker && !model.gone {
+                let theirs = model.held.is_some_and(|(from, to)| (from..to).contains(&at));
+                assert!(!theirs, "position {at} was lent to worker {worker} while {other} held it");
+            }
+        }
+    }
+
+    /// As [`Model::check_free`], of the first position of what was lent.
+    fn check_offered(&mut self, stage: usize, worker: usize, at: usize) {
+        if let Some((held, _)) = self.stages[stage].workers[worker].held {
+            assert_eq!(at, held, "what was not released comes again");
+        }
+        self.check_free(stage, worker, at);
+        // Chunks are taken in order: what is given up before this one was passed over.
+        self.pass_tombs(stage, at);
+    }
+
+    /// That a worker who found nothing could not have found anything: whatever is left is in the hands of others.
+    fn check_starved(&mut self, stage: usize, worker: usize) {
+        assert!(self.stages[stage].workers[worker].held.is_none(), "what was not released did not come again");
+        let limit = self.limit(stage);
+        self.pass_tombs(stage, limit);
+        self.stages[stage].workers[worker].cursor = None; // it looked for more, so nothing of its chunk was left
+        let passed = |at: usize| self.stages[stage].passed.get(at) == Some(&true);
+        for at in self.stages[stage].low..limit {
+            if !passed(at) && (at == 0 || passed(at - 1)) {
+                let held = |(other, model): (usize, &WorkerModel)| {
+                    other != worker && !model.gone && (model.cursor == Some(at) || model.held.is_some_and(|(from, _)| from == at))
+                };
+                assert!(self.stages[stage].workers.iter().enumerate().any(held), "position {at} is there, and nobody is lent it");
+            }
+        }
+    }
+
+    fn check_nothing(&self, stage: usize, ask: Ask, lent: Result<(u64, usize), BatchError>) {
+        match lent {
+            Err(BatchError::Closed(Closed::Drained)) => assert!(self.is_done(stage), "drained too early"),
+            Err(BatchError::Unavailable) if ask == Ask::Try => assert!(!self.is_done(stage), "the end was not told"),
+            Err(BatchError::TimedOut) if ask == Ask::Late => assert!(!self.is_done(stage), "the end was not told"),
+            other => panic!("nothing was there, and the batch came to {other:?}"),
+        }
+    }
+
+    /// A handle goes. Whether the graph survives it.
+    pub fn drop_handle(&mut self, stage: usize, worker: usize) {
+        if self.stages[stage].workers.is_empty() {
+            self.stages[stage].gone = true;
+            if self.end.is_none() && !self.is_done(stage) {
+                let seq = self.seq(self.stages[stage].next);
+                self.fail(Shape::name(stage), Some(seq));
+            }
+            return;
+        }
+        let gone = &mut self.stages[stage].workers[worker];
+        (gone.gone, gone.held, gone.cursor) = (true, None, None);
+        if self.stages[stage].workers.iter().all(|worker| worker.gone) {
+            self.stages[stage].gone = true;
+            if self.end.is_none() && !self.is_done(stage) {
+                self.fail(Shape::name(stage), None);
+            }
+        }
+    }
+}
