@@ -17,8 +17,7 @@ pub const SEEDS: u32 = 16;
 
 /// A toolchain beside the one in use, with the components it must have.
 fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
-    let installed = output("rustup", &["toolchain", "list"])
-        .ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs, or run this check with the toolchain named above"))?;
+    let installed = output("rustup", &["toolchain", "list"]).ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs"))?;
     let there = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ' ']));
     if !installed.lines().any(there) {
         let extra: String = components.iter().map(|component| format!(" --component {component}")).collect();

@@ -249,13 +249,13 @@ impl Control {
         twin!("closed-before-final": () => { self.status.0.bits.fetch_or(CLOSED, Release); });
         self.status.0.final_seq.store(final_seq, Relaxed);
         self.status.0.bits.fetch_or(CLOSED, twin!("closed-relaxed": Release => Relaxed)); // SYNC[closed]: the closing producer
-        self.ring_all();
+        twin!("closed-unrung": self.ring_all() => ());
     }
 
     /// Ends the graph without draining it.
     pub(crate) fn halt(&self) {
         self.status.0.bits.fetch_or(HALTED, Release);
-        self.ring_all();
+        twin!("halted-unrung": self.ring_all() => ());
     }
 
     /// Ends the graph with a failure, unless it has failed already.
@@ -264,7 +264,7 @@ impl Control {
         let mut failure = lock(&self.failure);
         // Somebody who goes after the end harms nobody.
         let already_over = matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
-        if failure.is_none() && !already_over {
+        if twin!("last-failure-stays": failure.is_none() => true) && !already_over {
             *failure = Some(Failure::new(self.name(party), seq, cause));
             self.status.0.bits.fetch_or(FAILED, Release); // SYNC[failed]: the failing party
         } else {

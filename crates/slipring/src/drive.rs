@@ -205,7 +205,13 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
         (done, outcome)
     };
     let outcome = match outcome {
-        Ok(()) if done > 0 => handler.batch_end(seat.next()),
+        Ok(()) if done > 0 => {
+            // If this panics, nobody comes back to say that no event was at fault.
+            seat.desk_mut().between = true;
+            let outcome = handler.batch_end(seat.next());
+            seat.desk_mut().between = outcome.is_err();
+            outcome
+        }
         outcome => outcome,
     };
     match outcome {

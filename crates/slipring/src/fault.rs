@@ -68,7 +68,8 @@ impl fmt::Display for Fault {
 #[diagnostic::on_unimplemented(
     message = "a handler returns nothing or a `Result<(), _>` with an error, not `{Self}`",
     label = "this closure's value would be lost",
-    note = "end the closure with `;`, or keep the value in a local that the closure borrows; an error type must be `Send + Sync + 'static`"
+    note = "to let the value go, put the body in braces and end it with `;`: `|event, _| {{ ...; }}`",
+    note = "to keep it, store it in a local that the closure borrows; an error type must be `Send + Sync + 'static`"
 )]
 pub trait Outcome {
     /// The outcome as a result with one error type.
@@ -102,6 +103,7 @@ mod never {
 }
 
 /// A handler that always panics, as in a test of what happens then.
+#[diagnostic::do_not_recommend]
 impl Outcome for Never {
     fn outcome(self) -> Result<(), Fault> {
         match self {}

@@ -121,9 +121,12 @@ impl Report {
         self.halted
     }
 
-    /// The stage (or the producer) that the others waited for longest: make this one faster first. `None`: nobody waited.
+    /// The stage (or the producer) that the others waited for longest, not counting what it waited itself: make this one faster first.
+    /// `None`: nobody waited.
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        self.stages.iter().max_by_key(|stage| stage.waited_for).filter(|stage| !stage.waited_for.is_zero())
+        // Who waits is waited for in turn; only what goes beyond that is a stage's own doing.
+        let own = |stage: &&StageReport| (stage.waited_for.saturating_sub(stage.waited), stage.waited_for);
+        self.stages.iter().max_by_key(own).filter(|stage| !stage.waited_for.is_zero())
     }
 }
 

@@ -77,12 +77,14 @@ pub(crate) struct Desk<E, L: Layout> {
     pub(crate) slots: View<E, L>,
     pub(crate) stage: usize,
     pub(crate) counts: Counts,
+    /// What the handler is doing, or failed at, is no single event.
+    pub(crate) between: bool,
 }
 
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let counts = Counts::new(core.control.plan.stages.len());
-        Desk { slots: core.slots, core, stage, counts }
+        Desk { slots: core.slots, core, stage, counts, between: false }
     }
     /// What the stamp at a position says.
     #[inline(always)]

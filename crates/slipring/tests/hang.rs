@@ -255,7 +255,9 @@ fn chain(scene: &Arc<Scene>) -> Chain<'static, Ev> {
     let s = of();
     chain = match spot {
         Write => chain.write("x", move |_, at| s.event(Write, at.seq)),
-        WriteBatch => chain.write_batch("x", move |events: &mut EventsMut<'_, Ev>, first| s.stretch(WriteBatch, first, events.len() as u64)),
+        WriteBatch => {
+            chain.write_batch("x", move |events: &mut EventsMut<'_, Ev>, first| s.stretch(WriteBatch, first, events.len() as u64))
+        }
         WritePool | WorkerFactory | WorkerDrop => chain.write_pool("x", 3, move |worker| {
             if s.case.spot == WorkerFactory && worker == 1 {
                 let _ = s.case.wrong.now();
@@ -311,8 +313,7 @@ fn fill(scene: &Arc<Scene>) -> impl FnMut(&mut Ev, u64) + use<> {
 }
 
 fn play(case: Case) -> (Arc<Scene>, Result<(), Error>) {
-    let scene =
-        Arc::new(Scene { case, filled: AtomicU64::new(0), over: AtomicBool::new(false), expected: AtomicU64::new(u64::MAX) });
+    let scene = Arc::new(Scene { case, filled: AtomicU64::new(0), over: AtomicBool::new(false), expected: AtomicU64::new(u64::MAX) });
     let chain = chain(&scene);
     let (items, fill) = (items(&scene), fill(&scene));
     let few = scene.target() as usize + CAPACITY;
@@ -405,8 +406,7 @@ fn judge(scene: &Scene, outcome: Result<(), Error>) {
     };
     assert_eq!(error.stage(), Some(stage), "{error}");
     let expected = Some(scene.expected.load(SeqCst)).filter(|&seq| seq != u64::MAX);
-    let any_position = matches!(spot, ReadBatchEnd | WriteBatchEnd) // where the batch ended
-        || matches!(front, Front::Spawn | Front::Shared) && spot == Closure; // a dropped handle tells where it stood
+    let any_position = matches!(front, Front::Spawn | Front::Shared) && spot == Closure; // a dropped handle tells where it stood
     assert!(any_position || error.seq() == expected, "{error}: expected {expected:?}");
     match (wrong, spot) {
         (_, HandlerDrop | WorkerDrop) => assert_eq!(message(failure), "dropped on purpose"),
@@ -644,7 +644,11 @@ fn leases_whose_holders_panic_or_go() {
 
 macro_rules! hold {
     ($handle:ident, $way:ident, $filled:ident, $full:ident) => {{
-        let ready = || while $full && $filled.load(SeqCst) < CAPACITY as u64 { thread::yield_now() };
+        let ready = || {
+            while $full && $filled.load(SeqCst) < CAPACITY as u64 {
+                thread::yield_now()
+            }
+        };
         match $way {
             Lease::ForEach => drop($handle.for_each(|_, at| {
                 ready();
@@ -971,24 +975,27 @@ fn deadlines_heal_whoever_waits_for_himself() {
 
 #[test]
 fn a_stage_that_waits_for_its_own_pipeline_is_told() {
-    let told = ends("join_within from a stage", || {
+    ends("joining oneself", || {
         let slot = Arc::new(std::sync::Mutex::new(None::<slipring::Pipeline>));
         let theirs = slot.clone();
         let (tell, told) = std::sync::mpsc::channel();
         let (mut tx, pipeline) = slipring::ring(2, || 0u64)
+            .read("beside", |_, _| ())
             .read("r", move |_, _| {
                 let mut pipeline = theirs.lock().unwrap().take().unwrap();
-                let outcome = pipeline.join_within(SOON);
-                tell.send(matches!(outcome, Err(JoinError::StillRunning { stage }) if &*stage == "r"))
+                let within = pipeline.join_within(Duration::MAX);
+                tell.send((matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"), pipeline.join().unwrap_err()))
             })
             .spawn()
             .unwrap();
         *slot.lock().unwrap() = Some(pipeline);
         tx.publish(|_| ()).unwrap();
+        let (still, error) = told.recv().unwrap();
+        assert!(still && error.stage() == Some("r") && error.to_string().contains("its own pipeline"), "{error}");
+        // It is only told; nothing has failed.
         tx.close();
-        told.recv().unwrap()
+        assert!(told.recv().is_err());
     });
-    assert!(told);
 }
 
 #[test]

@@ -136,8 +136,7 @@ fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
     let settings = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)].prop_flat_map(|capacity| (Just(capacity), starts(capacity)));
     (forward_shapes(), any::<u8>(), settings, any::<bool>(), 0..4usize, prop::collection::vec(ops(), ops_there)).prop_map(
         |(shape, order, (capacity, start), many, wait, ops)| {
-            let mut shape = reordered(shape.repaired(), order);
-            shape.0.iter_mut().for_each(|stage| stage.workers = stage.workers.min(capacity));
+            let shape = reordered(shape.repaired(), order).fitting(capacity);
             Case { shape, capacity, many, start, wait, ops }
         },
     )
@@ -145,11 +144,11 @@ fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
 
 fn config(cases: u32) -> Config {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
-    Config { cases: if cfg!(miri) { cases.min(12) } else { cases }, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() }
+    Config { cases: if cfg!(miri) { cases.min(5) } else { cases }, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() }
 }
 
 proptest! {
-    #![proptest_config(config(1500))]
+    #![proptest_config(config(600))]
 
     #[test]
     fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
@@ -162,19 +161,23 @@ proptest! {
     }
 
     #[test]
-    fn long_histories(case in cases(if cfg!(miri) { 100..200 } else { 500..1500 })) {
-        let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
-        let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
-        drive::<Inside>(&Case { ops, ..case });
-    }
-
-    #[test]
     fn build_refuses_exactly_what_is_unsound(shape in wild_shapes()) {
         let graph = Graph::new(4, || 0u8);
         let keys = declare(&graph, &shape);
         let built = graph.build();
         shape.check_build(&built);
         drop(keys);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(30))]
+
+    #[test]
+    fn long_histories(case in cases(if cfg!(miri) { 60..100 } else { 300..1200 })) {
+        let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
+        let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
+        drive::<Inside>(&Case { ops, ..case });
     }
 }
 
@@ -492,5 +495,29 @@ impl<L: Lay> Run<L> {
         let drained = matches!(outcome, Err(Closed::Drained));
         self.model.poll((stage, worker), 3, Some(outcome), &seen);
         drained
+    }
+}
+
+#[test]
+fn random_graphs_on_threads() {
+    let (runs, events) = if cfg!(miri) { (4, 12) } else { (60, 400) };
+    for seed in 0..runs {
+        threads::run(seed, events);
+    }
+}
+
+#[test]
+#[ignore = "runs for SLIPRING_SOAK_SECONDS, 60 unless set"]
+fn soak() {
+    let seconds = std::env::var("SLIPRING_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    // Seeds that differ from one soak to the next; a failure names its own.
+    let first = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs() << 20);
+    for seed in first.. {
+        if Instant::now() >= end {
+            println!("{} random graphs", seed - first);
+            break;
+        }
+        threads::run(seed, 4000);
     }
 }

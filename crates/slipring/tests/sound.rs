@@ -1,6 +1,8 @@
 //! Sound from safe code: odd lengths, strangers' handles, everything forgotten and everything dropped, in any order. Small enough for
 //! Miri, which then judges every access.
 
+#![allow(clippy::forget_non_drop, clippy::drop_non_drop)] // what forgetting and dropping a batch do is to be shown
+
 mod common;
 
 use std::cell::Cell;
@@ -278,18 +280,17 @@ fn producers_swapped_for_those_of_another_ring() {
             let inner_done = Cell::new(false);
             let outer = slipring::ring(CAPACITY, || 0u64).read("few", |_, _| few += 1).run_inline(|outer| {
                 outer.publish(|_| ())?;
-                let inner = slipring::ring(CAPACITY, || 0u64)
-                    .write("a", |_, _| ())
-                    .write("b", |_, _| ())
-                    .read("c", |_, _| many += 1)
-                    .run_inline(|inner| {
-                        inner.publish(|_| ())?;
-                        if halt {
-                            inner.halt();
-                        }
-                        swap(inner, outer);
-                        Ok(())
-                    });
+                let inner =
+                    slipring::ring(CAPACITY, || 0u64).write("a", |_, _| ()).write("b", |_, _| ()).read("c", |_, _| many += 1).run_inline(
+                        |inner| {
+                            inner.publish(|_| ())?;
+                            if halt {
+                                inner.halt();
+                            }
+                            swap(inner, outer);
+                            Ok(())
+                        },
+                    );
                 assert!(halt || matches!(inner.unwrap_err().failure().unwrap().cause(), Cause::Dropped));
                 inner_done.set(true);
                 outer.work();
@@ -657,7 +658,12 @@ fn a_diamond_of_leases_under_way() {
                 sum
             });
             for mut b in b {
-                scope.spawn(move || b.for_each(|text, _| drop(shared.fetch_add(text.parse().unwrap(), SeqCst))).unwrap());
+                scope.spawn(move || {
+                    b.for_each(|text, _| {
+                        shared.fetch_add(text.parse().unwrap(), SeqCst);
+                    })
+                    .unwrap()
+                });
             }
             let mut sum = 0;
             tail.for_each(|text, _| sum += std::mem::take(text).parse::<u64>().unwrap()).unwrap();

@@ -148,14 +148,17 @@ impl Judge {
     /// Weakened twins expect to fail, and say nothing about a mutant: they are left out.
     fn ask(&self, program: &Path, limit: Duration) -> Result<Ended, String> {
         let mut command = Command::new(program);
-        command.args([&self.models, "--skip", "twin"]).current_dir(self.tree.join(LIBRARY));
+        command.args([&self.models, "--skip", "twin", "--nocapture"]).current_dir(self.tree.join(LIBRARY));
+        // Models do not count their executions then: fewer of them catch nothing.
+        command.env("SLIPRING_MUTANT", "1").env("RUST_BACKTRACE", "0");
         let mut running = Running::start(command).map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let deadline = Some(Instant::now() + limit);
-        let mut tally = Tally::default();
+        let (mut tally, mut panicked) = (Tally::default(), None);
         loop {
             match running.line(deadline) {
                 Line::Said(line) => {
                     tally.read(&line);
+                    panicked = panicking_model(&line).map(str::to_owned).or(panicked);
                     if let Some(model) = failed_model(&line) {
                         return Ok(Ended::Failed(model.to_owned()));
                     }
@@ -165,9 +168,11 @@ impl Judge {
             }
         }
         let status = running.status().map_err(|error| error.to_string())?;
-        // A model may also abort.
-        let ended = format!("the end of the program: {status}");
-        Ok(if status.success() { Ended::Passed(tally.passed as usize) } else { Ended::Failed(ended) })
+        if status.success() {
+            return Ok(Ended::Passed(tally.passed as usize));
+        }
+        // A model that panics once more while it unwinds takes the program with it.
+        Ok(Ended::Failed(panicked.unwrap_or_else(|| format!("the end of the program: {status}"))))
     }
 }
 
@@ -175,6 +180,12 @@ impl Judge {
 fn failed_model(line: &str) -> Option<&str> {
     let name = line.trim_end().strip_prefix("test ")?.strip_suffix("FAILED")?;
     name.split_whitespace().next()
+}
+
+/// The model that `line` says has panicked: `thread 'gating::loom_lap' (17) panicked at ...`.
+fn panicking_model(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix("thread '")?.split_once('\'')?;
+    rest.contains(" panicked at ").then_some(name)
 }
 
 /// The first error in what the compiler said.
@@ -192,6 +203,13 @@ mod tests {
         assert_eq!(failed_model("test gating::loom_lap - should panic ... FAILED"), Some("gating::loom_lap"));
         assert_eq!(failed_model("test gating::loom_lap ... ok"), None);
         assert_eq!(failed_model("test result: FAILED. 0 passed; 1 failed;"), None);
+    }
+
+    #[test]
+    fn panicking_models_are_recognised() {
+        assert_eq!(panicking_model("thread 'gating::loom_lap' (17) panicked at src/a.rs:1:2:\n"), Some("gating::loom_lap"));
+        assert_eq!(panicking_model("thread 'gating::loom_lap' panicked at src/a.rs:1:2:"), Some("gating::loom_lap"));
+        assert_eq!(panicking_model("thread 'main' has overflowed its stack"), None);
     }
 
     #[test]

@@ -65,6 +65,7 @@ mod sealed {
     note = "put the writing stage before or after the `fan_out`"
 )]
 pub trait MayWrite {}
+#[diagnostic::do_not_recommend]
 impl MayWrite for Line {}
 
 type Maker<'env, E, L> = Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;

@@ -9,7 +9,8 @@ use super::Chain;
 use super::launch::{Built, Handed, Seating};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::{Cause, Error, Name, let_go};
+use crate::error::{Cause, Error, Failure, Name, let_go};
+use crate::fault::Fault;
 use crate::producer::{Producer, SharedProducer};
 use crate::report::Report;
 use crate::slots::Layout;
@@ -140,8 +141,12 @@ impl Pipeline {
     /// Waits until every stage has ended. That takes the producers' closing, or a halt: before, it waits.
     ///
     /// # Errors
-    /// The first failure.
+    /// The first failure. A stage that joins its own pipeline would wait for itself, and gets an error at once.
     pub fn join(mut self) -> Result<Report, Error> {
+        if let Some(stage) = self.own_stage() {
+            let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
+            return Err(Error::failed(Failure::new(stage, None, cause), self.ring.control().report()));
+        }
         self.wait(None);
         let outcome = self.outcome();
         match (outcome, self.ring.take_apart()) {
@@ -155,6 +160,9 @@ impl Pipeline {
     /// # Errors
     /// [`JoinError::StillRunning`] names a stage that has not ended; [`JoinError::Failed`].
     pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
+        if let Some(stage) = self.own_stage() {
+            return Err(JoinError::StillRunning { stage });
+        }
         if !self.wait(Some(limit)) {
             let stage = self.threads.iter().find(|(_, handle)| !handle.is_finished()).or(self.threads.first());
             if let Some((stage, _)) = stage {
@@ -167,6 +175,12 @@ impl Pipeline {
     /// Ends the stages without draining: what was published and not yet seen stays unseen.
     pub fn halt(&self) {
         self.ring.control().halt();
+    }
+
+    /// The stage on whose thread this is called, if it is one of the pipeline's own.
+    fn own_stage(&self) -> Option<Name> {
+        let own = thread::current().id();
+        self.threads.iter().find(|(_, handle)| handle.thread().id() == own).map(|(stage, _)| stage.clone())
     }
 
     fn wait(&mut self, limit: Option<Duration>) -> bool {

@@ -19,6 +19,8 @@ pub(super) trait Runner {
     fn stage(&self) -> usize;
     /// The position of the next event.
     fn at(&self) -> u64;
+    /// The position of the event that the handler failed at, if it was an event.
+    fn failed_at(&self) -> Option<u64>;
     fn start(&mut self) -> Result<(), Fault>;
     fn stop(&mut self) -> Result<(), Fault>;
     /// Until the stream ends.
@@ -51,6 +53,9 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
     }
     fn at(&self) -> u64 {
         self.seat.next()
+    }
+    fn failed_at(&self) -> Option<u64> {
+        (!self.seat.desk().between).then(|| self.seat.next())
     }
     fn start(&mut self) -> Result<(), Fault> {
         self.handler.start()
@@ -210,5 +215,5 @@ fn settle(control: &Control, runner: &BoxedRunner<'_>, end: End) {
         End::Fault(fault) => Cause::Error(fault),
         End::Panic(message) => Cause::Panic(message),
     };
-    control.fail(runner.stage(), Some(runner.at()), cause);
+    control.fail(runner.stage(), runner.failed_at(), cause);
 }

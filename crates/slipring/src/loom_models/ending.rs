@@ -1,1 +1,175 @@
+//! Endings: closing, halting and failing reach everybody, and nothing that was published is lost by a close.
+
+use loom::thread;
+
 use super::*;
+use crate::error::{Cause, ClaimError, Closed};
+use Access::{Read, Write};
+
+/// The stages drain what was published before the close, and end then.
+#[test]
+fn loom_a_close_drains() {
+    explore(1, None, || {
+        // From 0 on, because that is what the last position says before it is stated.
+        let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 7).unwrap();
+        });
+        assert_eq!(rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap(), 1, "events were lost");
+        publishing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_closed_before_final() {
+    caught("ending::loom_a_close_drains", "closed-before-final", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_closed_relaxed() {
+    caught("ending::loom_a_close_drains", "closed-relaxed", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_closed_seen_relaxed() {
+    caught("ending::loom_a_close_drains", "closed-seen-relaxed", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_closed_unrung() {
+    caught("ending::loom_a_close_drains", "closed-unrung", Caught::Deadlock);
+}
+
+/// Of two producers the one that goes last closes, and states the position of both.
+#[test]
+fn loom_the_last_producer_closes() {
+    explore(1, Some(2), || {
+        let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
+        let (one, two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let publishing = [one, two].map(|mut tx| {
+            thread::spawn(move || {
+                tx.publish(|event| *event = 7).unwrap();
+            })
+        });
+        assert_eq!(rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap(), 2, "events were lost");
+        publishing.map(|publishing| publishing.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_twin_closed_short() {
+    caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Saying("events were lost"));
+}
+
+/// A claim races with a close of all: either it is refused, or its event is drained.
+#[test]
+fn loom_a_claim_races_with_a_close() {
+    explore(1, Some(3), || {
+        let ring = ring(shared(Settings::new(2)), &[(Read, 0, &[])]);
+        let (one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let closing = thread::spawn(move || one.close_all());
+        let publishing = thread::spawn(move || match two.try_publish(|event| *event = 7) {
+            Ok(_) => 1,
+            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+            Err(other) => panic!("{other}"),
+        });
+        let seen = rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap();
+        closing.join().unwrap();
+        assert_eq!(seen, publishing.join().unwrap(), "something slipped in behind the close");
+    });
+}
+
+#[test]
+fn loom_twin_close_by_load() {
+    caught("ending::loom_a_claim_races_with_a_close", "close-by-load", Caught::Saying("something slipped in behind the close"));
+}
+
+/// A producer that sleeps at a full ring is woken by a close of all, and refused.
+#[test]
+fn loom_a_close_wakes_the_producers() {
+    explore(1, Some(3), || {
+        let ring = ring(shared(blocking(1)), &[(Read, 0, &[])]);
+        let (mut one, mut two, rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        one.publish(|event| *event = 0).unwrap();
+        let publishing = thread::spawn(move || assert!(matches!(two.publish(|_| ()), Err(Closed::Drained))));
+        one.close_all();
+        publishing.join().unwrap();
+        drop(rx);
+    });
+}
+
+#[test]
+fn loom_twin_closed_unrung_to_the_producers() {
+    caught("ending::loom_a_close_wakes_the_producers", "closed-unrung", Caught::Deadlock);
+}
+
+/// A halt wakes whoever sleeps.
+#[test]
+fn loom_a_halt_wakes() {
+    explore(1, None, || {
+        let ring = ring(blocking(2), &[(Read, 0, &[])]);
+        let (tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let reading = thread::spawn(move || assert!(matches!(rx.batch(1).map(|_| ()), Err(Closed::Halted))));
+        tx.halt();
+        reading.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_halted_unrung() {
+    caught("ending::loom_a_halt_wakes", "halted-unrung", Caught::Deadlock);
+}
+
+/// A stage in the middle goes: the producer before it and the stage behind it are woken, and told who it was.
+#[test]
+fn loom_a_failure_wakes_everybody() {
+    explore(1, Some(3), || {
+        let ring = ring(blocking(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
+        let (mut tx, middle, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        let told = |closed: Closed| match closed {
+            Closed::Failed(failure) => assert_eq!(&**failure.stage(), "s0"),
+            other => panic!("{other}"),
+        };
+        let publishing = thread::spawn(move || told(tx.publish(|_| ()).unwrap_err()));
+        let reading = thread::spawn(move || told(rx.batch(1).map(|_| ()).unwrap_err()));
+        drop(middle);
+        publishing.join().unwrap();
+        reading.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_failed_unrung() {
+    caught("ending::loom_a_failure_wakes_everybody", "failed-unrung", Caught::Deadlock);
+}
+
+/// Two fail at once: whoever sees that the graph has failed can say why, and all say the same.
+#[test]
+fn loom_a_failure_says_why() {
+    explore(1, None, || {
+        let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
+        let failing = [0, 1].map(|stage| {
+            let ring = ring.clone();
+            thread::spawn(move || ring.control.fail(stage, None, Cause::Dropped))
+        });
+        let why = || match ring.control.stopped() {
+            Some(Closed::Failed(failure)) => failure.stage().clone(),
+            _ => panic!("it has failed, and nobody knows why"),
+        };
+        let early = (!ring.control.is_running()).then(why);
+        failing.map(|failing| failing.join().unwrap());
+        assert!(early.is_none_or(|early| early == why()), "the reason has changed");
+    });
+}
+
+#[test]
+fn loom_twin_failed_before_why() {
+    caught("ending::loom_a_failure_says_why", "failed-before-why", Caught::Saying("nobody knows why"));
+}
+
+#[test]
+fn loom_twin_last_failure_stays() {
+    caught("ending::loom_a_failure_says_why", "last-failure-stays", Caught::Saying("the reason has changed"));
+}

@@ -96,7 +96,7 @@ fn loom_twin_gated_by_one_of_two() {
 /// Two producers take turns in one slot, with a reader between their laps.
 #[test]
 fn loom_two_producers_lap_nobody() {
-    explore(1, Some(2), || {
+    explore(1, None, || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);

@@ -1,1 +1,295 @@
+//! Pools: each event to one worker, and whoever comes behind sees them in order.
+
+use loom::thread;
+
 use super::*;
+use Access::{Read, Write};
+
+/// Marks an event as handled; twice would show.
+fn mark(event: &mut u64) {
+    *event += 100;
+}
+
+/// Works through what is there, until there is no more.
+fn work(worker: &mut PoolWriter<u64>) -> usize {
+    worker.poll(4, |event, _| mark(event)).unwrap()
+}
+
+/// Reads what is there, `looks` times; each event is handled, and in its place.
+fn read_handled(reader: &mut Reader<u64>, looks: usize) -> usize {
+    let mut seen = 0;
+    for _ in 0..looks {
+        seen += reader.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice")).unwrap();
+    }
+    seen
+}
+
+fn publish(tx: &mut Producer<u64>, count: u64) {
+    for i in 0..count {
+        tx.publish(|event| *event = i).unwrap();
+    }
+}
+
+/// One run shared by two workers: the second takes what the first has left of it, without ever looking at its stamp.
+#[test]
+fn loom_two_workers_share_a_run() {
+    explore(1, Some(3), || {
+        let ring = ring(settings(4), &[(Write, 2, &[])]);
+        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let working = thread::spawn(move || (work(&mut one), one));
+        let other = thread::spawn(move || (work(&mut two), two));
+        let mut slots = tx.claim_n(3).unwrap();
+        slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
+        slots.publish();
+        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        handled += more + work(&mut one);
+        assert_eq!(handled, 3, "events were lost, or came twice");
+    });
+}
+
+#[test]
+fn loom_twin_take_by_store() {
+    caught("pool::loom_two_workers_share_a_run", "take-by-store", Caught::Race);
+}
+
+#[test]
+fn loom_twin_word_relaxed() {
+    caught("pool::loom_two_workers_share_a_run", "word-relaxed", Caught::Race);
+}
+
+/// Whoever follows a pool reads an event only when its worker is done with it, and all in order.
+#[test]
+fn loom_a_follower_behind_a_pool() {
+    explore(1, Some(3), || {
+        let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        publish(&mut tx, 3);
+        let working = thread::spawn(move || (work(&mut one), one));
+        let other = thread::spawn(move || (work(&mut two), two));
+        let mut seen = read_handled(&mut rx, 2);
+        let ((handled, _one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        assert_eq!(handled + more, 3);
+        seen += read_handled(&mut rx, 1);
+        assert_eq!(seen, 3, "what was handled is not let go");
+    });
+}
+
+#[test]
+fn loom_twin_frontier_word_last() {
+    caught("pool::loom_a_follower_behind_a_pool", "frontier-word-last", Caught::Race);
+}
+
+#[test]
+fn loom_twin_frontier_word_relaxed() {
+    caught("pool::loom_a_follower_behind_a_pool", "frontier-word-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_bound_after_swap() {
+    caught("pool::loom_a_follower_behind_a_pool", "bound-after-swap", Caught::Race);
+}
+
+#[test]
+fn loom_twin_swap_unreleased() {
+    caught("pool::loom_a_follower_behind_a_pool", "swap-unreleased", Caught::Race);
+}
+
+#[test]
+fn loom_twin_bound_relaxed() {
+    caught("pool::loom_a_follower_behind_a_pool", "bound-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_released_relaxed_by_a_worker() {
+    caught("pool::loom_a_follower_behind_a_pool", "released-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_never_idle() {
+    caught("pool::loom_a_follower_behind_a_pool", "never-idle", Caught::Saying("what was handled is not let go"));
+}
+
+/// A pool alone gates the producer, whose second lap must wait for the workers of the first.
+#[test]
+fn loom_a_pool_gates_the_producer() {
+    explore(1, Some(3), || {
+        let ring = ring(settings(2), &[(Write, 2, &[])]);
+        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish(&mut tx, 1);
+        let working = thread::spawn(move || (work(&mut one), one));
+        let other = thread::spawn(move || (work(&mut two), two));
+        let published = (0..3).filter(|_| tx.try_publish(|event| *event = 0).is_ok()).count();
+        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        handled += more + work(&mut one);
+        assert_eq!(handled, 1 + published, "events were lost, or came twice");
+    });
+}
+
+#[test]
+fn loom_twin_frontier_word_last_to_the_producer() {
+    caught("pool::loom_a_pool_gates_the_producer", "frontier-word-last", Caught::Race);
+}
+
+#[test]
+fn loom_twin_bound_after_swap_to_the_producer() {
+    caught("pool::loom_a_pool_gates_the_producer", "bound-after-swap", Caught::Race);
+}
+
+/// A pool behind a stage takes no more than that one has let go.
+#[test]
+fn loom_a_pool_behind_a_writer() {
+    explore(1, Some(3), || {
+        let ring = ring(settings(2), &[(Write, 0, &[]), (Write, 2, &[0])]);
+        let (mut tx, mut writer) = (producer(&ring), writer(&ring, 0));
+        let (mut one, mut two) = (worker(&ring, 1, 0), worker(&ring, 1, 1));
+        publish(&mut tx, 2);
+        let working = thread::spawn(move || (work(&mut one), one));
+        let other = thread::spawn(move || (work(&mut two), two));
+        for _ in 0..2 {
+            writer.poll(1, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap();
+        }
+        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        handled += more + work(&mut one);
+        assert_eq!(handled, 2, "events were lost, or came twice");
+    });
+}
+
+#[test]
+fn loom_twin_frontier_relaxed_to_a_pool() {
+    caught("pool::loom_a_pool_behind_a_writer", "frontier-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_take_by_store_behind_a_writer() {
+    caught("pool::loom_a_pool_behind_a_writer", "take-by-store", Caught::Race);
+}
+
+/// A worker takes a tombstone like a chunk, and lets it go at once.
+#[test]
+fn loom_a_pool_passes_a_tombstone() {
+    explore(1, Some(3), || {
+        let ring = ring(shared(settings(4)), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two, mut rx) = (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        drop(tx.claim().unwrap());
+        tx.publish(|event| *event = 2).unwrap();
+        let working = thread::spawn(move || (work(&mut one), one));
+        let other = thread::spawn(move || (work(&mut two), two));
+        let mut seen = read_handled(&mut rx, 2);
+        let ((handled, _one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        assert_eq!(handled + more, 2);
+        seen += read_handled(&mut rx, 1);
+        assert_eq!(seen, 2, "what was handled is not let go");
+    });
+}
+
+#[test]
+fn loom_twin_passed_unreleased() {
+    caught("pool::loom_a_pool_passes_a_tombstone", "passed-unreleased", Caught::Saying("what was handled is not let go"));
+}
+
+#[test]
+fn loom_twin_frontier_word_last_at_a_tombstone() {
+    caught("pool::loom_a_pool_passes_a_tombstone", "frontier-word-last", Caught::Race);
+}
+
+/// A worker goes with a chunk in its hands; the other finishes it, and the follower waits for that.
+#[test]
+fn loom_a_chunk_is_adopted() {
+    explore(1, Some(2), || {
+        let ring = ring(blocking(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        publish(&mut tx, 3);
+        drop(tx);
+        let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
+        let working = thread::spawn(move || {
+            let handled = two.for_each(|event, _| mark(event)).unwrap();
+            (handled, two)
+        });
+        let mut seen = 0;
+        rx.poll(4, |event, at| {
+            assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice");
+            seen += 1;
+        })
+        .ok();
+        leaving.join().unwrap();
+        let (handled, _two) = working.join().unwrap();
+        assert_eq!(handled, 3);
+        assert_eq!(seen + if seen == 3 { 0 } else { read_handled(&mut rx, 1) }, 3, "what was handled is not let go");
+    });
+}
+
+#[test]
+fn loom_twin_orphan_unrung() {
+    caught("pool::loom_a_chunk_is_adopted", "orphan-unrung", Caught::Deadlock);
+}
+
+#[test]
+fn loom_twin_orphan_unbound() {
+    caught("pool::loom_a_chunk_is_adopted", "orphan-unbound", Caught::Saying("not handled, or twice"));
+}
+
+/// Workers that leave a drained stream at once harm nobody: the last one out sees that the others were done.
+#[test]
+fn loom_the_last_worker_out() {
+    explore(1, None, || {
+        let ring = ring(settings(4), &[(Write, 2, &[])]);
+        let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish(&mut tx, 3);
+        drop(tx);
+        // One who finds nothing may be told that the stream is drained.
+        let leaving = [one, two].map(|mut worker| thread::spawn(move || drop(worker.poll(4, |event, _| mark(event)))));
+        leaving.map(|leaving| leaving.join().unwrap());
+        assert!(ring.control.failure().is_none(), "failed although all was handled");
+    });
+}
+
+#[test]
+fn loom_twin_signed_off_relaxed() {
+    caught("pool::loom_the_last_worker_out", "signed-off-relaxed", Caught::Saying("failed although all was handled"));
+}
+
+/// An idle worker stays until the last chunk is done, and is woken for its end.
+#[test]
+fn loom_idle_workers_end() {
+    explore(1, Some(3), || {
+        let ring = ring(blocking(2), &[(Write, 2, &[])]);
+        let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish(&mut tx, 1);
+        drop(tx);
+        let working = [one, two].map(|mut worker| thread::spawn(move || worker.for_each(|event, _| mark(event)).unwrap()));
+        let handled: u64 = working.map(|working| working.join().unwrap()).iter().sum();
+        assert_eq!(handled, 1, "events were lost, or came twice");
+    });
+}
+
+#[test]
+fn loom_twin_idle_workers_unrung() {
+    caught("pool::loom_idle_workers_end", "idle-workers-unrung", Caught::Deadlock);
+}
+
+/// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and keeps it, the follower must be told.
+#[test]
+fn loom_a_bound_that_lagged_is_rung() {
+    explore(1, Some(3), || {
+        let ring = ring(blocking(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        publish(&mut tx, 3);
+        let working = thread::spawn(move || (work(&mut one), one));
+        let keeping = thread::spawn(move || {
+            let kept = nothing(two.try_batch(2)).map(|batch| batch.first_seq());
+            if kept == Some(START) {
+                work(&mut two);
+            }
+            two
+        });
+        // Nobody is joined before: what is kept is not the first event.
+        assert_eq!(rx.batch(1).unwrap().first_seq(), START);
+        drop((working.join().unwrap(), keeping.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_lagging_bound_unrung() {
+    caught("pool::loom_a_bound_that_lagged_is_rung", "lagging-bound-unrung", Caught::Deadlock);
+}

@@ -65,7 +65,7 @@ fn loom_twin_stamp_relaxed_of_a_run() {
 /// Each publishes in its own order, and nothing is lost or seen twice.
 #[test]
 fn loom_two_producers_one_reader() {
-    explore(1, Some(2), || {
+    explore(1, Some(3), || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);

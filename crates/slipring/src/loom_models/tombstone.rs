@@ -1,1 +1,128 @@
+//! Claims of one of many producers that are never published: everybody passes over them.
+
+use loom::thread;
+
 use super::*;
+use Access::{Read, Write};
+
+/// One producer gives its claim up, another publishes: the stage gets past the one and to the other.
+#[test]
+fn loom_a_dropped_claim_is_passed_over() {
+    explore(1, Some(2), || {
+        let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
+        let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let giving_up = thread::spawn(move || drop(one.claim().unwrap()));
+        let publishing = thread::spawn(move || drop(two.publish(|event| *event = 7).unwrap()));
+        assert_eq!(rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap(), 1);
+        giving_up.join().unwrap();
+        publishing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_given_up_unburied() {
+    caught("tombstone::loom_a_dropped_claim_is_passed_over", "given-up-unburied", Caught::Deadlock);
+}
+
+/// A claim that was forgotten is given up when its handle is used again; the handle stays.
+#[test]
+fn loom_a_forgotten_claim_is_settled_by_the_next() {
+    explore(1, None, || {
+        let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        let publishing = thread::spawn(move || {
+            std::mem::forget(tx.claim().unwrap());
+            tx.publish(|event| *event = 7).unwrap();
+            tx
+        });
+        let batch = rx.batch(1).unwrap();
+        assert_eq!((batch[0], batch.first_seq()), (7, START.wrapping_add(1)));
+        batch.release();
+        drop(publishing.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_twin_forgotten_unburied() {
+    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_next", "forgotten-unburied", Caught::Deadlock);
+}
+
+/// A claim that was forgotten is given up when its handle goes, at the latest.
+#[test]
+fn loom_a_forgotten_claim_is_settled_by_the_end() {
+    explore(1, None, || {
+        let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        let forgetting = thread::spawn(move || std::mem::forget(tx.claim_n(2).unwrap()));
+        assert_eq!(rx.for_each(|_, _| unreachable!()).unwrap(), 0);
+        forgetting.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_forgotten_unburied_at_the_end() {
+    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_end", "forgotten-unburied", Caught::Deadlock);
+}
+
+/// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
+#[test]
+fn loom_a_follower_passes_over_a_tombstone() {
+    explore(1, None, || {
+        let ring = ring(shared(settings(4)), &[(Write, 0, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut writer, mut rx) = (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        let mut slots = tx.claim_n(2).unwrap();
+        slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
+        slots.publish();
+        drop(tx.claim().unwrap());
+        tx.publish(|event| *event = 3).unwrap();
+        let writing = thread::spawn(move || {
+            for _ in 0..4 {
+                // One by one, so that the follower finds a part of the run.
+                if let Some(mut batch) = nothing(writer.try_batch(1)) {
+                    batch[0] += 100;
+                    batch.release();
+                }
+            }
+            writer
+        });
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            rx.poll(4, |&event, _| seen.push(event)).unwrap();
+        }
+        drop(writing.join().unwrap());
+        rx.poll(4, |&event, _| seen.push(event)).unwrap();
+        assert_eq!(seen, [100, 101, 103]);
+    });
+}
+
+#[test]
+fn loom_twin_frontier_relaxed_at_a_tombstone() {
+    caught("tombstone::loom_a_follower_passes_over_a_tombstone", "frontier-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_given_up_unburied_and_let_go() {
+    caught("tombstone::loom_a_follower_passes_over_a_tombstone", "given-up-unburied", Caught::Saying("assertion"));
+}
+
+/// A slot that was given up is claimed again only a lap later.
+#[test]
+fn loom_a_tombstone_is_lapped() {
+    explore(1, Some(3), || {
+        let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
+        let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let giving_up = thread::spawn(move || {
+            one.try_claim().map(drop).ok();
+            one
+        });
+        let publishing = thread::spawn(move || {
+            let published = (0..2).filter(|_| two.try_publish(|event| *event = 7).is_ok()).count();
+            (published, two)
+        });
+        let mut seen = rx.poll(4, |&event, _| assert_eq!(event, 7)).unwrap();
+        let _one = giving_up.join().unwrap();
+        let (published, _two) = publishing.join().unwrap();
+        seen += rx.poll(4, |&event, _| assert_eq!(event, 7)).unwrap();
+        assert_eq!(seen, published, "events were lost");
+    });
+}

@@ -39,7 +39,7 @@ fn loom_a_producer_sleeps() {
 /// Two sleep at one bell, a stage and the one beside it; one publication wakes both.
 #[test]
 fn loom_two_sleep_at_one_bell() {
-    explore(1, None, || {
+    explore(1, Some(3), || {
         let ring = ring(blocking(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         let reading = [left, right].map(|mut rx| {
@@ -72,7 +72,7 @@ fn loom_a_follower_sleeps() {
 /// A worker sleeps, and so does who follows its pool.
 #[test]
 fn loom_a_worker_and_its_follower_sleep() {
-    explore(1, None, || {
+    explore(1, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 1, &[]), (Read, 0, &[0])]);
         let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
         let working = thread::spawn(move || {

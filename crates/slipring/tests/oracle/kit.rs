@@ -193,16 +193,22 @@ impl Shape {
         Shape(stages.into_iter().flatten().collect())
     }
 
-    /// A random legal shape for a ring of so many slots.
-    pub fn random(dice: &mut Dice, most: usize, capacity: usize) -> Shape {
+    /// A random legal shape.
+    pub fn random(dice: &mut Dice, most: usize) -> Shape {
         let stages = 1 + dice.below(most as u64) as usize;
         let shape = (0..stages).map(|i| Stage {
             // Readers more often than writers, or all graphs would be chains.
             kind: Kind::ALL[[0, 0, 0, 1, 2, 2, 3][dice.below(7) as usize]],
-            workers: (1 + dice.below(3) as usize).min(capacity),
+            workers: 1 + dice.below(3) as usize,
             after: (0..i).filter(|_| dice.one_in(3)).collect(),
         });
         Shape(shape.collect()).repaired()
+    }
+
+    /// With no more workers in a pool than a ring of so many slots serves.
+    pub fn fitting(mut self, capacity: usize) -> Shape {
+        self.0.iter_mut().for_each(|stage| stage.workers = stage.workers.min(capacity));
+        self
     }
 
     /// Checks that building refused exactly what it should have, and says whether it built.

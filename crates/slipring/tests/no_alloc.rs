@@ -1,0 +1,165 @@
+//! Nothing is allocated between the first event and the last one, on any thread.
+//!
+//! One test, so that nothing else in the process allocates meanwhile.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use slipring::{Graph, Wait};
+
+struct Counting;
+
+const CAPACITY: u64 = 1024;
+/// A million handed over, and the two ends that are not counted.
+const EVENTS: u64 = 1_000_000 + 3 * CAPACITY;
+
+static COUNTING: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is the system allocator's; this one only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+fn count() {
+    if COUNTING.load(SeqCst) {
+        COUNT.fetch_add(1, SeqCst);
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Counts while the last stage sees all events but the first and the last few: all threads have begun before the first event, and while
+/// the last stage is more than a ring away from the last event, none has ended.
+fn window(seq: u64) {
+    if seq == CAPACITY {
+        COUNTING.store(true, SeqCst);
+    } else if seq == EVENTS - 2 * CAPACITY {
+        COUNTING.store(false, SeqCst);
+    }
+}
+
+fn wait_for(begun: &AtomicU64, threads: u64) {
+    while begun.load(SeqCst) < threads {
+        thread::yield_now();
+    }
+}
+
+fn taken() -> u64 {
+    assert!(!COUNTING.load(SeqCst));
+    COUNT.swap(0, SeqCst)
+}
+
+#[test]
+fn a_million_events_without_one_allocation() {
+    chain(Wait::Blocking);
+    assert_eq!(taken(), 0, "chain");
+    leases(Wait::Yielding);
+    assert_eq!(taken(), 0, "leases");
+}
+
+fn chain(wait: Wait) {
+    let begun = AtomicU64::new(0);
+    let (mut left, mut right, mut sum) = (0u64, AtomicU64::new(0), 0u64);
+    let (shared, started) = (&right, &begun);
+    slipring::ring(CAPACITY as usize, || 0u64)
+        .wait(wait)
+        .on_thread_start(move |_| {
+            started.fetch_add(1, SeqCst);
+        })
+        .write("head", |v, _| *v += 1)
+        .fan_out(|side| {
+            side.read("left", |v, _| left += v).read_pool("right", 2, |_| {
+                |v, _| {
+                    shared.fetch_add(*v, SeqCst);
+                }
+            })
+        })
+        .read_batch("tail", |events, first| {
+            for (v, seq) in events.iter().zip(first..) {
+                sum += v;
+                window(seq);
+            }
+        })
+        .run_shared(|p| {
+            wait_for(&begun, 5);
+            for i in 0..EVENTS {
+                p.publish(|slot| *slot = i)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let expected = EVENTS * (EVENTS + 1) / 2;
+    assert_eq!((left, *right.get_mut(), sum), (expected, expected, expected));
+}
+
+fn leases(wait: Wait) {
+    let begun = AtomicU64::new(0);
+    let begun = &begun;
+    let graph = Graph::new(CAPACITY as usize, || 0u64).wait(wait).contiguous();
+    let head = graph.pool_writer("head", 2);
+    let (a, b) = (graph.reader("a").after(&head), graph.reader("b").after(&head));
+    let tail = graph.reader("tail").after(&a).after(&b);
+    let ring = graph.build().unwrap();
+    let (mut tx, head, mut a, mut b, mut tail) =
+        (ring.producer(), ring.pool_writers(head), ring.reader(a), ring.reader(b), ring.reader(tail));
+    thread::scope(|scope| {
+        for mut worker in head {
+            scope.spawn(move || {
+                begun.fetch_add(1, SeqCst);
+                worker.for_each(|v, _| *v += 1).unwrap()
+            });
+        }
+        scope.spawn(move || {
+            begun.fetch_add(1, SeqCst);
+            a.for_each(|_, _| ()).unwrap()
+        });
+        scope.spawn(move || {
+            begun.fetch_add(1, SeqCst);
+            while let Ok(batch) = b.batch(100) {
+                batch.release();
+            }
+        });
+        scope.spawn(move || {
+            wait_for(begun, 4);
+            tx.publish_batches(10, 0..EVENTS / 2, |slot, i| *slot = i).unwrap();
+            let mut next = EVENTS / 2;
+            while next < EVENTS {
+                match tx.try_claim_n(2) {
+                    Ok(mut slots) => {
+                        (slots[0], slots[1]) = (next, next + 1);
+                        next += slots.len() as u64;
+                        slots.publish();
+                    }
+                    Err(_) => thread::yield_now(),
+                }
+                if next.is_multiple_of(1000) {
+                    drop(tx.claim().unwrap());
+                }
+            }
+        });
+        let mut sum = 0;
+        tail.for_each(|v, at| {
+            sum += v;
+            window(at.seq);
+        })
+        .unwrap();
+        assert_eq!(sum, EVENTS * (EVENTS + 1) / 2);
+    });
+}

@@ -1,0 +1,214 @@
+//! All shapes of up to four stages, and the shapes the field has names for; every kind of event; rings that start next to a wrap;
+//! publications longer than a run.
+#![cfg(not(slipring_loom))]
+
+#[path = "shapes/chains.rs"]
+mod chains;
+#[path = "shapes/events.rs"]
+mod events;
+#[path = "oracle/kit.rs"]
+mod kit;
+#[path = "shapes/script.rs"]
+mod script;
+#[path = "oracle/threads.rs"]
+mod threads;
+
+use kit::{Kind, Shape, Stage, declare};
+use script::{Publication, run, short};
+use slipring::{Contiguous, Graph, Inside};
+
+/// Every graph of so many stages of any kind, each once: of those that differ only in the numbering of their stages, one. Stages come
+/// after smaller numbers.
+fn all_shapes(stages: usize) -> Vec<Shape> {
+    let pairs: Vec<(usize, usize)> = (0..stages).flat_map(|late| (0..late).map(move |early| (early, late))).collect();
+    let numberings = permutations(stages);
+    let mut shapes = Vec::new();
+    for edges in 0..1usize << pairs.len() {
+        for kinds in 0..4usize.pow(stages as u32) {
+            let kind = |stage: usize| kinds >> (2 * stage) & 3;
+            let code = |order: &[usize]| {
+                let mut renumbered = (0, 0);
+                for (i, &(early, late)) in pairs.iter().enumerate() {
+                    if edges >> i & 1 == 1 {
+                        let there = pairs.iter().position(|&pair| pair == (order[early], order[late]))?;
+                        renumbered.0 |= 1 << there;
+                    }
+                }
+                (0..stages).for_each(|stage| renumbered.1 |= kind(stage) << (2 * order[stage]));
+                Some(renumbered)
+            };
+            if numberings.iter().filter_map(|order| code(order)).min() < Some((edges, kinds)) {
+                continue;
+            }
+            let stage = |late: usize| {
+                let after = pairs.iter().enumerate().filter(|&(i, pair)| pair.1 == late && edges >> i & 1 == 1);
+                Stage { kind: Kind::ALL[kind(late)], workers: 2, after: after.map(|(_, pair)| pair.0).collect() }
+            };
+            shapes.push(Shape((0..stages).map(stage).collect()));
+        }
+    }
+    shapes
+}
+
+fn permutations(len: usize) -> Vec<Vec<usize>> {
+    if len == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for shorter in permutations(len - 1) {
+        for at in 0..len {
+            let mut longer = shorter.clone();
+            longer.insert(at, len - 1);
+            all.push(longer);
+        }
+    }
+    all
+}
+
+/// How many stages the shapes have under Miri, and how many of them run there.
+const SMALL: (usize, usize) = (3, 9);
+
+#[test]
+fn all_shapes_of_up_to_four_stages() {
+    let most = if cfg!(miri) { SMALL.0 } else { 4 };
+    let mut legal = Vec::new();
+    for stages in 0..=most {
+        let numberings = permutations(stages);
+        for (i, shape) in all_shapes(stages).into_iter().enumerate() {
+            // The order of declaration must not matter, so it varies.
+            let shape = shape.reordered(&numberings[i % numberings.len()]);
+            let graph = Graph::new(4, || 0u8);
+            let keys = declare(&graph, &shape);
+            if shape.check_build(&graph.build()) {
+                legal.push(shape);
+            }
+            drop(keys);
+        }
+    }
+    if cfg!(miri) {
+        let step = legal.len() / SMALL.1;
+        legal = legal.into_iter().step_by(step).collect();
+    } else {
+        assert_eq!(legal.len(), 2920, "graphs that obey the rule");
+    }
+    for (i, shape) in legal.iter().enumerate() {
+        for capacity in [1, 2, 4] {
+            let script = short(if cfg!(miri) { 8 } else { 25 } + capacity, capacity);
+            let many = (i + capacity) % 2 == 0;
+            if i % 4 < 2 {
+                run::<Inside>(shape, capacity, many, 0, &script, 3)
+            } else {
+                run::<Contiguous>(shape, capacity, many, 0, &script, 3)
+            }
+        }
+    }
+}
+
+#[test]
+fn some_of_them_on_threads() {
+    let mut legal: Vec<Shape> = (1..=if cfg!(miri) { 2 } else { 4 }).flat_map(all_shapes).filter(Shape::is_legal).collect();
+    let step = legal.len() / if cfg!(miri) { 3 } else { 70 };
+    legal = legal.into_iter().step_by(step).collect();
+    for (seed, shape) in legal.iter().enumerate() {
+        threads::run_shape(shape, seed as u64, if cfg!(miri) { 8 } else { 150 });
+    }
+}
+
+/// A chain with everything in it, and pools directly behind the producers.
+fn around_the_wraps() -> Vec<Shape> {
+    let stage = |kind, after: &[usize]| Stage { kind, workers: 2, after: after.to_vec() };
+    use Kind::{PoolReader, PoolWriter, Reader, Writer};
+    vec![
+        Shape(vec![stage(Reader, &[])]),
+        Shape(vec![stage(Writer, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
+        Shape(vec![stage(PoolWriter, &[]), stage(PoolReader, &[0]), stage(Reader, &[0]), stage(PoolWriter, &[1, 2])]),
+        Shape(vec![stage(PoolReader, &[]), stage(PoolReader, &[])]),
+        Shape(vec![]),
+    ]
+}
+
+#[test]
+fn rings_that_start_next_to_a_wrap() {
+    for capacity in [1u64, 2, 8] {
+        let lap_field = (1u64 << 46).wrapping_mul(capacity);
+        // Of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word; of a bound and the producers' claim word.
+        for wrap in [0, lap_field, lap_field.wrapping_sub(capacity), 1 << 48, 1 << 63, 1 << 62] {
+            for before in [3 * capacity, capacity, 1] {
+                let start = wrap.wrapping_sub(before);
+                for (i, shape) in around_the_wraps().iter().enumerate() {
+                    if cfg!(miri) && (i as u64 + before + wrap % 7) % 5 != 0 {
+                        continue;
+                    }
+                    let shape = shape.clone().fitting(capacity as usize);
+                    let script = short((before + 3 * capacity) as usize + 5, capacity as usize);
+                    for many in [false, true] {
+                        run::<Inside>(&shape, capacity as usize, many, start, &script, 3);
+                        run::<Contiguous>(&shape, capacity as usize, many, start, &script, 100);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One run holds 32,768 slots, so these are several.
+#[test]
+fn publications_longer_than_a_run() {
+    if cfg!(miri) {
+        return; // a hundred thousand slots
+    }
+    let stage = |kind, after: &[usize]| Stage { kind, workers: 3, after: after.to_vec() };
+    use Kind::{PoolReader, PoolWriter, Reader, Writer};
+    let shapes = [
+        Shape(vec![stage(Reader, &[])]),
+        Shape(vec![stage(PoolReader, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
+        Shape(vec![stage(Writer, &[]), stage(PoolReader, &[0]), stage(Reader, &[0])]),
+    ];
+    let live = |len| Publication { len, live: true };
+    let dead = |len| Publication { len, live: false };
+    for shape in &shapes {
+        for (capacity, start) in [(1 << 16, 0), (1 << 17, 0u64.wrapping_sub(40_000)), (1 << 16, (1 << 48) - 40_000)] {
+            for many in [false, true] {
+                let script = [
+                    live(7),
+                    live(32_768),
+                    dead(32_769),
+                    live(32_769),
+                    dead(65_536),
+                    live(50_000),
+                    dead(40_000),
+                    live(capacity),
+                    dead(1),
+                    live(65_535),
+                    dead(capacity),
+                    live(1),
+                ];
+                run::<Inside>(shape, capacity, many, start, &script, 10_000);
+            }
+        }
+        run::<Contiguous>(shape, 1 << 16, true, 3, &[live(60_000), dead(60_000), live(65_536)], usize::MAX);
+    }
+}
+
+#[test]
+fn batches_longer_than_a_run() {
+    if cfg!(miri) {
+        return;
+    }
+    for workers in [1, 3] {
+        let mut next = 0;
+        let done = slipring::ring(1 << 16, || 0u32)
+            .first_seq(0u64.wrapping_sub(50_000))
+            .write_pool("add", workers, |_| |event, _| *event += 1)
+            .read("check", |event, _| {
+                assert_eq!(*event, next + 1);
+                next += 1;
+            })
+            .run_shared(|producer| Ok(producer.publish_batches(40_000, 0..150_000, |event, i| *event = i)?));
+        let done = done.unwrap();
+        assert_eq!((done.value, next), (150_000, 150_000));
+        assert_eq!(done.report.producer().tombstones, 10_000); // the last batch was claimed as a whole
+        assert_eq!(done.report.stage("check").unwrap().tombstones, 10_000);
+        assert_eq!(done.report.stage("add").unwrap().tombstones, 10_000);
+    }
+}

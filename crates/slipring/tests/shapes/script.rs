@@ -1,0 +1,129 @@
+//! One graph, one thread: publications by a script, every handle in turn, everything checked.
+
+use slipring::{ClaimError, Closed, Graph, Wait};
+
+use super::kit::{AnyRing, Ev, Lay, Shape, Tx, mix, with_tx, wrote};
+
+/// So many slots in a row, published or given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Publication {
+    pub len: usize,
+    pub live: bool,
+}
+
+/// At least so many slots, in publications of all lengths that the ring takes, some given up.
+pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
+    let mut script = Vec::new();
+    let mut published = 0;
+    for i in 0.. {
+        let publication = Publication { len: 1 + i * 5 % 7 % capacity.min(4), live: i % 5 != 3 };
+        script.push(publication);
+        if publication.live {
+            published += publication.len;
+        }
+        if published >= slots {
+            break;
+        }
+    }
+    script
+}
+
+struct Stage {
+    /// How often each position was seen, from the ring's first on.
+    seen: Vec<u8>,
+    latest: Option<usize>,
+    events: u64,
+    writers: Vec<usize>,
+}
+
+/// Runs a script; stages handle up to `max` events at a time.
+pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, script: &[Publication], max: usize) {
+    let shape = &shape.clone().fitting(capacity);
+    let about = || format!("{shape:?} over {capacity} slots ({}), many producers: {many}, from {start} on", L::NAME);
+    let graph = Graph::new(capacity, Ev::default).first_seq(start).wait(Wait::Yielding);
+    let (ring, tx, mut handles) = AnyRing::<L>::build(shape, many, graph).unwrap_or_else(|error| panic!("{error}: {}", about()));
+    let mut producers = vec![tx];
+    if let Tx::Many(first) = &producers[0] {
+        let second = Tx::Many(first.clone());
+        producers.push(second);
+    }
+    let new = |stage| Stage { seen: Vec::new(), latest: None, events: 0, writers: shape.writers_before(stage) };
+    let mut stages: Vec<Stage> = (0..shape.len()).map(new).collect();
+    let (mut published, mut tombstones) = (Vec::new(), 0);
+    let id = |at: usize| mix(at as u64 ^ start);
+    let mut next = 0;
+    let mut waiting = 0;
+    while !producers.is_empty() || handles.iter().any(|workers| !workers.is_empty()) {
+        while let Some(&Publication { len, live }) = script.get(next) {
+            let which = next % producers.len();
+            let claimed = with_tx!(&mut producers[which], tx => tx.try_claim_n(len).map(|mut slots| {
+                let first = slots.first_seq();
+                let at = first.wrapping_sub(start) as usize;
+                assert_eq!(at, published.len(), "{}", about());
+                for (offset, event) in slots.iter_mut().enumerate() {
+                    event.fill(if live { id(at + offset) } else { 0 });
+                }
+                if live {
+                    slots.publish();
+                }
+            }));
+            match claimed {
+                Ok(()) if live => published.resize(published.len() + len, true),
+                Ok(()) if many => {
+                    published.resize(published.len() + len, false);
+                    tombstones += len as u64;
+                }
+                Ok(()) => {} // taken back
+                Err(ClaimError::Gated { stage, .. }) => {
+                    assert!(shape.leaves().iter().any(|&leaf| Shape::name(leaf) == *stage), "{stage} gates: {}", about());
+                    break;
+                }
+                Err(other) => panic!("{other}: {}", about()),
+            }
+            next += 1;
+            waiting = 0;
+        }
+        if next == script.len() {
+            producers.clear(); // closes
+        }
+        waiting += 1;
+        assert!(waiting < 10_000 + published.len(), "nothing moves any more: {}", about());
+        for (i, workers) in handles.iter_mut().enumerate() {
+            let stage = &mut stages[i];
+            let is_pool = shape.0[i].kind.is_pool();
+            workers.retain_mut(|handle| {
+                let mut see = |seq: u64, event: &Ev| {
+                    let at = seq.wrapping_sub(start) as usize;
+                    assert_eq!(published.get(at), Some(&true), "s{i} was lent {at}: {}", about());
+                    assert_eq!(event.id, id(at), "s{i} at {at}: {}", about());
+                    let trail = stage.writers.iter().fold(mix(event.id), |trail, &writer| wrote(trail, writer));
+                    assert_eq!(event.trail, trail, "s{i} at {at}: {}", about());
+                    if stage.seen.len() <= at {
+                        stage.seen.resize(at + 1, 0);
+                    }
+                    stage.seen[at] += 1;
+                    stage.events += 1;
+                    assert!(is_pool || stage.latest.replace(at).is_none_or(|latest| latest < at), "s{i} at {at}: {}", about());
+                };
+                match handle.poll(max, i, &mut see) {
+                    Ok(0) => true,
+                    Ok(_) => {
+                        waiting = 0;
+                        true
+                    }
+                    Err(Closed::Drained) => false,
+                    Err(other) => panic!("{other}: {}", about()),
+                }
+            });
+        }
+    }
+    let events = published.iter().filter(|&&live| live).count() as u64;
+    for (i, stage) in stages.iter().enumerate() {
+        assert_eq!(stage.events, events, "s{i}: {}", about());
+        assert!(stage.seen.iter().zip(&published).all(|(&seen, &live)| seen == u8::from(live)), "s{i}: {}", about());
+    }
+    let report = ring.report();
+    for stage in report.stages() {
+        assert_eq!((stage.events, stage.tombstones), (events, tombstones), "{}: {}", stage.name, about());
+    }
+}

@@ -1,0 +1,325 @@
+//! Random graphs that end at random: each ends, every stage sees every event once and in order up to its end, every writer has written
+//! before whoever comes after it, and the report adds up. A seed makes a storm; `STORMS=from..to` runs others than the usual ones.
+
+mod common;
+
+use std::mem::forget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use common::{Oops, PURPOSE, ends};
+use slipring::{Chain, Closed, Error, PRODUCER, SharedProducer, Wait};
+
+/// xorshift64*
+#[derive(Clone)]
+struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Ev {
+    seq: u64,
+    writes: u64,
+}
+
+/// What one stage has seen, all its workers together.
+struct Seen {
+    name: String,
+    /// How many writers come before it.
+    writers: u64,
+    one: bool,
+    last: AtomicU64,
+    count: AtomicU64,
+    sum: AtomicU64,
+}
+
+/// How a storm ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Well,
+    Panic,
+    Error,
+    Halt,
+    ProducerError,
+    CloseAll,
+}
+
+struct Storm {
+    seed: u64,
+    end: End,
+    /// The stage and the event at which it fails, if it comes to it.
+    victim: usize,
+    at: u64,
+    start: u64,
+    seen: Vec<Seen>,
+    struck: AtomicBool,
+}
+
+impl Storm {
+    fn see(&self, stage: usize, ev: &Ev, seq: u64) -> Result<(), Oops> {
+        let seen = &self.seen[stage];
+        assert_eq!((ev.seq, ev.writes), (seq, seen.writers), "stage {} at {seq}", seen.name);
+        let offset = seq.wrapping_sub(self.start) + 1;
+        let last = seen.last.swap(offset, SeqCst);
+        assert!(!seen.one || last < offset, "stage {} saw {offset} after {last}", seen.name);
+        if stage == self.victim && offset > self.at && matches!(self.end, End::Panic | End::Error) && !self.struck.swap(true, SeqCst) {
+            if self.end == End::Panic {
+                panic!("struck {PURPOSE}");
+            }
+            return Err(Oops(seq));
+        }
+        seen.count.fetch_add(1, SeqCst);
+        seen.sum.fetch_add(offset, SeqCst);
+        Ok(())
+    }
+}
+
+/// What a stage will be: decided before the chain is made, because its handlers need to know all of it.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    Write,
+    WritePool(usize),
+    WriteBatch,
+    Fan,
+    Read,
+    ReadPool(usize),
+    ReadBatch,
+}
+
+fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait) -> Chain<'static, Ev> {
+    let mut stage = 0;
+    let mut next = || {
+        stage += 1;
+        (stage - 1, storm.seen[stage - 1].name.clone(), storm.clone())
+    };
+    let mut chain = slipring::ring(capacity, Ev::default).wait(wait).first_seq(storm.start);
+    for &(plan, together) in plans {
+        let mut single = true;
+        chain = match plan {
+            Plan::Write => {
+                let (i, name, s) = next();
+                chain.write(&name, move |ev, at| s.see(i, ev, at.seq).map(|()| ev.writes += 1))
+            }
+            Plan::WriteBatch => {
+                let (i, name, s) = next();
+                chain.write_batch(&name, move |events, first| {
+                    for (ev, seq) in events.iter_mut().zip((0..).map(|offset| first.wrapping_add(offset))) {
+                        s.see(i, ev, seq)?;
+                        ev.writes += 1;
+                    }
+                    Ok::<(), Oops>(())
+                })
+            }
+            Plan::WritePool(workers) => {
+                single = false;
+                let (i, name, s) = next();
+                chain.write_pool(&name, workers, move |_| {
+                    let s = s.clone();
+                    move |ev, at| s.see(i, ev, at.seq).map(|()| ev.writes += 1)
+                })
+            }
+            Plan::Read => {
+                let (i, name, s) = next();
+                chain.read(&name, move |ev, at| s.see(i, ev, at.seq))
+            }
+            Plan::ReadBatch => {
+                let (i, name, s) = next();
+                chain.read_batch(&name, move |events, first| {
+                    (0..events.len()).try_for_each(|offset| s.see(i, &events[offset], first.wrapping_add(offset as u64)))
+                })
+            }
+            Plan::ReadPool(workers) => {
+                single = false;
+                let (i, name, s) = next();
+                chain.read_pool(&name, workers, move |_| {
+                    let s = s.clone();
+                    move |ev, at| s.see(i, ev, at.seq)
+                })
+            }
+            Plan::Fan => {
+                single = false;
+                let ((a, a_name, sa), (b, b_name, sb), (c, c_name, sc), (d, d_name, sd)) = (next(), next(), next(), next());
+                chain.fan_out(|side| {
+                    let side = side.read(&a_name, move |ev, at| sa.see(a, ev, at.seq));
+                    let side = if together { side.on("together") } else { side };
+                    side.read_pool(&b_name, 1, move |_| {
+                        let sb = sb.clone();
+                        move |ev, at| sb.see(b, ev, at.seq)
+                    })
+                    .branch(|line| {
+                        line.read(&c_name, move |ev, at| sc.see(c, ev, at.seq)).read(&d_name, move |ev, at| sd.see(d, ev, at.seq))
+                    })
+                })
+            }
+        };
+        if together && single {
+            chain = chain.on("together");
+        }
+    }
+    chain
+}
+
+/// One producer's part: claims of every kind, some given up. Comes back with how many it published, and the sum of their offsets.
+fn produce(tx: &mut SharedProducer<Ev>, mut dice: Dice, claims: u64, start: u64) -> Result<(u64, u64), Closed> {
+    let (mut count, mut sum) = (0, 0);
+    let capacity = tx.capacity() as u64;
+    for _ in 0..claims {
+        let len = 1 + dice.roll(capacity.min(3));
+        let mut slots = match tx.claim_n(len as usize) {
+            Ok(slots) => slots,
+            Err(slipring::ClaimError::Closed(closed)) => return Err(closed),
+            Err(other) => panic!("{other}"),
+        };
+        match dice.roll(8) {
+            0 => drop(slots),
+            1 => forget(slots),
+            _ => {
+                let first = slots.first_seq();
+                for (offset, slot) in (0..).zip(slots.iter_mut()) {
+                    let seq = first.wrapping_add(offset);
+                    *slot = Ev { seq, writes: 0 };
+                    sum += seq.wrapping_sub(start) + 1;
+                }
+                count += len;
+                slots.publish();
+            }
+        }
+        if dice.roll(20) == 0 {
+            thread::sleep(Duration::from_micros(dice.roll(200)));
+        }
+    }
+    Ok((count, sum))
+}
+
+fn storm(seed: u64) {
+    let mut dice = Dice::new(seed);
+    let capacity = 1usize << dice.roll(5);
+    let crew = |dice: &mut Dice| 1 + dice.roll(capacity.min(3) as u64) as usize;
+    let mut plans = Vec::new();
+    for _ in 0..dice.roll(4) {
+        let plan = match dice.roll(7) {
+            0 => Plan::Write,
+            1 => Plan::WriteBatch,
+            2 => Plan::WritePool(crew(&mut dice)),
+            3 => Plan::Fan,
+            4 => Plan::Read,
+            5 => Plan::ReadBatch,
+            _ => Plan::ReadPool(crew(&mut dice)),
+        };
+        plans.push((plan, dice.roll(4) == 0));
+    }
+    let mut seen = Vec::new();
+    let mut writers = 0;
+    let mut stage = |one, writers| {
+        let name = format!("stage-{}", seen.len());
+        seen.push(Seen { name, writers, one, last: AtomicU64::new(0), count: AtomicU64::new(0), sum: AtomicU64::new(0) });
+    };
+    for (plan, _) in &plans {
+        match plan {
+            Plan::Fan => [true, false, true, true].into_iter().for_each(|one| stage(one, writers)),
+            plan => stage(!matches!(plan, Plan::WritePool(_) | Plan::ReadPool(_)), writers),
+        }
+        writers += u64::from(matches!(plan, Plan::Write | Plan::WritePool(_) | Plan::WriteBatch));
+    }
+    let end = [End::Well, End::Well, End::Panic, End::Error, End::Halt, End::ProducerError, End::CloseAll][dice.roll(7) as usize];
+    let wait = match dice.roll(10) {
+        0 => Wait::BusySpin,
+        1 | 2 => Wait::Yielding,
+        3 => Wait::Sleeping,
+        _ => Wait::Blocking,
+    };
+    let start = [0, 0, u64::MAX - dice.roll(50), (1 << 48) - dice.roll(50)][dice.roll(4) as usize];
+    let (victim, at) = (dice.roll(seen.len().max(1) as u64) as usize, dice.roll(40));
+    let storm = Arc::new(Storm { seed, end, victim, at, start, seen, struck: AtomicBool::new(false) });
+    let producers = 1 + dice.roll(3);
+    let claims = dice.roll(40);
+    let what = format!("storm {seed}: {plans:?}, {capacity} slots, {wait}, {producers} producers, {claims} claims each, {end:?}");
+    ends(&what, move || {
+        let chain = chain(&plans, &storm, capacity, wait);
+        let mut published = (0, 0);
+        let outcome = chain.run_shared(|p| {
+            let parts = thread::scope(|scope| {
+                let parts: Vec<_> = (0..producers)
+                    .map(|i| {
+                        let (mut tx, dice) = (p.clone(), Dice::new(seed ^ (i + 1) << 32));
+                        scope.spawn(move || produce(&mut tx, dice, claims, start))
+                    })
+                    .collect();
+                thread::sleep(Duration::from_micros(dice.roll(500)));
+                match end {
+                    End::Halt => p.halt(),
+                    End::CloseAll => p.clone().close_all(),
+                    _ => {}
+                }
+                parts.into_iter().map(|part| part.join().unwrap()).collect::<Vec<_>>()
+            });
+            if end == End::ProducerError {
+                Err(Oops(99))?;
+            }
+            for part in parts {
+                let (count, sum) = part?;
+                published = (published.0 + count, published.1 + sum);
+            }
+            Ok(())
+        });
+        judge(&storm, outcome.map(|done| done.report), published);
+    });
+}
+
+fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u64, u64)) {
+    let seed = storm.seed;
+    let all = |report: &slipring::Report| {
+        for seen in &storm.seen {
+            let told = report.stage(&seen.name).unwrap();
+            assert_eq!((seen.count.load(SeqCst), seen.sum.load(SeqCst)), published, "seed {seed}, {}", seen.name);
+            assert_eq!((told.events, told.tombstones), (published.0, report.producer().tombstones), "seed {seed}\n{report}");
+        }
+        assert_eq!(report.producer().events, published.0);
+    };
+    match (storm.end, outcome) {
+        (End::Well, Ok(report)) => all(&report),
+        (End::Panic | End::Error, Ok(report)) => {
+            assert!(!storm.struck.load(SeqCst), "seed {seed}: it failed, and nobody was told");
+            all(&report);
+        }
+        (End::Panic, Err(error)) => {
+            assert_eq!(error.stage(), Some(&*storm.seen[storm.victim].name), "seed {seed}: {error}");
+            assert!(error.to_string().contains("struck"), "seed {seed}: {error}");
+        }
+        (End::Error, Err(error)) => {
+            assert_eq!(error.stage(), Some(&*storm.seen[storm.victim].name), "seed {seed}: {error}");
+            let Oops(seq) = error.downcast_ref().unwrap();
+            // A batch handler's error names where its batch began.
+            assert!(seq.wrapping_sub(error.seq().unwrap()) < 16, "seed {seed}: {error}");
+        }
+        (End::Halt, Ok(report)) => assert!(report.halted()),
+        // The producers learned of it from `Closed`, which the closure passed on.
+        (End::Halt | End::CloseAll, Err(error)) => assert_eq!(error.stage(), Some(PRODUCER), "seed {seed}: {error}"),
+        (End::CloseAll, Ok(report)) => all(&report),
+        (End::ProducerError, Err(error)) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(99)), "seed {seed}: {error}"),
+        (end, Ok(_)) => panic!("seed {seed}: {end:?} went well"),
+        (end, Err(error)) => panic!("seed {seed}: {end:?} ended with {error}"),
+    }
+}
+
+#[test]
+fn storms() {
+    let asked = std::env::var("STORMS").ok();
+    let (from, to) = match asked.as_deref().and_then(|range| range.split_once("..")) {
+        Some((from, to)) => (from.parse().unwrap(), to.parse().unwrap()),
+        None => (0, if cfg!(miri) { 8 } else { 400 }),
+    };
+    (from..to).for_each(storm);
+}
