@@ -229,7 +229,10 @@ impl<A, C> Key<A, C> {
             panic!("stage `{own}` cannot be put after `{name}`: the graph was built already");
         }
         if Arc::ptr_eq(&self.draft, &earlier.draft) {
-            drawing.stages[self.stage].after.push(earlier.stage);
+            let after = &mut drawing.stages[self.stage].after;
+            if !after.contains(&earlier.stage) {
+                after.push(earlier.stage);
+            }
         } else {
             let stage = drawing.stages[self.stage].name.clone();
             drawing.problem.get_or_insert(BuildError::Foreign { stage, after: name });

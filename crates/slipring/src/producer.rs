@@ -55,6 +55,8 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     /// A claim of this handle that is neither published nor given up. Many only.
     open: Option<(u64, u64)>,
     counts: Counts,
+    /// Its thread was unwinding already when this was made, or it was closed by name: that the thread panics says nothing about it.
+    excused: bool,
     sharing: PhantomData<S>,
 }
 
@@ -76,7 +78,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let counts = Counts::new(core.control.plan.stages.len());
-        Producer { slots: core.slots, next, limit, open: None, counts, sharing: PhantomData, core }
+        Producer { slots: core.slots, next, limit, open: None, counts, excused: std::thread::panicking(), sharing: PhantomData, core }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core<E, L>> {
@@ -258,7 +260,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Closes this handle, as dropping it does. When it is the ring's only one, or the last, the stages drain what was published, and end.
-    pub fn close(self) {}
+    pub fn close(mut self) {
+        self.excused = true;
+    }
 
     /// Ends the graph at once: what was published and not yet seen stays unseen, and all blocking calls come back with
     /// [`Closed::Halted`].
@@ -445,6 +449,7 @@ impl<E, L: Layout> Producer<E, L, Many> {
     pub fn close_all(mut self) {
         self.settle();
         self.close_shared();
+        self.excused = true;
     }
 }
 
@@ -458,7 +463,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
     fn drop(&mut self) {
         self.settle();
         let control = &self.core.control;
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.excused {
             let panic = Cause::Panic(HELD_PANIC.into());
             control.fail(control.producer_party(), Some(self.next), panic);
         }

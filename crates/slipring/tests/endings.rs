@@ -514,3 +514,31 @@ fn fragile_events_are_an_error_of_their_own() {
         assert_eq!(error.feed(0..9, |_, _| ()).unwrap_err().stage(), Some("p"));
     });
 }
+
+/// A destructor that runs while its thread unwinds may use rings of its own, and may close a producer by name.
+#[test]
+fn destructors_of_a_panicking_thread_end_rings_well() {
+    struct Flush(Option<slipring::Producer<u64>>, mpsc::Sender<Result<u64, String>>);
+    impl Drop for Flush {
+        fn drop(&mut self) {
+            assert!(thread::panicking());
+            let mut sum = 0;
+            let done = slipring::ring(4, || 0u64).read("r", |v, _| sum += v).feed(0..9, |slot, i| *slot = i);
+            self.1.send(done.map(|_| sum).map_err(|error| error.to_string())).unwrap();
+            let mut tx = self.0.take().unwrap();
+            tx.publish(|slot| *slot = 7).unwrap();
+            tx.close();
+        }
+    }
+    ends("rings in destructors", || {
+        let (tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+        let (tell, told) = mpsc::channel();
+        let panicked = thread::spawn(move || {
+            let _flush = Flush(Some(tx), tell);
+            panic!("unwinding {PURPOSE}");
+        });
+        assert_eq!(told.recv().unwrap().unwrap(), 36);
+        assert_eq!(rx.for_each(|v, _| assert_eq!(*v, 7)).unwrap(), 1);
+        assert!(panicked.join().is_err());
+    });
+}

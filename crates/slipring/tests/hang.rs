@@ -1020,3 +1020,36 @@ fn rings_that_feed_each_other_end_together() {
         assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(9)));
     }
 }
+
+/// In a process of its own, whose threads ask for more stack than there is memory.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn threads_that_the_system_refuses() {
+    if std::env::var_os("REFUSED").is_none() {
+        let told = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "threads_that_the_system_refuses", "--test-threads=1", "--nocapture"])
+            .envs([("REFUSED", "1"), ("RUST_MIN_STACK", "140737488355328")])
+            .output()
+            .unwrap();
+        assert!(told.status.success(), "{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+        return;
+    }
+    common::quiet();
+    let chain = || {
+        let (a, b) = (Fragile(true), Fragile(true));
+        slipring::ring(4, || 0u64)
+            .write("first", move |_, _| {
+                let _ = &a;
+            })
+            .read("second", move |_, _| {
+                let _ = &b;
+            })
+    };
+    let refused = |error: Error| {
+        assert!(matches!(error.failure().unwrap().cause(), Cause::Thread(_)), "{error}");
+        assert_eq!(error.stage(), Some("first"));
+    };
+    refused(chain().feed(0.., |slot, i| *slot = i).unwrap_err());
+    refused(chain().run_shared(|p| Ok(p.publish(|_| ()).is_ok())).unwrap_err());
+    refused(chain().spawn().map(drop).unwrap_err());
+}

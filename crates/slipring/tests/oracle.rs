@@ -148,7 +148,7 @@ fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(600))]
+    #![proptest_config(config(300))]
 
     #[test]
     fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
@@ -500,7 +500,7 @@ impl<L: Lay> Run<L> {
 
 #[test]
 fn random_graphs_on_threads() {
-    let (runs, events) = if cfg!(miri) { (4, 12) } else { (60, 400) };
+    let (runs, events) = if cfg!(miri) { (4, 12) } else { (40, 400) };
     for seed in 0..runs {
         threads::run(seed, events);
     }

@@ -148,6 +148,14 @@ impl<'env> Handed<'env> {
             });
         }
     }
+
+    /// Lets the crew go whose thread the system refused.
+    pub(super) fn refuse(self, control: &Control) {
+        let crew = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(crew) = crew {
+            crew.stop(control);
+        }
+    }
 }
 
 impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
@@ -166,6 +174,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                 let spawned = thread.spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
+                    crew.refuse(&core.control);
                 }
             }
             if let Some(panic) = let_go(on_start) {

@@ -124,7 +124,10 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             });
             match thread {
                 Ok(handle) => started.push((core.control.name(stage), handle)),
-                Err(error) => core.control.fail(stage, None, Cause::Thread(error)),
+                Err(error) => {
+                    core.control.fail(stage, None, Cause::Thread(error));
+                    crew.refuse(&core.control);
+                }
             }
         }
         let pipeline = Pipeline { ring: core.clone(), threads: started, working };

@@ -27,7 +27,7 @@ fn loom_twin_given_up_unburied() {
 /// A claim that was forgotten is given up when its handle is used again; the handle stays.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_next() {
-    explore(1, None, || {
+    explore(1, Some(3), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -50,7 +50,7 @@ fn loom_twin_forgotten_unburied() {
 /// A claim that was forgotten is given up when its handle goes, at the latest.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_end() {
-    explore(1, None, || {
+    explore(1, Some(3), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let forgetting = thread::spawn(move || std::mem::forget(tx.claim_n(2).unwrap()));
@@ -67,7 +67,7 @@ fn loom_twin_forgotten_unburied_at_the_end() {
 /// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
 #[test]
 fn loom_a_follower_passes_over_a_tombstone() {
-    explore(1, None, || {
+    explore(1, Some(3), || {
         let ring = ring(shared(settings(4)), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let mut slots = tx.claim_n(2).unwrap();
@@ -89,7 +89,7 @@ fn loom_a_follower_passes_over_a_tombstone() {
         for _ in 0..2 {
             rx.poll(4, |&event, _| seen.push(event)).unwrap();
         }
-        drop(writing.join().unwrap());
+        let _writer = writing.join().unwrap();
         rx.poll(4, |&event, _| seen.push(event)).unwrap();
         assert_eq!(seen, [100, 101, 103]);
     });

@@ -130,12 +130,9 @@ impl Shape {
             }
         }
         for via in 0..n {
-            for a in 0..n {
-                for b in 0..n {
-                    if follows[a][via] && follows[via][b] {
-                        follows[a][b] = true;
-                    }
-                }
+            let through = follows[via].clone();
+            for row in follows.iter_mut().filter(|row| row[via]) {
+                row.iter_mut().zip(&through).for_each(|(there, &through)| *there |= through);
             }
         }
         follows
@@ -146,12 +143,8 @@ impl Shape {
         let n = self.len();
         let circular = (0..n).filter(|&a| follows[a][a]).collect();
         let mut beside = Vec::new();
-        for a in 0..n {
-            for b in 0..n {
-                if a != b && self.0[a].kind.writes() && !follows[a][b] && !follows[b][a] {
-                    beside.push((a, b));
-                }
-            }
+        for (a, after) in follows.iter().enumerate().filter(|&(a, _)| self.0[a].kind.writes()) {
+            beside.extend((0..n).filter(|&b| a != b && !after[b] && !follows[b][a]).map(|b| (a, b)));
         }
         Verdict { circular, beside }
     }
@@ -321,7 +314,7 @@ pub trait Lay: Layout {
 
 fn check_view<L: Layout>(events: &Events<'_, Ev, L>) {
     assert_eq!(events.iter().len(), events.len());
-    assert_eq!(events.is_empty(), events.len() == 0);
+    assert_eq!(events.is_empty(), events.iter().next().is_none());
     for (offset, event) in events.iter().enumerate() {
         assert!(std::ptr::eq(event, &events[offset]));
         assert!(std::ptr::eq(event, events.get(offset).unwrap()));
@@ -410,6 +403,7 @@ impl<L: Lay> Any<L> {
         }
     }
 
+    #[allow(clippy::drop_non_drop, clippy::forget_non_drop)] // what a batch does when it goes is what is asked here
     /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released, and finishes it. Gives what was lent.
     pub fn batch(
         &mut self,
