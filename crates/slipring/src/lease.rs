@@ -164,8 +164,12 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
         let mut done = 0;
-        while done < max {
-            let len = self.find(max - done)?;
+        loop {
+            let len = match self.find(max - done) {
+                // What was handled is told first, and the end by the next call.
+                Err(_) if done != 0 => break,
+                found => found?,
+            };
             if len == 0 {
                 break;
             }

@@ -155,7 +155,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many items. The last batch may be
     /// shorter. `len` is at most the capacity.
     ///
-    /// Costs less per event than one by one, but an item is seen only when its batch is full. If the iterator or `fill` panics, the batch it was in
+    /// Costs less per event than one by one, but an item is seen only when its batch is full. With many producers, what a last batch
+    /// claimed and did not need is given up. If the iterator or `fill` panics, the batch it was in
     /// is given up, and the graph fails.
     ///
     /// # Errors

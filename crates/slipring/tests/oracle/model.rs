@@ -350,15 +350,15 @@ impl Model {
     /// A poll for up to `max` showed `seen`; the closure panicked at the last of them if `panicked`.
     pub fn poll(&mut self, (stage, worker): (usize, usize), max: usize, outcome: Option<Result<usize, Closed>>, seen: &[(u64, Ev)]) {
         let panicked = outcome.is_none();
-        if max == 0 {
-            assert!(matches!(outcome, Some(Ok(0))) && seen.is_empty());
-            return;
-        }
         if self.end.is_some() {
             match outcome {
                 Some(Err(closed)) => return self.check_ended(&closed),
                 other => panic!("a poll of an ended graph: {other:?}"),
             }
+        }
+        if max == 0 {
+            assert!(matches!(outcome, Some(Ok(0))) && seen.is_empty());
+            return;
         }
         assert!(seen.len() <= max);
         for (i, (seq, event)) in seen.iter().enumerate() {
