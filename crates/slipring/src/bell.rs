@@ -8,7 +8,8 @@
 //!   announcement. One of the two sees the other (`SYNC[announced]`), so a sleeper never sleeps through progress.
 //! - I2: announcing, looking and falling asleep happen under the bell's lock, and a ringer takes that lock before it notifies, so the
 //!   notification cannot fall between the look and the sleep.
-//! - I3: no user code runs under the lock, and nobody rings a bell while holding one's lock (a look only looks), so locks never nest.
+//! - I3: no user code runs under the lock, and nobody rings a bell while holding one's lock (a look only looks; the one lock it may take
+//!   guards the failure, and whoever holds that waits for nobody), so nobody waits in a circle.
 
 use std::time::Duration;
 

@@ -112,7 +112,7 @@ const SHORT: u64 = 8;
 
 const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// In a dense stream the clock is read once per so many events, so that a handler that turns slow is noticed within them.
-const CHECK_EVERY: u64 = 32;
+const CHECK_EVERY: u64 = 256;
 
 impl Pace {
     pub(crate) fn new(capacity: u64) -> Pace {

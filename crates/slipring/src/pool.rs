@@ -107,7 +107,8 @@ impl<E, L: Layout> Worker<E, L> {
             let held_up = self.bound != IDLE;
             self.bound = self.seen << 1;
             let own = core.control.line(self.own_line);
-            twin!("bound-after-swap": own.store(self.bound, Release) => ()); // I2: before the swap
+            let order = twin!("bound-unreleased": Release => Relaxed);
+            twin!("bound-after-swap": own.store(self.bound, order) => ()); // I2: before the swap. SYNC[released]: with the next chunk
             if held_up && twin!("lagging-bound-unrung": true => false) {
                 core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
             }
@@ -274,7 +275,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
 impl<E, L: Layout> Drop for Worker<E, L> {
     fn drop(&mut self) {
         let control = self.desk.control();
-        let remain = control.sign_off(self.desk.stage);
+        let remain = control.sign_off(self.desk.stage); // SYNC[signed-off]: the last one sees what the others let go
         if self.next != self.end && remain > 0 && !std::thread::panicking() && control.stopped().is_none() {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
             let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };

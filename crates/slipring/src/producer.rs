@@ -470,6 +470,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         }
         let last = control.producers.fetch_sub(1, AcqRel) == 1; // SYNC[last-producer]: producers among themselves
         if last {
+            // SYNC[last-producer]: the one that closes
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         control.count(control.producer_party(), &self.counts);

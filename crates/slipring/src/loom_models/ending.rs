@@ -9,7 +9,7 @@ use Access::{Read, Write};
 /// The stages drain what was published before the close, and end then.
 #[test]
 fn loom_a_close_drains() {
-    explore(1, Some(3), || {
+    explore(600, Some(3), || {
         // From 0 on, because that is what the last position says before it is stated.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
@@ -44,7 +44,7 @@ fn loom_twin_closed_unrung() {
 /// Of two producers the one that goes last closes, and states the position of both.
 #[test]
 fn loom_the_last_producer_closes() {
-    explore(1, Some(2), || {
+    explore(6_000, Some(2), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (one, two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let publishing = [one, two].map(|mut tx| {
@@ -65,7 +65,7 @@ fn loom_twin_closed_short() {
 /// A claim races with a close of all: either it is refused, or its event is drained.
 #[test]
 fn loom_a_claim_races_with_a_close() {
-    explore(1, Some(3), || {
+    explore(10_000, Some(3), || {
         let ring = ring(shared(Settings::new(2)), &[(Read, 0, &[])]);
         let (one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let closing = thread::spawn(move || one.close_all());
@@ -88,7 +88,7 @@ fn loom_twin_close_by_load() {
 /// A producer that sleeps at a full ring is woken by a close of all, and refused.
 #[test]
 fn loom_a_close_wakes_the_producers() {
-    explore(1, Some(3), || {
+    explore(200, Some(3), || {
         let ring = ring(shared(blocking(1)), &[(Read, 0, &[])]);
         let (mut one, mut two, rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         one.publish(|event| *event = 0).unwrap();
@@ -107,7 +107,7 @@ fn loom_twin_closed_unrung_to_the_producers() {
 /// A halt wakes whoever sleeps.
 #[test]
 fn loom_a_halt_wakes() {
-    explore(1, None, || {
+    explore(60, None, || {
         let ring = ring(blocking(2), &[(Read, 0, &[])]);
         let (tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || assert!(matches!(rx.batch(1).map(|_| ()), Err(Closed::Halted))));
@@ -124,7 +124,7 @@ fn loom_twin_halted_unrung() {
 /// A stage in the middle goes: the producer before it and the stage behind it are woken, and told who it was.
 #[test]
 fn loom_a_failure_wakes_everybody() {
-    explore(1, Some(3), || {
+    explore(30_000, Some(3), || {
         let ring = ring(blocking(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, middle, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
@@ -148,7 +148,7 @@ fn loom_twin_failed_unrung() {
 /// Two fail at once: whoever sees that the graph has failed can say why, and all say the same.
 #[test]
 fn loom_a_failure_says_why() {
-    explore(1, None, || {
+    explore(70, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let failing = [0, 1].map(|stage| {
             let ring = ring.clone();

@@ -19,7 +19,7 @@ fn publish_some(tx: &mut Producer<u64>, upto: u64, tries: usize) -> u64 {
 /// A ring of one slot: every event but the first waits for a release.
 #[test]
 fn loom_the_producer_laps_nobody() {
-    explore(1, None, || {
+    explore(10_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
@@ -42,7 +42,7 @@ fn loom_twin_frontier_relaxed() {
 /// A stage that writes, and one behind it, which alone gates the producer.
 #[test]
 fn loom_a_follower_behind_a_writer() {
-    explore(1, None, || {
+    explore(1_000, None, || {
         let ring = ring(settings(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let writing = thread::spawn(move || {
@@ -75,7 +75,7 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
 /// Two stages side by side: the slower one gates.
 #[test]
 fn loom_side_by_side() {
-    explore(1, None, || {
+    explore(2_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, mut left, mut right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
@@ -96,7 +96,7 @@ fn loom_twin_gated_by_one_of_two() {
 /// Two producers take turns in one slot, with a reader between their laps.
 #[test]
 fn loom_two_producers_lap_nobody() {
-    explore(1, None, || {
+    explore(20_000, None, || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);
@@ -126,7 +126,7 @@ fn loom_twin_released_relaxed_to_two_producers() {
 /// No stage at all: the publications themselves gate, or two producers a lap apart would fill one slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
-    explore(1, None, || {
+    explore(20_000, None, || {
         let ring = ring(shared(settings(1)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let first = thread::spawn(move || {

@@ -27,7 +27,7 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
 
 /// Reads what is there; each event is handled, and in its place.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
-    let read = reader.try_batch(4).map(|batch| {
+    nothing(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
             let seq = batch.first_seq().wrapping_add(i as u64);
             assert_eq!(*event, seq.wrapping_sub(START) + 100, "not handled, or twice");
@@ -35,8 +35,7 @@ fn read_handled(reader: &mut Reader<u64>) -> u64 {
         let len = batch.len() as u64;
         batch.release();
         len
-    });
-    read.unwrap_or(0)
+    })
 }
 
 /// Reads all that is left.
@@ -59,7 +58,7 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
 /// One run shared by two workers: the second takes what the first has left of it, without ever looking at its stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
-    explore(1, Some(3), || {
+    explore(400, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let working = thread::spawn(move || (work(&mut one), one));
@@ -86,7 +85,7 @@ fn loom_twin_word_relaxed() {
 /// Whoever follows a pool reads an event only when its worker is done with it, and all in order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
-    explore(1, Some(3), || {
+    explore(30_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 3);
@@ -135,10 +134,31 @@ fn loom_twin_never_idle() {
     caught("pool::loom_a_follower_behind_a_pool", "never-idle", Caught::Saying("what was handled is not let go"));
 }
 
+/// The bound of a worker's next chunk also says that it is done with the one before.
+#[test]
+fn loom_a_worker_goes_on() {
+    explore(2_000, None, || {
+        let ring = ring(settings(4), &[(Write, 1, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
+        publish(&mut tx, 3);
+        let working = thread::spawn(move || (work(&mut worker) + work(&mut worker), worker));
+        let reading = thread::spawn(move || (read_handled(&mut rx), rx));
+        let (handled, _worker) = working.join().unwrap();
+        assert_eq!(handled, 3);
+        let (seen, mut rx) = reading.join().unwrap();
+        assert_eq!(seen + read_rest(&mut rx), 3, "what was handled is not let go");
+    });
+}
+
+#[test]
+fn loom_twin_bound_unreleased() {
+    caught("pool::loom_a_worker_goes_on", "bound-unreleased", Caught::Race);
+}
+
 /// A pool alone gates the producer, whose second lap must wait for the workers of the first.
 #[test]
 fn loom_a_pool_gates_the_producer() {
-    explore(1, Some(2), || {
+    explore(10_000, Some(2), || {
         let ring = ring(settings(2), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
@@ -164,7 +184,7 @@ fn loom_twin_bound_after_swap_to_the_producer() {
 /// A pool behind a stage takes no more than that one has let go.
 #[test]
 fn loom_a_pool_behind_a_writer() {
-    explore(1, Some(3), || {
+    explore(2_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Write, 2, &[0])]);
         let (mut tx, mut writer) = (producer(&ring), writer(&ring, 0));
         let (mut one, mut two) = (worker(&ring, 1, 0), worker(&ring, 1, 1));
@@ -193,7 +213,7 @@ fn loom_twin_take_by_store_behind_a_writer() {
 /// A worker takes a tombstone like a chunk, and lets it go at once.
 #[test]
 fn loom_a_pool_passes_a_tombstone() {
-    explore(1, Some(3), || {
+    explore(70_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
@@ -222,7 +242,7 @@ fn loom_twin_frontier_word_last_at_a_tombstone() {
 /// A worker goes with a chunk in its hands: the other sleeps, is woken, and finishes it.
 #[test]
 fn loom_a_chunk_is_adopted() {
-    explore(1, Some(3), || {
+    explore(800, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 2);
@@ -242,7 +262,7 @@ fn loom_twin_orphan_unrung() {
 /// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one who finishes it.
 #[test]
 fn loom_a_chunk_in_between_is_bounded() {
-    explore(1, Some(3), || {
+    explore(20_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 2);
@@ -266,7 +286,7 @@ fn loom_twin_orphan_unbound() {
 /// Workers that leave a drained stream at once harm nobody: the last one out sees that the others were done.
 #[test]
 fn loom_the_last_worker_out() {
-    explore(1, Some(3), || {
+    explore(3_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 3);
@@ -286,7 +306,7 @@ fn loom_twin_signed_off_relaxed() {
 /// An idle worker stays until the last chunk is done, and is woken for its end.
 #[test]
 fn loom_idle_workers_end() {
-    explore(1, Some(3), || {
+    explore(1_000, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 2, &[])]);
         let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
@@ -305,7 +325,7 @@ fn loom_twin_idle_workers_unrung() {
 /// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and keeps it, the follower must be told.
 #[test]
 fn loom_a_bound_that_lagged_is_rung() {
-    explore(1, Some(2), || {
+    explore(60_000, Some(2), || {
         let ring = ring(blocking(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 3);

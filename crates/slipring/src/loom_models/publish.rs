@@ -7,7 +7,7 @@ use Access::Read;
 
 #[test]
 fn loom_one_producer_one_reader() {
-    explore(1, None, || {
+    explore(90, None, || {
         let ring = ring(settings(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
@@ -32,7 +32,7 @@ fn loom_twin_stamp_seen_relaxed() {
 /// A publication of two runs: who sees one of its events can have them all.
 #[test]
 fn loom_a_publication_is_seen_whole() {
-    explore(1, None, || {
+    explore(7, None, || {
         let ring = ring(settings(4), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || {
@@ -65,7 +65,7 @@ fn loom_twin_stamp_relaxed_of_a_run() {
 /// Each publishes in its own order, and nothing is lost or seen twice.
 #[test]
 fn loom_two_producers_one_reader() {
-    explore(1, Some(2), || {
+    explore(5_000, Some(2), || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);

@@ -8,7 +8,7 @@ use Access::{Read, Write};
 /// One producer gives its claim up, another publishes: the stage gets past the one and to the other.
 #[test]
 fn loom_a_dropped_claim_is_passed_over() {
-    explore(1, Some(2), || {
+    explore(7_000, Some(2), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let giving_up = thread::spawn(move || drop(one.claim().unwrap()));
@@ -27,7 +27,7 @@ fn loom_twin_given_up_unburied() {
 /// A claim that was forgotten is given up when its handle is used again; the handle stays.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_next() {
-    explore(1, Some(3), || {
+    explore(500, Some(3), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -50,7 +50,7 @@ fn loom_twin_forgotten_unburied() {
 /// A claim that was forgotten is given up when its handle goes, at the latest.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_end() {
-    explore(1, Some(3), || {
+    explore(500, Some(3), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let forgetting = thread::spawn(move || std::mem::forget(tx.claim_n(2).unwrap()));
@@ -67,7 +67,7 @@ fn loom_twin_forgotten_unburied_at_the_end() {
 /// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
 #[test]
 fn loom_a_follower_passes_over_a_tombstone() {
-    explore(1, Some(3), || {
+    explore(800, Some(3), || {
         let ring = ring(shared(settings(4)), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let mut slots = tx.claim_n(2).unwrap();
@@ -108,7 +108,7 @@ fn loom_twin_given_up_unburied_and_let_go() {
 /// A slot that was given up is claimed again only a lap later.
 #[test]
 fn loom_a_tombstone_is_lapped() {
-    explore(1, Some(3), || {
+    explore(600, Some(3), || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let giving_up = thread::spawn(move || {

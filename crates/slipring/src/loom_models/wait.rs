@@ -8,7 +8,7 @@ use Access::{Read, Write};
 /// The stage sleeps, a publication wakes it.
 #[test]
 fn loom_a_reader_sleeps() {
-    explore(1, None, || {
+    explore(40, None, || {
         let ring = ring(blocking(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || {
@@ -23,7 +23,7 @@ fn loom_a_reader_sleeps() {
 /// The producer sleeps at a full ring, a release wakes it.
 #[test]
 fn loom_a_producer_sleeps() {
-    explore(1, None, || {
+    explore(40, None, || {
         let ring = ring(blocking(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         tx.publish(|event| *event = 0).unwrap();
@@ -39,7 +39,7 @@ fn loom_a_producer_sleeps() {
 /// Two sleep at one bell, a stage and the one beside it; one publication wakes both.
 #[test]
 fn loom_two_sleep_at_one_bell() {
-    explore(1, Some(3), || {
+    explore(1_000, Some(3), || {
         let ring = ring(blocking(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         let reading = [left, right].map(|mut rx| {
@@ -56,7 +56,7 @@ fn loom_two_sleep_at_one_bell() {
 /// A stage sleeps behind another one, whose release wakes it.
 #[test]
 fn loom_a_follower_sleeps() {
-    explore(1, None, || {
+    explore(60, None, || {
         let ring = ring(blocking(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 7).unwrap();
@@ -72,7 +72,7 @@ fn loom_a_follower_sleeps() {
 /// A worker sleeps, and so does who follows its pool.
 #[test]
 fn loom_a_worker_and_its_follower_sleep() {
-    explore(1, Some(3), || {
+    explore(10_000, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 1, &[]), (Read, 0, &[0])]);
         let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
         let working = thread::spawn(move || {
@@ -93,7 +93,7 @@ fn loom_a_worker_and_its_follower_sleep() {
 /// With no stage, what a producer sleeps for is another one's publication.
 #[test]
 fn loom_a_producer_sleeps_and_there_is_no_stage() {
-    explore(1, None, || {
+    explore(40, None, || {
         let ring = ring(shared(blocking(1)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let slot = one.claim().unwrap();
