@@ -163,7 +163,7 @@ impl<E, L: Layout> Core<E, L> {
                 Run::Unpublished => return seq,
             };
             let order = twin!("sentinel-unreleased": AcqRel => Acquire);
-            match sentinel.compare_exchange(seq, seq.wrapping_add(len), order, Acquire) {
+            match sentinel.compare_exchange(seq, seq.wrapping_add(len), order, twin!("sentinel-lost-relaxed": Acquire => Relaxed)) {
                 Ok(_) => seq = seq.wrapping_add(len), // SYNC[sentinel]: who moves it
                 Err(moved) => seq = moved,
             }

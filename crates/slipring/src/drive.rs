@@ -67,13 +67,8 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// Calls `f` for each event of a stage that reads.
     #[inline(always)]
     pub(crate) fn each(self, handled: &mut u64, mut f: impl FnMut(&E, At) -> Result<(), Fault>) -> Result<(), Fault> {
-        for offset in 0..self.len {
-            let seq = self.first.wrapping_add(offset);
-            // SAFETY: as in `read`.
-            f(unsafe { &*self.slots.event(seq) }, At { seq })?;
-            *handled = offset + 1;
-        }
-        Ok(())
+        // SAFETY: as in `read`.
+        self.cells(handled, |event, at| f(unsafe { &*event }, at))
     }
 
     /// Calls `f` for each event of a stage that may write.
@@ -82,11 +77,22 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// As for [`Lent::write`].
     #[inline(always)]
     pub(crate) unsafe fn each_mut(self, handled: &mut u64, mut f: impl FnMut(&mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
-        for offset in 0..self.len {
-            let seq = self.first.wrapping_add(offset);
-            // SAFETY: as in `write`; one reference at a time.
-            f(unsafe { &mut *self.slots.event(seq) }, At { seq })?;
-            *handled = offset + 1;
+        // SAFETY: as in `write`; one reference at a time.
+        self.cells(handled, |event, at| f(unsafe { &mut *event }, at))
+    }
+
+    /// Steps from event to event: straight on to the ring's end, then on from its beginning.
+    #[inline(always)]
+    fn cells(self, handled: &mut u64, mut f: impl FnMut(*mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+        let straight = self.len.min(self.slots.mask() + 1 - (self.first & self.slots.mask()));
+        for (from, to) in [(0, straight), (straight, self.len)] {
+            let mut event = self.slots.event(self.first.wrapping_add(from));
+            for offset in from..to {
+                f(event, At { seq: self.first.wrapping_add(offset) })?;
+                *handled = offset + 1;
+                // Behind the last one this points nowhere, and is not used.
+                event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+            }
         }
         Ok(())
     }

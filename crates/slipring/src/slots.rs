@@ -71,6 +71,8 @@ pub unsafe trait Slots<E>: Copy {
     fn stamp(&self, seq: u64) -> *const AtomicU64;
     /// The event cell of a position.
     fn event(&self, seq: u64) -> *mut E;
+    /// Bytes from one event to the next, the ring's end apart.
+    const STRIDE: usize;
     /// Bytes a slot takes, stamp included.
     fn bytes_per_slot() -> usize;
     /// Gives the memory back, without dropping events.
@@ -231,6 +233,7 @@ unsafe impl<E> Slots<E> for InsideSlots<E> {
         // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
         unsafe { UnsafeCell::raw_get(&raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).event) }
     }
+    const STRIDE: usize = size_of::<Slot<E>>();
     fn bytes_per_slot() -> usize {
         size_of::<Slot<E>>()
     }
@@ -269,6 +272,7 @@ unsafe impl<E> Slots<E> for ContiguousSlots<E> {
         // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
         unsafe { UnsafeCell::raw_get(self.events.as_ptr().add((seq & self.mask) as usize)) }
     }
+    const STRIDE: usize = size_of::<E>();
     fn bytes_per_slot() -> usize {
         size_of::<E>() + size_of::<AtomicU64>()
     }

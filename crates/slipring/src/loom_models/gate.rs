@@ -151,6 +151,11 @@ fn loom_twin_sentinel_relaxed() {
 }
 
 #[test]
+fn loom_twin_sentinel_lost_relaxed() {
+    caught("gate::loom_two_producers_and_no_stage", "sentinel-lost-relaxed", Caught::Race);
+}
+
+#[test]
 fn loom_twin_sentinel_unreleased() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-unreleased", Caught::Race);
 }

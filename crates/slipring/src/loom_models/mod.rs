@@ -8,8 +8,8 @@
 //!   the endings, which have models of their own, do not multiply the others.
 //! - Whoever only looks is spawned last. The checker goes back to a look only if a later write *directly* follows it: where a writer reads the
 //!   word itself before it swaps it, its own look hides the other one. From a write to a later look it always goes back.
-//! - Where the search is bounded to 2 or 3 preemptions it would take minutes without: three threads that sleep, or swap. A wrong step
-//!   shows within 2; every twin is caught under the bound of its model.
+//! - Where the search is bounded to 2 or 3 preemptions it would take minutes or hours without: three threads that sleep, or swap. Every
+//!   twin is caught under the bound of its model.
 //! - Rings start one position before the wrap, unless a model says otherwise.
 //! - Each edge has a weakened twin: the same model with one step wrong, and it must fail for the reason that the twin names. A failing
 //!   model drops handles in the middle of the checker's own unwinding, which ends the process; so a twin runs in a child.

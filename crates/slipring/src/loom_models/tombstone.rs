@@ -12,7 +12,9 @@ fn loom_a_dropped_claim_is_passed_over() {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
         let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let giving_up = thread::spawn(move || drop(one.claim().unwrap()));
-        let publishing = thread::spawn(move || drop(two.publish(|event| *event = 7).unwrap()));
+        let publishing = thread::spawn(move || {
+            two.publish(|event| *event = 7).unwrap();
+        });
         assert_eq!(rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap(), 1);
         giving_up.join().unwrap();
         publishing.join().unwrap();
@@ -91,7 +93,7 @@ fn loom_a_follower_passes_over_a_tombstone() {
         }
         let _writer = writing.join().unwrap();
         rx.poll(4, |&event, _| seen.push(event)).unwrap();
-        assert_eq!(seen, [100, 101, 103]);
+        assert_eq!(seen, [100, 101, 103], "events were lost");
     });
 }
 
@@ -102,7 +104,7 @@ fn loom_twin_frontier_relaxed_at_a_tombstone() {
 
 #[test]
 fn loom_twin_given_up_unburied_and_let_go() {
-    caught("tombstone::loom_a_follower_passes_over_a_tombstone", "given-up-unburied", Caught::Saying("assertion"));
+    caught("tombstone::loom_a_follower_passes_over_a_tombstone", "given-up-unburied", Caught::Saying("events were lost"));
 }
 
 /// A slot that was given up is claimed again only a lap later.
