@@ -50,6 +50,7 @@
 
 mod bell;
 mod chain;
+mod claim;
 mod control;
 mod core;
 mod drive;
@@ -71,6 +72,7 @@ mod sync;
 mod wait;
 
 pub use chain::*;
+pub use claim::*;
 pub use error::*;
 pub use events::*;
 pub use fault::*;

@@ -11,18 +11,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::time::Instant;
 
+use crate::claim::{Slot, Slots};
 use crate::control::{ClaimWord, Control, Waiter};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
-use crate::events::{Events, EventsIterMut, out_of_bounds};
 use crate::report::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
 use crate::sync::{AcqRel, Acquire, Arc, Relaxed, twin};
 
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sharing: 'static {
         const MANY: bool;
     }
@@ -79,6 +78,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let counts = Counts::new(core.control.plan.stages.len());
         Producer { slots: core.slots, next, limit, open: None, counts, excused: std::thread::panicking(), sharing: PhantomData, core }
+    }
+
+    /// The event cell of a position that this handle has claimed.
+    #[inline(always)]
+    pub(crate) fn cell(&self, seq: u64) -> *mut E {
+        self.slots.event(seq)
+    }
+
+    pub(crate) fn view(&self) -> View<E, L> {
+        self.slots
     }
 
     pub(crate) fn core(&self) -> &Arc<Core<E, L>> {
@@ -210,7 +219,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// As [`Producer::publish`].
     pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
         match self.claim_n_by(1, None) {
-            Ok(slots) => Ok(Slot { slots }),
+            Ok(slots) => Ok(Slot::new(slots)),
             Err(ClaimError::Closed(closed)) => Err(closed),
             Err(other) => unreachable!("claiming one slot without a deadline: {other}"),
         }
@@ -221,7 +230,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// As [`Producer::try_publish`].
     pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
-        Ok(Slot { slots: self.try_claim_n(1)? })
+        Ok(Slot::new(self.try_claim_n(1)?))
     }
 
     /// Claims one slot, waiting no longer than until `deadline`.
@@ -229,7 +238,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// As [`Producer::publish_by`].
     pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
-        Ok(Slot { slots: self.claim_n_by(1, Some(deadline))? })
+        Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
     }
 
     /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
@@ -281,7 +290,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::MANY {
             self.open = Some((seq, len as u64));
         }
-        Slots { producer: self, seq, len, lent: PhantomData }
+        Slots::new(self, seq, len)
     }
 
     // Reserving positions.
@@ -416,7 +425,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     // Ends of a claim.
 
     #[inline(always)]
-    fn commit(&mut self, seq: u64, len: u64) {
+    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
         self.core.publish(seq, len);
         if !S::MANY {
@@ -427,12 +436,18 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[cold]
-    fn give_up(&mut self, seq: u64, len: u64) {
+    pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
         // A single producer claims the same positions again (I3).
         if S::MANY && len != 0 {
             twin!("given-up-unburied": self.core.bury(seq, len) => ());
             self.counts.tombstones += len;
         }
+    }
+
+    /// A claim of this handle has come to its end.
+    #[inline(always)]
+    pub(crate) fn ended(&mut self) {
+        self.open = None;
     }
 
     /// Buries a claim that was forgotten.
@@ -511,123 +526,6 @@ pub(crate) const FILL_PANIC: &str = "the closure that fills an event, or the ite
 
 /// What is reported when a producer is dropped by a panic that nobody of ours has seen yet.
 pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
-
-/// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped without it, it is given up.
-pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
-    slots: Slots<'p, E, L, S>,
-}
-
-/// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it, they are given up.
-pub struct Slots<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
-    producer: &'p mut Producer<E, L, S>,
-    seq: u64,
-    len: usize,
-    /// A claim gives out `&E` as a `&mut [E]` does, so it may be shared only where `E` may; its producer may be shared always.
-    lent: PhantomData<&'p mut E>,
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Slot<'_, E, L, S> {
-    /// The position this event will have.
-    pub fn seq(&self) -> u64 {
-        self.slots.seq
-    }
-
-    /// Makes the event visible; returns its position.
-    pub fn publish(self) -> u64 {
-        self.slots.publish()
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Deref for Slot<'_, E, L, S> {
-    type Target = E;
-    #[inline]
-    fn deref(&self) -> &E {
-        &self.slots[0]
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> DerefMut for Slot<'_, E, L, S> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut E {
-        &mut self.slots[0]
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Slots<'_, E, L, S> {
-    /// How many slots.
-    #[allow(clippy::len_without_is_empty)] // a claim is never empty
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The position the first event will have.
-    pub fn first_seq(&self) -> u64 {
-        self.seq
-    }
-
-    /// The slot at an offset.
-    #[inline]
-    pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: claimed by the handle that this borrows (I2), and `&mut self` keeps a second reference away.
-        (offset < self.len).then(|| unsafe { &mut *self.producer.slots.event(self.seq.wrapping_add(offset as u64)) })
-    }
-
-    /// The slots in order.
-    #[inline]
-    pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: as in `get_mut`; the iterator gives each slot out once.
-        unsafe { EventsIterMut::new(self.producer.slots, self.seq, self.len) }
-    }
-
-    /// Makes all of them visible; returns the position of the first.
-    pub fn publish(self) -> u64 {
-        let (seq, len) = (self.seq, self.len as u64);
-        self.producer.open = None;
-        self.producer.commit(seq, len);
-        std::mem::forget(self);
-        seq
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Index<usize> for Slots<'_, E, L, S> {
-    type Output = E;
-    #[inline]
-    fn index(&self, offset: usize) -> &E {
-        if offset >= self.len {
-            out_of_bounds(offset, self.len);
-        }
-        // SAFETY: claimed by the handle that this borrows (I2).
-        unsafe { &*self.producer.slots.event(self.seq.wrapping_add(offset as u64)) }
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> IndexMut<usize> for Slots<'_, E, L, S> {
-    #[inline]
-    fn index_mut(&mut self, offset: usize) -> &mut E {
-        let len = self.len;
-        self.get_mut(offset).unwrap_or_else(|| out_of_bounds(offset, len))
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Drop for Slots<'_, E, L, S> {
-    fn drop(&mut self) {
-        self.producer.open = None;
-        self.producer.give_up(self.seq, self.len as u64);
-    }
-}
-
-impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slots<'_, E, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: claimed by the handle that this borrows (I2); `&self` keeps writers away.
-        unsafe { Events::<E, L>::new(self.producer.slots, self.seq, self.len as u64) }.fmt(f)
-    }
-}
-
-impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slot<'_, E, L, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
 
 impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
