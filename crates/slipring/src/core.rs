@@ -162,9 +162,9 @@ impl<E, L: Layout> Core<E, L> {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
             };
-            let order = twin!("sentinel-unreleased": AcqRel => Acquire);
+            let order = twin!("sentinel-unreleased": AcqRel => Acquire); // SYNC[sentinel]: who moves it
             match sentinel.compare_exchange(seq, seq.wrapping_add(len), order, twin!("sentinel-lost-relaxed": Acquire => Relaxed)) {
-                Ok(_) => seq = seq.wrapping_add(len), // SYNC[sentinel]: who moves it
+                Ok(_) => seq = seq.wrapping_add(len),
                 Err(moved) => seq = moved,
             }
         }

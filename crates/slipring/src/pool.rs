@@ -107,14 +107,13 @@ impl<E, L: Layout> Worker<E, L> {
             let held_up = self.bound != IDLE;
             self.bound = self.seen << 1;
             let own = core.control.line(self.own_line);
-            let order = twin!("bound-unreleased": Release => Relaxed);
-            twin!("bound-after-swap": own.store(self.bound, order) => ()); // I2: before the swap. SYNC[released]: with the next chunk
+            let order = twin!("bound-unreleased": Release => Relaxed); // SYNC[released]: with the next chunk
+            twin!("bound-after-swap": own.store(self.bound, order) => ()); // I2: before the swap
             if held_up && twin!("lagging-bound-unrung": true => false) {
                 core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
             }
             let taken = PoolWord::new(end, left).0;
-            let order = twin!("word-relaxed": twin!("swap-unreleased": AcqRel => Acquire) => Release);
-            // SYNC[chunk-taken]: the worker that takes
+            let order = twin!("word-relaxed": twin!("swap-unreleased": AcqRel => Acquire) => Release); // SYNC[chunk-taken]: who takes
             let swapped = twin!("take-by-store": claim.compare_exchange(word.0, taken, order, Relaxed) => {
                 claim.store(taken, Release);
                 Ok(word.0)

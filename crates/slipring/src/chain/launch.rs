@@ -118,7 +118,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 
     /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes when `produce` has come back and the last
-    /// clone is dropped.
+    /// clone is dropped; a clone that is kept longer, or handed out as the closure's value, keeps this call waiting, and only a
+    /// [`deadline`](Chain::deadline) ends that.
     ///
     /// # Errors
     /// As [`Chain::run`].

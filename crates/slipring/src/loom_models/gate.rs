@@ -153,7 +153,7 @@ fn loom_twin_sentinel_relaxed() {
 /// One moves the sentinel over both of its publications while the other tries to move it over the first.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
-    explore(1, Some(3), || {
+    explore(1_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let first = thread::spawn(move || {
