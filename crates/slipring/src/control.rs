@@ -58,6 +58,8 @@ pub(crate) struct Control {
     /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
     parks: bool,
     pub(crate) start: u64,
+    /// Whether loops and pools learn from the clock.
+    pub(crate) timed: bool,
     /// Pauses of a consumer after a short batch.
     pub(crate) spacing: u32,
     lines: Box<[Line<AtomicU64>]>,
@@ -132,7 +134,7 @@ impl ClaimWord {
 }
 
 impl Control {
-    pub(crate) fn new(plan: Plan, wait: Wait, parks: bool, start: u64, deadline: Option<Duration>) -> Control {
+    pub(crate) fn new(plan: Plan, wait: Wait, parks: bool, start: u64, deadline: Option<Duration>, timed: bool) -> Control {
         let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
@@ -149,6 +151,7 @@ impl Control {
             wait,
             parks,
             start,
+            timed,
             spacing: wait::spacing(),
             lines: lines.into(),
             status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),

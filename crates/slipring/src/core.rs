@@ -51,23 +51,25 @@ pub(crate) struct Settings {
     pub(crate) wait: Wait,
     pub(crate) many_producers: bool,
     pub(crate) deadline: Option<std::time::Duration>,
+    /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome every time.
+    pub(crate) timed: bool,
 }
 
 impl Settings {
     pub(crate) fn new(capacity: usize) -> Settings {
-        Settings { capacity, start: 0, wait: Wait::default(), many_producers: false, deadline: None }
+        Settings { capacity, start: 0, wait: Wait::default(), many_producers: false, deadline: None, timed: !cfg!(slipring_loom) }
     }
 }
 
 impl<E, L: Layout> Core<E, L> {
     pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
-        let Settings { capacity, start, wait, many_producers, deadline } = settings;
+        let Settings { capacity, start, wait, many_producers, deadline, timed } = settings;
         let parks = wait.parks();
         let plan = Plan::new(stages, capacity, many_producers, parks)?;
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot();
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
-            control: Control::new(plan, wait, parks, start, deadline),
+            control: Control::new(plan, wait, parks, start, deadline, timed),
             slots,
             filled: false,
             #[cfg(slipring_loom)]

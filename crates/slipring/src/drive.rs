@@ -8,6 +8,7 @@
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use crate::core::Core;
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Fault;
@@ -108,34 +109,38 @@ pub(crate) enum End {
 
 /// How much a loop handles before it tells the others: about a microsecond's worth, and no more than an eighth of the ring.
 pub(crate) struct Pace {
-    budget: u64,
     most: u64,
-    dense: bool,
+    /// How many events are handled between two looks at the clock; learned.
+    stretch: u64,
+    timed: bool,
+    /// Whether the last pass came to the end of what there was.
+    keeps_up: bool,
 }
 
 /// A batch of fewer events than this is short: see [`space`].
 const SHORT: u64 = 8;
 
 const RELEASE_AFTER: Duration = Duration::from_micros(1);
-/// In a dense stream the clock is read once per so many events, so that a handler that turns slow is noticed within them.
-const CHECK_EVERY: u64 = 256;
+/// Reading the clock takes 20 to 40 ns, so stretches are to be longer than a few times that.
+const STRETCH_TIME: Duration = Duration::from_nanos(250);
+const LONGEST_STRETCH: u64 = 256;
 
 impl Pace {
-    pub(crate) fn new(capacity: u64) -> Pace {
-        Pace { budget: 1, most: (capacity / 8).clamp(1, 1024), dense: false }
+    pub(crate) fn new<E, L: Layout>(core: &Core<E, L>) -> Pace {
+        let capacity = core.capacity();
+        match core.control.timed {
+            true => Pace { most: (capacity / 8).clamp(1, 1024), stretch: 1, timed: true, keeps_up: false },
+            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false },
+        }
     }
 
-    fn passed(&mut self, had: u64, began: Option<Instant>) {
-        let full = had >= self.budget;
-        if let Some(began) = began {
-            let took = began.elapsed();
-            if took > RELEASE_AFTER {
-                self.budget = (self.budget / 2).max(1);
-            } else if full && took < RELEASE_AFTER / 2 {
-                self.budget = (self.budget * 2).min(self.most);
-            }
+    /// Learns from a stretch that was as long as it could be.
+    fn adapt(&mut self, took: Duration) {
+        if took < STRETCH_TIME {
+            self.stretch = (self.stretch * 2).min(LONGEST_STRETCH);
+        } else if took > RELEASE_AFTER {
+            self.stretch = (self.stretch / 2).max(1);
         }
-        self.dense = full;
     }
 }
 
@@ -153,22 +158,24 @@ impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
     }
 }
 
-/// Handles up to `max` events that are there now, in stretches of up to `stretch`, until `enough` says so. Does not release.
+/// Handles what is there now, as far as the pace lets it. Does not release.
 #[inline(always)]
-fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
-    handler: &mut H,
-    max: u64,
-    stretch: u64,
-    mut enough: impl FnMut(u64) -> bool,
-) -> (u64, Result<(), Fault>) {
+fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> (u64, Result<(), Fault>) {
+    let most = if H::GATHERS { (seat.desk().core.capacity() / 4).max(1) } else { pace.most };
     let mut done = 0;
-    // The first event is handled before anybody looks for a second; where there are more, ever longer stretches share the looking.
-    let mut most = if H::GATHERS { stretch } else { 1 };
-    while done < max {
-        let len = seat.gather(most.min(max - done));
+    // The first event is handled before anybody looks for a second, and without looking at the clock: often it is alone.
+    let mut asked = if H::GATHERS { most } else { 1 };
+    let mut stretches = 0;
+    let mut clock = None;
+    pace.keeps_up = false;
+    while done < most {
+        let len = seat.gather(asked.min(most - done));
         if len == 0 {
+            pace.keeps_up = true;
             break;
+        }
+        if stretches == 1 && pace.timed && !H::GATHERS {
+            clock = Some((Instant::now(), Duration::ZERO));
         }
         let first = seat.next();
         seat.desk().touch(first, len);
@@ -183,10 +190,21 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
         if outcome.is_err() {
             return (done, outcome);
         }
-        if enough(len) {
-            break;
+        stretches += 1;
+        // A second stretch that was not full is most likely the last; a third shows that it was not.
+        if let Some((began, before)) = clock
+            && (len == asked || stretches > 2)
+        {
+            let took = began.elapsed();
+            if len == asked {
+                pace.adapt(took - before);
+            }
+            if took > RELEASE_AFTER {
+                break;
+            }
+            clock = Some((began, took));
         }
-        most = (most * 2).min(stretch);
+        asked = pace.stretch;
     }
     (done, Ok(()))
 }
@@ -199,17 +217,7 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     {
         return Err(End::Closed(closed));
     }
-    let (done, outcome) = if H::GATHERS {
-        let most = (seat.desk().core.capacity() / 4).max(1);
-        pass(seat, handler, most, most, |_| false)
-    } else {
-        let began = pace.dense.then(Instant::now);
-        let (done, outcome) = pass(seat, handler, pace.budget, CHECK_EVERY, |len| {
-            len == CHECK_EVERY && began.is_some_and(|began| began.elapsed() > 2 * RELEASE_AFTER)
-        });
-        pace.passed(done, began);
-        (done, outcome)
-    };
+    let (done, outcome) = pass(seat, handler, pace);
     let outcome = match outcome {
         Ok(()) if done > 0 => {
             // If this panics, nobody comes back to say that no event was at fault.
@@ -234,7 +242,7 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
 
 /// Runs a stage until the stream ends or its handler fails.
 pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> End {
-    let mut pace = Pace::new(seat.desk().core.capacity());
+    let mut pace = Pace::new(&seat.desk().core);
     loop {
         match step(seat, handler, &mut pace) {
             Ok(0) => {
@@ -247,7 +255,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                 }
             }
             // It took all there was, and that was little: it keeps up.
-            Ok(had) if had < SHORT && !pace.dense => space(&seat.desk().core.control),
+            Ok(had) if had < SHORT && pace.keeps_up => space(&seat.desk().core.control),
             Ok(_) => {}
             Err(end) => return end,
         }

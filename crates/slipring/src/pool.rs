@@ -73,7 +73,7 @@ impl<E, L: Layout> Worker<E, L> {
             end: start,
             seen: start,
             limit: start,
-            quota: if cfg!(slipring_loom) { 2 } else { 1 },
+            quota: if cfg!(slipring_loom) { 2 } else { 1 }.min(core.capacity()),
             taken: None,
             contended: false,
             desk: Desk::new(core, stage),
@@ -123,7 +123,7 @@ impl<E, L: Layout> Worker<E, L> {
                     twin!("bound-after-swap": () => own.store(self.bound, Release));
                     (self.next, self.end) = (self.seen, end);
                     self.seen = end;
-                    self.taken = (!cfg!(slipring_loom)).then(|| (Instant::now(), len));
+                    self.taken = core.control.timed.then(|| (Instant::now(), len));
                     return true;
                 }
                 Ok(_) => {

@@ -3,14 +3,25 @@
 
 use std::cell::UnsafeCell;
 use std::hint::{black_box, spin_loop};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread;
 use std::time::Instant;
 
 use crate::{pin, work};
 
-/// Pauses after a poll that got something. A pause takes 10 to 60 ns, so this is chosen for the slower kind.
-pub const SPACED: u32 = 4;
+/// Pauses that take about 200 ns on this machine: what a spaced consumer does after a poll that got something.
+fn pauses() -> u32 {
+    static PAUSES: OnceLock<u32> = OnceLock::new();
+    *PAUSES.get_or_init(|| {
+        let probe = (0..5).map(|_| {
+            let begin = Instant::now();
+            (0..1000).for_each(|_| spin_loop());
+            begin.elapsed().as_nanos()
+        });
+        (200_000 / probe.min().unwrap_or(0).max(1)).clamp(1, 1000) as u32
+    })
+}
 
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -195,7 +206,8 @@ impl<W: Way> Ring<W> {
     }
 }
 
-pub fn stream<W: Way, const SPACING: u32>(capacity: usize, events: u64, batch: u64, steps: u32) -> f64 {
+pub fn stream<W: Way, const SPACED: bool>(capacity: usize, events: u64, batch: u64, steps: u32) -> f64 {
+    let spacing = if SPACED { pauses() } else { 0 };
     let ring = Ring::<W>::new(capacity as u64);
     let ready = AtomicU64::new(0);
     let (took, sum) = thread::scope(|scope| {
@@ -208,7 +220,7 @@ pub fn stream<W: Way, const SPACING: u32>(capacity: usize, events: u64, batch: u
                     sum = sum.wrapping_add(value);
                     expected += u64::from(seq + 1 == value);
                 });
-                (0..if had == 0 { 1 } else { SPACING }).for_each(|_| spin_loop());
+                (0..if had == 0 { 1 } else { spacing }).for_each(|_| spin_loop());
             }
             assert_eq!(expected, events);
             sum
@@ -237,7 +249,8 @@ pub fn stream<W: Way, const SPACING: u32>(capacity: usize, events: u64, batch: u
     took.as_nanos() as f64 / events as f64
 }
 
-pub fn round_trip<W: Way, const SPACING: u32>(rounds: usize) -> Vec<u64> {
+pub fn round_trip<W: Way, const SPACED: bool>(rounds: usize) -> Vec<u64> {
+    let spacing = if SPACED { pauses() } else { 0 };
     let (there, back) = (Ring::<W>::new(1024), Ring::<W>::new(1024));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -253,7 +266,7 @@ pub fn round_trip<W: Way, const SPACING: u32>(rounds: usize) -> Vec<u64> {
                 back.way.write(out, value);
                 back.way.publish(out, 1);
                 out += 1;
-                (0..SPACING).for_each(|_| spin_loop());
+                (0..spacing).for_each(|_| spin_loop());
             }
         });
         pin(0);
@@ -270,7 +283,7 @@ pub fn round_trip<W: Way, const SPACING: u32>(rounds: usize) -> Vec<u64> {
                 }
                 let took = begin.elapsed();
                 assert_eq!(value, i);
-                (0..SPACING).for_each(|_| spin_loop());
+                (0..spacing).for_each(|_| spin_loop());
                 took.as_nanos() as u64
             })
             .collect()

@@ -35,19 +35,19 @@ type Stream = fn(usize, u64, u64, u32) -> f64;
 type RoundTrip = fn(usize) -> Vec<u64>;
 
 const STREAMS: [(&str, Stream); 8] = [
-    ("limit cursor", limits::stream::<limits::Cursor, 0>),
-    ("limit cursor, spaced", limits::stream::<limits::Cursor, { limits::SPACED }>),
-    ("limit stamps beside", limits::stream::<limits::Beside, 0>),
-    ("limit stamps beside, spaced", limits::stream::<limits::Beside, { limits::SPACED }>),
-    ("limit stamps inside", limits::stream::<limits::Inside, 0>),
-    ("limit stamps inside, spaced", limits::stream::<limits::Inside, { limits::SPACED }>),
+    ("limit cursor", limits::stream::<limits::Cursor, false>),
+    ("limit cursor, spaced", limits::stream::<limits::Cursor, true>),
+    ("limit stamps beside", limits::stream::<limits::Beside, false>),
+    ("limit stamps beside, spaced", limits::stream::<limits::Beside, true>),
+    ("limit stamps inside", limits::stream::<limits::Inside, false>),
+    ("limit stamps inside, spaced", limits::stream::<limits::Inside, true>),
     ("slipring", ours::stream::<slipring::Inside>),
     ("slipring contiguous", ours::stream::<slipring::Contiguous>),
 ];
 
 const ROUND_TRIPS: [(&str, RoundTrip); 4] = [
     ("raw atomics, two lines", limits::raw_round_trip),
-    ("limit stamps inside, spaced", limits::round_trip::<limits::Inside, { limits::SPACED }>),
+    ("limit stamps inside, spaced", limits::round_trip::<limits::Inside, true>),
     ("slipring", ours::round_trip::<slipring::Inside>),
     ("slipring contiguous", ours::round_trip::<slipring::Contiguous>),
 ];

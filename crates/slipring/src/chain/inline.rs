@@ -39,7 +39,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// # Errors
     /// As [`Chain::run`].
-    pub fn run_inline<T>(self, produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+    pub fn run_inline<T>(mut self, produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+        self.parts.settings.timed = false;
         let Built { core, threads, .. } = self.build(false)?;
         let crews = threads.into_iter().map(|seating| seating.crew).collect();
         let mut inline = Inline { producer: Producer::new(core.clone()), core: core.clone(), crews };

@@ -42,7 +42,7 @@ pub(super) struct Seated<E, L: Layout, S: Seat<E, L>, H> {
 
 impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Seated<E, L, S, H> {
     pub(super) fn new(seat: S, handler: H) -> Self {
-        let pace = Pace::new(seat.desk().core.capacity());
+        let pace = Pace::new(&seat.desk().core);
         Seated { seat, handler, pace, ring: std::marker::PhantomData }
     }
 }
