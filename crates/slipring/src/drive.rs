@@ -115,22 +115,21 @@ pub(crate) struct Pace {
     timed: bool,
     /// Whether the last pass came to the end of what there was.
     keeps_up: bool,
+    /// A batch of fewer events than this is short: a pause after it leaves the producer enough of the ring. See [`space`].
+    short: u64,
 }
-
-/// A batch of fewer events than this is short: see [`space`].
-const SHORT: u64 = 8;
 
 const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Reading the clock takes 20 to 40 ns, so stretches are to be longer than a few times that.
 const STRETCH_TIME: Duration = Duration::from_nanos(250);
-const LONGEST_STRETCH: u64 = 256;
+const LONGEST_STRETCH: u64 = 64;
 
 impl Pace {
     pub(crate) fn new<E, L: Layout>(core: &Core<E, L>) -> Pace {
         let capacity = core.capacity();
         match core.control.timed {
-            true => Pace { most: (capacity / 8).clamp(1, 1024), stretch: 1, timed: true, keeps_up: false },
-            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false },
+            true => Pace { most: (capacity / 8).clamp(1, 1024), stretch: 1, timed: true, keeps_up: false, short: (capacity / 8).min(256) },
+            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false, short: 0 },
         }
     }
 
@@ -165,7 +164,6 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
     let mut done = 0;
     // The first event is handled before anybody looks for a second, and without looking at the clock: often it is alone.
     let mut asked = if H::GATHERS { most } else { 1 };
-    let mut stretches = 0;
     let mut clock = None;
     pace.keeps_up = false;
     while done < most {
@@ -174,7 +172,8 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
             pace.keeps_up = true;
             break;
         }
-        if stretches == 1 && pace.timed && !H::GATHERS {
+        let full = len == asked;
+        if full && done > 0 && clock.is_none() && pace.timed {
             clock = Some((Instant::now(), Duration::ZERO));
         }
         let first = seat.next();
@@ -190,15 +189,14 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
         if outcome.is_err() {
             return (done, outcome);
         }
-        stretches += 1;
-        // A second stretch that was not full is most likely the last; a third shows that it was not.
-        if let Some((began, before)) = clock
-            && (len == asked || stretches > 2)
-        {
+        if !full {
+            // Gathering came to the end of what there was. Looking again so soon would only find what the producer is writing.
+            pace.keeps_up = done < most;
+            break;
+        }
+        if let Some((began, before)) = clock {
             let took = began.elapsed();
-            if len == asked {
-                pace.adapt(took - before);
-            }
+            pace.adapt(took - before);
             if took > RELEASE_AFTER {
                 break;
             }
@@ -255,7 +253,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                 }
             }
             // It took all there was, and that was little: it keeps up.
-            Ok(had) if had < SHORT && pace.keeps_up => space(&seat.desk().core.control),
+            Ok(had) if had < pace.short && pace.keeps_up => space(&seat.desk().core.control),
             Ok(_) => {}
             Err(end) => return end,
         }
