@@ -77,10 +77,13 @@ pub(crate) struct Control {
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
-/// The position nearest at or after `near` whose low `bits` bits are `low`.
+/// The position nearest to `near` whose low `bits` bits are `low`. Nearest either way: what a handle knows may be newer than the word it
+/// just loaded, where it learned of it from somebody else.
 #[inline(always)]
 fn widen(low: u64, bits: u32, near: u64) -> u64 {
-    near.wrapping_add(low.wrapping_sub(near) & ((1 << bits) - 1))
+    let spare = 64 - bits;
+    let away = low.wrapping_sub(near) << spare;
+    near.wrapping_add(twin!("widened-forwards": (away as i64 >> spare) as u64 => away >> spare))
 }
 
 /// How far `to` is ahead of `from`; negative: behind. Positions never differ by 2^62 or more.
@@ -257,19 +260,19 @@ impl Control {
 
     /// Ends the graph without draining it.
     pub(crate) fn halt(&self) {
-        self.status.0.bits.fetch_or(HALTED, Release);
+        self.status.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
         twin!("halted-unrung": self.ring_all() => ());
     }
 
     /// Ends the graph with a failure, unless it has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
-        twin!("failed-before-why": () => { self.status.0.bits.fetch_or(FAILED, Release); });
+        twin!("failed-before-why": () => { self.status.0.bits.fetch_or(FAILED, Relaxed); });
         let mut failure = lock(&self.failure);
         // Somebody who goes after the end harms nobody.
         let already_over = matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
         if twin!("last-failure-stays": failure.is_none() => true) && !already_over {
             *failure = Some(Failure::new(self.name(party), seq, cause));
-            self.status.0.bits.fetch_or(FAILED, Release); // SYNC[failed]: the failing party
+            self.status.0.bits.fetch_or(FAILED, Relaxed); // SYNC[failed]: the failing party, under the lock
         } else {
             drop(failure);
             // The graph has a first failure; this one goes no further.
@@ -289,7 +292,7 @@ impl Control {
     }
 
     pub(crate) fn is_halted(&self) -> bool {
-        self.status.0.bits.load(Acquire) & HALTED != 0
+        self.status.0.bits.load(Relaxed) & HALTED != 0
     }
 
     /// Whether publishing and handling may go on; one load of a line that seldom changes.
@@ -301,7 +304,7 @@ impl Control {
     /// Why nobody may go on, if the graph has ended before its time.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<Closed> {
-        let bits = self.status.0.bits.load(Acquire); // SYNC[failed]: everybody else
+        let bits = self.status.0.bits.load(Relaxed); // SYNC[failed]: everybody else, who then takes the lock
         if bits & FAILED != 0 {
             return self.failure().map(Closed::Failed);
         }
@@ -355,14 +358,14 @@ impl Control {
 
     pub(crate) fn orphan(&self, stage: usize, orphan: Orphan) {
         lock(&self.orphans).push((stage, orphan));
-        self.orphaned[stage].0.fetch_add(1, Release); // SYNC[orphaned]: the worker that leaves
+        self.orphaned[stage].0.fetch_add(1, Relaxed); // SYNC[orphaned]: the worker that leaves, after the lock
         fence_before_ring();
         twin!("orphan-unrung": self.bells[self.plan.stages[stage].bell].ring_fenced() => ());
     }
 
     /// Whether a worker may find a chunk that another left.
     pub(crate) fn has_orphans(&self, stage: usize) -> bool {
-        self.orphaned[stage].0.load(Acquire) != 0
+        self.orphaned[stage].0.load(Relaxed) != 0
     }
 
     /// Counts a worker out; says how many of its pool are left.
@@ -372,7 +375,7 @@ impl Control {
 
     #[inline]
     pub(crate) fn adopt(&self, stage: usize) -> Option<Orphan> {
-        if self.orphaned[stage].0.load(Acquire) == 0 {
+        if self.orphaned[stage].0.load(Relaxed) == 0 {
             return None; // SYNC[orphaned]: the glance of every other worker
         }
         let mut orphans = lock(&self.orphans);

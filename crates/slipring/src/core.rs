@@ -13,7 +13,7 @@ use crate::error::{BuildError, panic_message};
 use crate::plan::{Plan, StageSpec};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
-use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release, twin};
+use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
 use crate::wait::{Wait, WaitStrategy};
 
 pub(crate) struct Core<E, L: Layout> {
@@ -164,7 +164,7 @@ impl<E, L: Layout> Core<E, L> {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
             };
-            let order = twin!("sentinel-unreleased": AcqRel => Acquire); // SYNC[sentinel]: who moves it
+            let order = twin!("sentinel-unreleased": Release => Relaxed); // SYNC[sentinel]: who moves it
             match sentinel.compare_exchange(seq, seq.wrapping_add(len), order, twin!("sentinel-lost-relaxed": Acquire => Relaxed)) {
                 Ok(_) => seq = seq.wrapping_add(len),
                 Err(moved) => seq = moved,

@@ -17,7 +17,7 @@ use crate::plan::Crew;
 use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
-use crate::sync::{AcqRel, Acquire, Arc, Relaxed, Release, twin};
+use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
 /// are idle at the end of a burst.
@@ -113,7 +113,7 @@ impl<E, L: Layout> Worker<E, L> {
                 core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
             }
             let taken = PoolWord::new(end, left).0;
-            let order = twin!("word-relaxed": twin!("swap-unreleased": AcqRel => Acquire) => Release); // SYNC[chunk-taken]: who takes
+            let order = twin!("swap-unreleased": Release => Relaxed); // SYNC[chunk-taken]: who takes; it acquired with the load
             let swapped = twin!("take-by-store": claim.compare_exchange(word.0, taken, order, Relaxed) => {
                 claim.store(taken, Release);
                 Ok(word.0)
@@ -239,7 +239,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;
-        let word = PoolWord(core.control.line(self.word_line).load(Acquire));
+        let word = PoolWord(core.control.line(self.word_line).load(Relaxed)); // a look only; taking acquires
         let seq = word.seq(self.seen);
         self.next != self.end
             || core.control.has_orphans(self.desk.stage)

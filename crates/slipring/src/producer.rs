@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::report::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
-use crate::sync::{AcqRel, Acquire, Arc, Relaxed, twin};
+use crate::sync::{Arc, Relaxed, twin};
 
 pub(crate) mod sealed {
     pub trait Sharing: 'static {
@@ -73,7 +73,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn new(core: Arc<Core<E, L>>) -> Self {
         core.control.producers.fetch_add(1, Relaxed);
         let start = core.control.start;
-        let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Acquire)).seq(start) } else { start };
+        let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Relaxed)).seq(start) } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let counts = Counts::new(core.control.plan.stages.len());
@@ -327,7 +327,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Acquire));
+        // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
+        // loads itself.
+        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Closed(Closed::Drained));
         }
@@ -339,8 +341,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         let claimed = ClaimWord::open(seq.wrapping_add(len));
         let claim = self.core.control.line(Control::CLAIM);
-        let swapped = twin!("claim-by-store": claim.compare_exchange(word.0, claimed.0, AcqRel, Relaxed) => {
-            claim.store(claimed.0, crate::sync::Release);
+        let swapped = twin!("claim-by-store": claim.compare_exchange(word.0, claimed.0, Relaxed, Relaxed) => {
+            claim.store(claimed.0, Relaxed);
             Ok(word.0)
         });
         match swapped {
@@ -397,7 +399,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (next, capacity) = (self.next, core.capacity());
         let mut ready = || {
             let (next, closed) = if S::MANY {
-                let word = ClaimWord(control.line(Control::CLAIM).load(Acquire));
+                let word = ClaimWord(control.line(Control::CLAIM).load(Relaxed));
                 (word.seq(next), word.is_closed())
             } else {
                 (next, false)
@@ -416,7 +418,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// States the last position: whatever the claim word says at the moment it is closed (I4).
     fn close_shared(&self) {
         let claim = self.core.control.line(Control::CLAIM);
-        let word = ClaimWord(twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, AcqRel) => claim.load(Acquire)));
+        let word = ClaimWord(twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)));
         if !word.is_closed() {
             self.core.control.close(twin!("closed-short": word.seq(self.next) => self.next));
         }
@@ -483,9 +485,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
             let panic = Cause::Panic(HELD_PANIC.into());
             control.fail(control.producer_party(), Some(self.next), panic);
         }
-        let last = control.producers.fetch_sub(1, AcqRel) == 1; // SYNC[last-producer]: producers among themselves
+        let last = control.producers.fetch_sub(1, Relaxed) == 1; // who closes; with what, says the claim word
         if last {
-            // SYNC[last-producer]: the one that closes
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         control.count(control.producer_party(), &self.counts);

@@ -123,6 +123,31 @@ fn loom_twin_released_relaxed_to_two_producers() {
     caught("gate::loom_two_producers_lap_nobody", "released-relaxed", Caught::Race);
 }
 
+/// The same with a pool of one between the laps. A producer may know of a claim, and so of a frontier, that is newer than the pool's word
+/// it then loads.
+#[test]
+fn loom_two_producers_lap_no_pool() {
+    explore(1, Some(3), || {
+        let ring = ring(shared(settings(1)), &[(Write, 1, &[])]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let mut rx = worker(&ring, 0, 0);
+        one.publish(|event| *event = 0).unwrap();
+        let first = thread::spawn(move || (one.try_publish(|event| *event = 1).is_ok(), one));
+        let second = thread::spawn(move || (two.try_publish(|event| *event = 2).is_ok(), two));
+        let mut seen = 0;
+        let mut look = || (0..2).for_each(|_| seen += rx.poll(4, |_, _| ()).unwrap());
+        look();
+        let (first, second) = (first.join().unwrap(), second.join().unwrap());
+        look();
+        assert_eq!(seen, 1 + usize::from(first.0) + usize::from(second.0), "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_widened_forwards() {
+    caught("gate::loom_two_producers_lap_no_pool", "widened-forwards", Caught::Race);
+}
+
 /// No stage at all: the publications themselves gate, or two producers a lap apart would fill one slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
