@@ -12,7 +12,8 @@
 use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, fence_before_ring};
-use crate::error::{BatchError, Cause, Closed, Failure, Name, PRODUCER};
+use crate::error::{BatchError, Cause, Closed, Failure};
+use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
 use crate::report::{Counts, Report, Tally};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::core::{Core, Settings};
-use crate::error::{BuildError, Cause, Error, Name};
+use crate::error::{BuildError, Cause, Error};
 use crate::lease::{Consumer, Every, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
+use crate::name::Name;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
 use crate::report::Report;

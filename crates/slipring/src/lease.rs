@@ -12,9 +12,10 @@ use std::time::Instant;
 
 use crate::core::Core;
 use crate::drive::{End, Handler, Lent, drive};
-use crate::error::{BatchError, Closed, Name};
+use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsIterMut};
 use crate::fault::Fault;
+use crate::name::Name;
 use crate::pool;
 use crate::seat::{self, Seat};
 use crate::slots::{Inside, Layout, Slots};

@@ -61,6 +61,7 @@ mod graph;
 mod lease;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
+mod name;
 mod plan;
 mod pool;
 mod producer;
@@ -78,6 +79,7 @@ pub use events::*;
 pub use fault::*;
 pub use graph::*;
 pub use lease::*;
+pub use name::*;
 pub use producer::*;
 pub use report::*;
 pub use slots::{Contiguous, Inside, Layout};

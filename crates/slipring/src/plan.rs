@@ -7,7 +7,8 @@
 
 use std::fmt;
 
-use crate::error::{BuildError, Name, PRODUCER};
+use crate::error::BuildError;
+use crate::name::{Name, PRODUCER};
 use crate::sync::twin;
 
 /// Whether a stage may change events.

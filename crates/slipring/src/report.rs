@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::error::{Name, PRODUCER};
+use crate::name::{Name, PRODUCER};
 
 /// What one handle counted, or several added up.
 #[derive(Clone, Debug, Default)]
