@@ -54,7 +54,9 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    assert!(executions >= least, "{executions} executions are fewer than the {least} that this model takes");
+    // Where an ordering was mutated, fewer executions are no catch.
+    let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
+    assert!(mutated || executions >= least, "{executions} executions are fewer than the {least} that this model takes");
 }
 
 /// How a twin shows itself.
