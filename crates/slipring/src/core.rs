@@ -101,12 +101,6 @@ impl<E, L: Layout> Core<E, L> {
         self.slots.mask() + 1
     }
 
-    /// What the stamp at a position says.
-    #[inline(always)]
-    pub(crate) fn run_at(&self, seq: u64) -> Run {
-        self.slots.run_at(seq)
-    }
-
     /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
@@ -160,7 +154,7 @@ impl<E, L: Layout> Core<E, L> {
         let sentinel = self.control.line(Control::SENTINEL);
         let mut seq = sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed)); // SYNC[sentinel]: who needs room
         loop {
-            let len = match self.run_at(seq) {
+            let len = match self.slots.run_at(seq) {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
             };

@@ -253,7 +253,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                 }
             }
             // It took all there was, and that was little: it keeps up.
-            Ok(had) if had < pace.short && pace.keeps_up => space(&seat.desk().core.control),
+            Ok(had) if S::SPACES && had < pace.short && pace.keeps_up => space(&seat.desk().core.control),
             Ok(_) => {}
             Err(end) => return end,
         }

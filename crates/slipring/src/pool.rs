@@ -172,7 +172,7 @@ impl<E, L: Layout> Worker<E, L> {
         let mut len = 0;
         while len < most {
             if left == 0 {
-                match self.desk.core.run_at(seq.wrapping_add(len)) {
+                match self.desk.slots.run_at(seq.wrapping_add(len)) {
                     Run::Live(run) => left = run,
                     Run::Tombstone(run) if len == 0 => return Offer::Tombstone(run),
                     Run::Tombstone(_) | Run::Unpublished => break,
@@ -198,6 +198,8 @@ impl<E, L: Layout> Worker<E, L> {
 }
 
 impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
+    /// A chunk's end is not the end of what there is.
+    const SPACES: bool = false;
     #[inline(always)]
     fn look(&mut self, max: u64) -> u64 {
         if self.next == self.end {
@@ -244,7 +246,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         self.next != self.end
             || core.control.has_orphans(self.desk.stage)
             || match &self.desk.plan().after[..] {
-                [] => word.left() != 0 || core.run_at(seq) != Run::Unpublished,
+                [] => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
                 upstream => ahead(core.control.least_frontier(upstream, self.limit).0, seq) > 0,
             }
     }

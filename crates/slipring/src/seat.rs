@@ -21,6 +21,8 @@ use crate::sync::Arc;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
+    /// Whether gathering less than was asked for says that there is no more, so that a loop may pause. See [`space`].
+    const SPACES: bool;
     /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
     fn look(&mut self, max: u64) -> u64;
     /// As [`Seat::look`], but looks on until there are `max` or no more.
@@ -86,11 +88,6 @@ impl<E, L: Layout> Desk<E, L> {
         let counts = Counts::new(core.control.plan.stages.len());
         Desk { slots: core.slots, core, stage, counts, between: false }
     }
-    /// What the stamp at a position says.
-    #[inline(always)]
-    pub(crate) fn run_at(&self, seq: u64) -> Run {
-        self.slots.run_at(seq)
-    }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
         &self.core.control
@@ -141,7 +138,7 @@ impl<E, L: Layout> One<E, L> {
         if !self.first {
             return self.extend_to_limit();
         }
-        match self.desk.run_at(self.live_end) {
+        match self.desk.slots.run_at(self.live_end) {
             Run::Live(len) => {
                 self.live_end = self.live_end.wrapping_add(len);
                 true
@@ -174,7 +171,7 @@ impl<E, L: Layout> One<E, L> {
 
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
-            match self.desk.core.run_at(self.live_end) {
+            match self.desk.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
                 Run::Unpublished => unreachable!("a stage before this one has let an unpublished position go"),
@@ -193,7 +190,7 @@ impl<E, L: Layout> One<E, L> {
         }
         // A stage lets go of a tombstone as a whole, so the limit never lies inside of one.
         while self.first || self.next != self.limit {
-            let Run::Tombstone(len) = self.desk.core.run_at(self.next) else { break };
+            let Run::Tombstone(len) = self.desk.slots.run_at(self.next) else { break };
             self.next = self.next.wrapping_add(len);
             self.desk.counts.tombstones += len;
         }
@@ -205,6 +202,7 @@ impl<E, L: Layout> One<E, L> {
 }
 
 impl<E, L: Layout> Seat<E, L> for One<E, L> {
+    const SPACES: bool = true;
     #[inline(always)]
     fn look(&mut self, max: u64) -> u64 {
         while self.next == self.live_end {
@@ -224,7 +222,7 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
             // The usual case, kept free of everything that the loop does not need.
             let mut end = self.live_end;
             while end.wrapping_sub(self.next) < max
-                && let Run::Live(run) = self.desk.run_at(end)
+                && let Run::Live(run) = self.desk.slots.run_at(end)
             {
                 end = end.wrapping_add(run);
             }
@@ -259,7 +257,7 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         let upstream = &self.desk.plan().after[..];
         self.next != self.live_end
             || match upstream {
-                [] => core.run_at(self.live_end) != Run::Unpublished,
+                [] => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
                 upstream => self.limit != self.live_end || core.control.least_frontier(upstream, self.limit).0 != self.limit,
             }
     }
