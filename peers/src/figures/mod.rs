@@ -1,0 +1,27 @@
+//! What is measured: one module a question.
+
+mod batches;
+mod later;
+mod layouts;
+mod one_by_one;
+mod oversubscribed;
+mod pools;
+mod producers;
+mod round_trip;
+
+use crate::measure::{Figure, Size};
+
+/// All figures, in the order of the report.
+pub fn all(size: Size) -> Vec<Figure> {
+    let figures = [
+        one_by_one::figures(size),
+        batches::figures(size),
+        round_trip::figures(size),
+        later::figures(size),
+        producers::figures(size),
+        pools::figures(size),
+        oversubscribed::figures(size),
+        layouts::figures(size),
+    ];
+    figures.into_iter().flatten().collect()
+}
