@@ -60,6 +60,7 @@ impl<E, L: Layout, S: sealed::Sharing> DerefMut for Slot<'_, E, L, S> {
 
 impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
     /// `producer` has claimed `[seq, seq + len)`.
+    #[inline(always)]
     pub(crate) fn new(producer: &'p mut Producer<E, L, S>, seq: u64, len: usize) -> Self {
         Slots { producer, seq, len, lent: PhantomData }
     }
@@ -90,6 +91,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
     }
 
     /// Makes all of them visible; returns the position of the first.
+    #[inline]
     pub fn publish(self) -> u64 {
         let (seq, len) = (self.seq, self.len as u64);
         self.producer.ended();

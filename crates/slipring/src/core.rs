@@ -26,12 +26,22 @@ pub(crate) struct Core<E, L: Layout> {
 }
 
 impl<E, L: Layout> View<E, L> {
-    /// What the stamp at a position says. The ring must be alive, as it is for everybody who carries its view.
+    #[inline(always)]
+    fn word_at(&self, seq: u64) -> u64 {
+        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
+        unsafe { &*self.stamp(seq) }.load(twin!("stamp-seen-relaxed": Acquire => Relaxed)) // SYNC[slot-published]: whoever walks runs
+    }
+
+    /// Whether `len` events, and no more, are published as a run at a position.
+    #[inline(always)]
+    pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
+        self.word_at(seq) == stamp::live(seq, self.shift(), len)
+    }
+
+    /// What the stamp at a position says.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
-        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
-        let word = unsafe { &*self.stamp(seq) }.load(twin!("stamp-seen-relaxed": Acquire => Relaxed)); // SYNC[slot-published]: whoever walks runs
-        stamp::read(word, seq, self.shift())
+        stamp::read(self.word_at(seq), seq, self.shift())
     }
 }
 
@@ -104,8 +114,8 @@ impl<E, L: Layout> Core<E, L> {
     /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
-        if len == 1 {
-            self.stamp(seq, stamp::live(seq, self.slots.shift(), 1));
+        if len.wrapping_sub(1) < MAX_RUN {
+            self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
             self.stamp_runs(seq, len, stamp::live);
         }

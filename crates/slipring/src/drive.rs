@@ -115,21 +115,50 @@ pub(crate) struct Pace {
     timed: bool,
     /// Whether the last pass came to the end of what there was.
     keeps_up: bool,
-    /// A batch of fewer events than this is short: a pause after it leaves the producer enough of the ring. See [`space`].
+    /// A pass of fewer events than this is short, see [`Pace::spaces`].
     short: u64,
+    /// A pass of as many events as this leaves no time for pauses.
+    long: u64,
 }
 
 const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Reading the clock takes 20 to 40 ns, so stretches are to be longer than a few times that.
 const STRETCH_TIME: Duration = Duration::from_nanos(250);
-const LONGEST_STRETCH: u64 = 64;
+const LONGEST_STRETCH: u64 = 256;
+/// So many published events are enough to go on with: more would have to be fetched twice.
+const ENOUGH: u64 = 32;
+/// A pass of so many events that came to the end of what there was says that they come faster than one in ten nanoseconds or so.
+const DENSE: u64 = 32;
 
 impl Pace {
     pub(crate) fn new<E, L: Layout>(core: &Core<E, L>) -> Pace {
         let capacity = core.capacity();
         match core.control.timed {
-            true => Pace { most: (capacity / 8).clamp(1, 1024), stretch: 1, timed: true, keeps_up: false, short: (capacity / 8).min(256) },
-            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false, short: 0 },
+            true => Pace {
+                most: (capacity / 8).clamp(1, 1024),
+                stretch: 1,
+                timed: true,
+                keeps_up: false,
+                short: (capacity / 8).min(DENSE),
+                long: (capacity / 4).min(256),
+            },
+            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false, short: 0, long: 0 },
+        }
+    }
+
+    /// How many times to pause, in units of the spacing, after a pass of `had` events that came to the end of what there was: the upstream
+    /// writes just there, and looking again at once would fight with it over the line. Once after a short pass, so that a single event is
+    /// late by no more than that. Longer where events come densely: a pass of many costs a miss per line, and while it lasts the upstream
+    /// goes on to about the same place again, so only a longer pause gets away from it. Not at all where the ring may fill up meanwhile.
+    fn spaces(&self, had: u64) -> u32 {
+        if !self.keeps_up || had == 0 {
+            0
+        } else if had < self.short {
+            1
+        } else if had >= DENSE && had < self.long {
+            4
+        } else {
+            0
         }
     }
 
@@ -163,16 +192,17 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
     let most = if H::GATHERS { (seat.desk().core.capacity() / 4).max(1) } else { pace.most };
     let mut done = 0;
     // The first event is handled before anybody looks for a second, and without looking at the clock: often it is alone.
-    let mut asked = if H::GATHERS { most } else { 1 };
+    let (mut least, mut max) = if H::GATHERS { (most, most) } else { (1, 1) };
     let mut clock = None;
+    let mut since_clock = 0;
     pace.keeps_up = false;
     while done < most {
-        let len = seat.gather(asked.min(most - done));
+        let len = seat.gather(least.min(most - done), max.min(most - done));
         if len == 0 {
             pace.keeps_up = true;
             break;
         }
-        let full = len == asked;
+        let full = len >= least;
         if full && done > 0 && clock.is_none() && pace.timed {
             clock = Some((Instant::now(), Duration::ZERO));
         }
@@ -194,15 +224,20 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
             pace.keeps_up = done < most;
             break;
         }
-        if let Some((began, before)) = clock {
+        since_clock += len;
+        if let Some((began, before)) = clock
+            && since_clock >= pace.stretch
+        {
             let took = began.elapsed();
             pace.adapt(took - before);
             if took > RELEASE_AFTER {
                 break;
             }
             clock = Some((began, took));
+            since_clock = 0;
         }
-        asked = pace.stretch;
+        max = pace.stretch;
+        least = max.min(ENOUGH);
     }
     (done, Ok(()))
 }
@@ -238,7 +273,8 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     }
 }
 
-/// Runs a stage until the stream ends or its handler fails.
+/// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's closure adds up stays in registers.
+#[inline(always)]
 pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> End {
     let mut pace = Pace::new(&seat.desk().core);
     loop {
@@ -252,8 +288,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }
             }
-            // It took all there was, and that was little: it keeps up.
-            Ok(had) if S::SPACES && had < pace.short && pace.keeps_up => space(&seat.desk().core.control),
+            Ok(had) if S::SPACES => space(&seat.desk().core.control, pace.spaces(had)),
             Ok(_) => {}
             Err(end) => return end,
         }

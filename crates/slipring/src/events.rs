@@ -67,7 +67,7 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
     /// The events in order.
     #[inline]
     pub fn iter(&self) -> EventsIter<'_, E, L> {
-        EventsIter { slots: self.slots, next: self.first, left: self.len, lent: PhantomData }
+        EventsIter { cells: Cells::new(self.slots, self.first, self.len), lent: PhantomData }
     }
 }
 
@@ -85,6 +85,8 @@ impl<E> Events<'_, E, crate::Contiguous> {
     }
 }
 
+/// How many of `len` events lie in a row before the ring's end.
+#[inline(always)]
 fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
 }
@@ -118,7 +120,7 @@ impl<E, L: Layout> EventsIterMut<'_, E, L> {
     /// The protocol lends `[first, first + len)` to nobody else while the iterator, or what it gave out, lives.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
-        EventsIterMut { slots, next: first, left: len, lent: PhantomData }
+        EventsIterMut { cells: Cells::new(slots, first, len), lent: PhantomData }
     }
 }
 
@@ -188,18 +190,69 @@ impl<E: fmt::Debug, L: Layout> fmt::Debug for EventsMut<'_, E, L> {
 
 /// Iterates over [`Events`].
 pub struct EventsIter<'a, E, L: Layout> {
-    slots: View<E, L>,
-    next: u64,
-    left: usize,
+    cells: Cells<E, L>,
     lent: PhantomData<&'a E>,
 }
 
 /// Iterates over [`EventsMut`].
 pub struct EventsIterMut<'a, E, L: Layout> {
-    slots: View<E, L>,
-    next: u64,
-    left: usize,
+    cells: Cells<E, L>,
     lent: PhantomData<&'a mut E>,
+}
+
+/// Steps from event to event: straight on to the ring's end, then on from its beginning. An address step, not a mask, per event.
+struct Cells<E, L: Layout> {
+    slots: View<E, L>,
+    /// The next event, if any is left.
+    event: *mut E,
+    /// How many follow without a gap.
+    straight: usize,
+    /// How many come after those, from the ring's beginning on.
+    wrapped: usize,
+}
+
+// SAFETY: a place among the slots, as a view is; what may be done with it there is the lending iterator's business.
+unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
+// SAFETY: as above.
+unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}
+
+impl<E, L: Layout> Cells<E, L> {
+    #[inline(always)]
+    fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
+        let straight = straight(&*slots, first, len);
+        Cells { event: slots.event(first), straight, wrapped: len - straight, slots }
+    }
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.straight + self.wrapped
+    }
+    #[inline(always)]
+    fn next(&mut self) -> Option<*mut E> {
+        if self.straight == 0 {
+            if self.wrapped == 0 {
+                return None;
+            }
+            self.event = self.slots.event(0);
+            self.straight = std::mem::take(&mut self.wrapped);
+        }
+        let event = self.event;
+        // Behind the last one this points nowhere, and is not used.
+        self.event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+        self.straight -= 1;
+        Some(event)
+    }
+    /// As a loop over [`Cells::next`], in two loops without its test.
+    #[inline(always)]
+    fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
+        let mut all = initial;
+        for (mut event, len) in [(self.event, self.straight), (self.slots.event(0), self.wrapped)] {
+            for _ in 0..len {
+                all = f(all, event);
+                event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+            }
+        }
+        all
+    }
 }
 
 macro_rules! iterator {
@@ -208,18 +261,18 @@ macro_rules! iterator {
             type Item = $item;
             #[inline]
             fn next(&mut self) -> Option<$item> {
-                if self.left == 0 {
-                    return None;
-                }
-                let $event = self.slots.event(self.next);
-                self.next = self.next.wrapping_add(1);
-                self.left -= 1;
+                let $event = self.cells.next()?;
                 // SAFETY: the view that made this iterator is lent for `'a`, and each position comes by once.
                 Some(unsafe { $lend })
             }
             #[inline]
             fn size_hint(&self) -> (usize, Option<usize>) {
-                (self.left, Some(self.left))
+                (self.cells.left(), Some(self.cells.left()))
+            }
+            #[inline]
+            fn fold<A, F: FnMut(A, $item) -> A>(self, initial: A, mut f: F) -> A {
+                // SAFETY: as in `next`.
+                self.cells.fold(initial, |all, $event| f(all, unsafe { $lend }))
             }
         }
         impl<E, L: Layout> ExactSizeIterator for $name<'_, E, L> {}

@@ -137,7 +137,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         {
             return Err(closed);
         }
-        Ok(if max == 0 { 0 } else { self.seat.gather(max as u64) })
+        Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
     }
 
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
@@ -163,6 +163,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         Batch { view, len, consumer: self }
     }
 
+    #[inline(always)]
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
         let mut done = 0;
         loop {
@@ -195,11 +196,12 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         Ok(done)
     }
 
+    #[inline(always)]
     fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, Closed> {
-        let before = self.seat.desk().counts.events;
+        let before = self.seat.handled();
         let driven = Driven { consumer: self };
         match drive(&mut driven.consumer.seat, &mut handler) {
-            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.desk().counts.events - before),
+            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled() - before),
             End::Closed(closed) => Err(closed),
             End::Fault(_) | End::Panic(_) => unreachable!("the closure cannot fail, and its panics go through"),
         }
@@ -264,6 +266,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
     ///
     /// # Errors
     /// When no event will come any more.
+    #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, Closed> {
         self.poll_with(max, EachRef(f))
     }
@@ -276,6 +279,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
     /// # Errors
     /// When the graph was halted or has failed.
     #[doc(alias = "EventHandler")]
+    #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, Closed> {
         self.drive_with(EachRef(f))
     }
@@ -288,6 +292,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// # Errors
     /// When no event will come any more.
+    #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, Closed> {
         self.poll_with(max, EachMut(f))
     }
@@ -300,6 +305,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
     /// # Errors
     /// When the graph was halted or has failed.
     #[doc(alias = "EventHandler")]
+    #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, Closed> {
         self.drive_with(EachMut(f))
     }

@@ -212,12 +212,15 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         }
         self.end.wrapping_sub(self.next).min(max)
     }
-    fn gather(&mut self, max: u64) -> u64 {
+    fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.look(max)
     }
     #[inline(always)]
     fn next(&self) -> u64 {
         if self.next == self.end { self.seen } else { self.next }
+    }
+    fn handled(&self) -> u64 {
+        self.desk.counts.events
     }
     #[inline(always)]
     fn advance(&mut self, len: u64) {

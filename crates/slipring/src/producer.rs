@@ -54,6 +54,9 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     /// A claim of this handle that is neither published nor given up. Many only.
     open: Option<(u64, u64)>,
     counts: Counts,
+    /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
+    /// worked out from this and its position, so that publishing one event counts nothing.
+    joined: u64,
     /// Its thread was unwinding already when this was made, or it was closed by name: that the thread panics says nothing about it.
     excused: bool,
     sharing: PhantomData<S>,
@@ -77,7 +80,17 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let counts = Counts::new(core.control.plan.stages.len());
-        Producer { slots: core.slots, next, limit, open: None, counts, excused: std::thread::panicking(), sharing: PhantomData, core }
+        Producer {
+            slots: core.slots,
+            next,
+            limit,
+            open: None,
+            counts,
+            joined: 0,
+            excused: std::thread::panicking(),
+            sharing: PhantomData,
+            core,
+        }
     }
 
     /// The event cell of a position that this handle has claimed.
@@ -141,7 +154,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let filling = Filling { producer: self, seq, len: 1 };
         // SAFETY: claimed by this handle (I2), which the guard borrows.
         fill(unsafe { &mut *filling.producer.slots.event(seq) });
-        filling.done(1);
+        std::mem::forget(filling);
+        self.commit(seq, 1);
     }
 
     /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how many.
@@ -245,6 +259,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    #[inline]
     pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.claim_n_by(len, None)
     }
@@ -263,6 +278,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    #[inline]
     pub fn claim_n_by(&mut self, len: usize, deadline: impl Into<Option<Instant>>) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.reserve_by(len as u64, deadline.into())?;
@@ -280,11 +296,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.control.halt();
     }
 
+    #[inline]
     fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
         let capacity = self.capacity();
         if (1..=capacity).contains(&asked) { Ok(()) } else { Err(ClaimError::Length { asked, capacity }) }
     }
 
+    #[inline]
     fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
         self.core.touch(seq, len as u64, true);
         if S::MANY {
@@ -363,6 +381,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
 
+    #[inline(always)]
     fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
         match self.reserve(len) {
             Ok(seq) => Ok(seq),
@@ -430,11 +449,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
         self.core.publish(seq, len);
-        if !S::MANY {
+        if S::MANY {
+            self.counts.events += len;
+        } else {
             self.next = seq.wrapping_add(len);
         }
-        self.counts.events += len;
-        self.counts.batches += 1;
+        if len != 1 {
+            self.joined += len.wrapping_sub(1);
+        }
     }
 
     #[cold]
@@ -489,6 +511,10 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if last {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
+        if !S::MANY {
+            self.counts.events = self.next.wrapping_sub(control.start);
+        }
+        self.counts.batches = self.counts.events.wrapping_sub(self.joined);
         control.count(control.producer_party(), &self.counts);
     }
 }

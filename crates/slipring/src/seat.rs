@@ -25,10 +25,12 @@ pub(crate) trait Seat<E, L: Layout> {
     const SPACES: bool;
     /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
     fn look(&mut self, max: u64) -> u64;
-    /// As [`Seat::look`], but looks on until there are `max` or no more.
-    fn gather(&mut self, max: u64) -> u64;
+    /// As [`Seat::look`], but looks on until there are `least` or no more. Fewer than `least`: that is all there is.
+    fn gather(&mut self, least: u64, max: u64) -> u64;
     /// The position of the next event.
     fn next(&self) -> u64;
+    /// How many events this seat has handled.
+    fn handled(&self) -> u64;
     /// So many events are handled; nobody else is told yet.
     fn advance(&mut self, len: u64);
     /// Lets go of everything before [`Seat::next`].
@@ -213,22 +215,26 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         self.live_end.wrapping_sub(self.next).min(max)
     }
     #[inline]
-    fn gather(&mut self, max: u64) -> u64 {
+    fn gather(&mut self, least: u64, max: u64) -> u64 {
         let mut len = self.look(max);
         if len == 0 {
             return 0;
         }
         if self.first {
             // The usual case, kept free of everything that the loop does not need.
-            let mut end = self.live_end;
-            while end.wrapping_sub(self.next) < max
-                && let Run::Live(run) = self.desk.slots.run_at(end)
+            let (slots, mut end) = (self.desk.slots, self.live_end);
+            while end.wrapping_sub(self.next) < least
+                && let Run::Live(run) = slots.run_at(end)
             {
                 end = end.wrapping_add(run);
+                // Runs are often as long as the one before. While they are, where to look next does not wait for the stamp's arrival.
+                while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
+                    end = end.wrapping_add(run);
+                }
             }
             self.live_end = end;
         } else {
-            while len < max && self.extend() {
+            while len < least && self.extend() {
                 len = self.live_end.wrapping_sub(self.next);
             }
         }
@@ -239,9 +245,12 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         self.next
     }
     #[inline(always)]
+    fn handled(&self) -> u64 {
+        self.next.wrapping_sub(self.desk.control().start).wrapping_sub(self.desk.counts.tombstones)
+    }
+    #[inline(always)]
     fn advance(&mut self, len: u64) {
         debug_assert!(len <= self.live_end.wrapping_sub(self.next));
-        self.desk.counts.events += len;
         self.next = self.next.wrapping_add(len);
     }
     #[inline(always)]
@@ -279,12 +288,13 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
 impl<E, L: Layout> Drop for One<E, L> {
     fn drop(&mut self) {
         self.desk.left(self.next);
+        self.desk.counts.events = self.handled();
         self.desk.control().count(self.desk.stage, &self.desk.counts);
     }
 }
 
-/// Pauses a consumer that had a short batch, so that it does not fight with its upstream over the line being written.
+/// Pauses a consumer that keeps up, so that it does not fight with its upstream over the line being written.
 #[inline]
-pub(crate) fn space(control: &Control) {
-    (0..control.spacing).for_each(|_| crate::sync::spin_loop());
+pub(crate) fn space(control: &Control, times: u32) {
+    (0..control.spacing * times).for_each(|_| crate::sync::spin_loop());
 }
