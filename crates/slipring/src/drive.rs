@@ -126,7 +126,7 @@ const RELEASE_AFTER: Duration = Duration::from_micros(1);
 const STRETCH_TIME: Duration = Duration::from_nanos(250);
 const LONGEST_STRETCH: u64 = 256;
 /// So many published events are enough to go on with: more would have to be fetched twice.
-const ENOUGH: u64 = 32;
+pub(crate) const ENOUGH: u64 = 32;
 /// A pass of so many events that came to the end of what there was says that they come faster than one in ten nanoseconds or so.
 const DENSE: u64 = 32;
 
@@ -179,6 +179,24 @@ struct Pass<'a, E, L: Layout, S: Seat<E, L>> {
     ring: PhantomData<(E, L)>,
 }
 
+/// Hands the next `len` events over, which the seat has just looked at, and advances over those that were handled. Says how many.
+#[inline(always)]
+pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+    len: u64,
+) -> (u64, Result<(), Fault>) {
+    let first = seat.next();
+    seat.desk().touch(first, len);
+    let slots = seat.desk().slots;
+    let mut pass = Pass { seat, handled: 0, ring: PhantomData };
+    // SAFETY: just looked at (seat::I2), and `seat` releases nothing while it is borrowed here.
+    let lent = unsafe { Lent::new(&slots, first, len) };
+    let outcome = handler.handle(lent, &mut pass.handled);
+    debug_assert!(outcome.is_err() || pass.handled == len);
+    (pass.handled, outcome)
+}
+
 impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
     #[inline(always)]
     fn drop(&mut self) {
@@ -191,8 +209,9 @@ impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
 fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> (u64, Result<(), Fault>) {
     let most = if H::GATHERS { (seat.desk().core.capacity() / 4).max(1) } else { pace.most };
     let mut done = 0;
+    let usual = if H::GATHERS { (most, most) } else { (pace.stretch.min(ENOUGH), pace.stretch) };
     // The first event is handled before anybody looks for a second, and without looking at the clock: often it is alone.
-    let (mut least, mut max) = if H::GATHERS { (most, most) } else { (1, 1) };
+    let (mut least, mut max) = if seat.looks_at_each() && !H::GATHERS { (1, 1) } else { usual };
     let mut clock = None;
     let mut since_clock = 0;
     pace.keeps_up = false;
@@ -206,16 +225,8 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
         if full && done > 0 && clock.is_none() && pace.timed {
             clock = Some((Instant::now(), Duration::ZERO));
         }
-        let first = seat.next();
-        seat.desk().touch(first, len);
-        let slots = seat.desk().slots;
-        let mut pass = Pass { seat, handled: 0, ring: PhantomData };
-        // SAFETY: just looked at, and nothing is released before `step` comes to it.
-        let lent = unsafe { Lent::new(&slots, first, len) };
-        let outcome = handler.handle(lent, &mut pass.handled);
-        debug_assert!(outcome.is_err() || pass.handled == len);
-        done += pass.handled;
-        drop(pass);
+        let (handled, outcome) = hand_over(seat, handler, len);
+        done += handled;
         if outcome.is_err() {
             return (done, outcome);
         }
@@ -236,8 +247,9 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
             clock = Some((began, took));
             since_clock = 0;
         }
-        max = pace.stretch;
-        least = max.min(ENOUGH);
+        if !H::GATHERS {
+            (least, max) = (pace.stretch.min(ENOUGH), pace.stretch);
+        }
     }
     (done, Ok(()))
 }
@@ -288,7 +300,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }
             }
-            Ok(had) if S::SPACES => space(&seat.desk().core.control, pace.spaces(had)),
+            Ok(had) if S::GATHERS_ALL => space(&seat.desk().core.control, pace.spaces(had)),
             Ok(_) => {}
             Err(end) => return end,
         }

@@ -11,7 +11,7 @@ use std::ops::{Deref, Index, IndexMut};
 use std::time::Instant;
 
 use crate::core::Core;
-use crate::drive::{End, Handler, Lent, drive};
+use crate::drive::{ENOUGH, End, Handler, Lent, drive, hand_over};
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsIterMut};
 use crate::fault::Fault;
@@ -96,6 +96,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     /// # Errors
     /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker was faster, [`BatchError::Closed`] when none
     /// will come any more. With `max` 0 the batch is empty.
+    #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.find(max)?;
         if len == 0 && max != 0 {
@@ -113,6 +114,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     ///
     /// # Errors
     /// When no event will come any more: closed and drained, halted, or failed.
+    #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, Closed> {
         match self.wait_for(max, None) {
             Ok(len) => Ok(self.lend(len)),
@@ -130,16 +132,22 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         Ok(self.lend(len))
     }
 
-    fn find(&mut self, max: usize) -> Result<u64, Closed> {
+    #[inline(always)]
+    fn check_running(&self) -> Result<(), Closed> {
         let control = &self.seat.desk().core.control;
-        if !control.is_running()
-            && let Some(closed) = control.stopped()
-        {
-            return Err(closed);
+        match control.is_running() {
+            true => Ok(()),
+            false => control.stopped().map_or(Ok(()), Err),
         }
+    }
+
+    #[inline]
+    fn find(&mut self, max: usize) -> Result<u64, Closed> {
+        self.check_running()?;
         Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
     }
 
+    #[inline]
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
         loop {
             let len = self.find(max)?;
@@ -153,6 +161,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         }
     }
 
+    #[inline]
     fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
         let desk = self.seat.desk();
         let first = self.seat.next();
@@ -165,35 +174,34 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 
     #[inline(always)]
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
+        self.check_running()?;
+        let max = max as u64;
         let mut done = 0;
-        loop {
-            let len = match self.find(max - done) {
-                // What was handled is told first, and the end by the next call.
-                Err(_) if done != 0 => break,
-                found => found?,
-            };
+        let polled = Driven { consumer: self };
+        while done < max {
+            let least = ENOUGH.min(max - done);
+            let len = polled.consumer.seat.gather(least, max - done);
             if len == 0 {
                 break;
             }
-            let mut lent = Polled { consumer: self, handled: 0 };
-            let first = lent.consumer.seat.next();
-            let slots = lent.consumer.seat.desk().slots;
-            lent.consumer.seat.desk().touch(first, len);
-            // SAFETY: just looked at; released when `lent` is dropped, after the handler.
-            let events = unsafe { Lent::new(&slots, first, len) };
-            if let Err(fault) = handler.handle(events, &mut lent.handled) {
+            if let (_, Err(fault)) = hand_over(&mut polled.consumer.seat, &mut handler, len) {
                 unreachable!("a closure without errors returned one: {fault}");
             }
-            drop(lent);
-            done += len as usize;
+            done += len;
+            // Many producers may have left a tombstone there, with more behind it.
+            if C::Seat::<E, L>::GATHERS_ALL && len < least && !polled.consumer.seat.desk().control().plan.many_producers {
+                break;
+            }
         }
-        if done == 0
-            && max != 0
+        drop(polled);
+        if done != 0 {
+            self.seat.desk_mut().counts.batches += 1;
+        } else if max != 0
             && let Some(closed) = self.seat.ended()
         {
             return Err(closed);
         }
-        Ok(done)
+        Ok(done as usize)
     }
 
     #[inline(always)]
@@ -208,26 +216,13 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     }
 }
 
-/// Advances and releases what was handled, even if the closure panics.
-struct Polled<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> {
-    consumer: &'c mut Consumer<E, A, C, L>,
-    handled: u64,
-}
-
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Drop for Polled<'_, E, A, C, L> {
-    fn drop(&mut self) {
-        self.consumer.seat.desk_mut().counts.batches += 1;
-        self.consumer.seat.advance(self.handled);
-        self.consumer.seat.release();
-    }
-}
-
 /// Releases what was handled, even if the closure panics.
 struct Driven<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> {
     consumer: &'c mut Consumer<E, A, C, L>,
 }
 
 impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Drop for Driven<'_, E, A, C, L> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.consumer.seat.release();
     }
@@ -322,6 +317,7 @@ pub struct Batch<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> 
 
 impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
     /// Gives the events back: the stages behind this one, or the producers, may have them now.
+    #[inline]
     pub fn release(self) {
         let Batch { len, consumer, .. } = self;
         if len != 0 {

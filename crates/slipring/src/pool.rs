@@ -199,7 +199,10 @@ impl<E, L: Layout> Worker<E, L> {
 
 impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     /// A chunk's end is not the end of what there is.
-    const SPACES: bool = false;
+    const GATHERS_ALL: bool = false;
+    fn looks_at_each(&self) -> bool {
+        false
+    }
     #[inline(always)]
     fn look(&mut self, max: u64) -> u64 {
         if self.next == self.end {

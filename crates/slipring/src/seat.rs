@@ -22,7 +22,9 @@ use crate::sync::Arc;
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
     /// Whether gathering less than was asked for says that there is no more, so that a loop may pause. See [`space`].
-    const SPACES: bool;
+    const GATHERS_ALL: bool;
+    /// Whether looking for a second event touches more than looking for the first did.
+    fn looks_at_each(&self) -> bool;
     /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
     fn look(&mut self, max: u64) -> u64;
     /// As [`Seat::look`], but looks on until there are `least` or no more. Fewer than `least`: that is all there is.
@@ -171,6 +173,21 @@ impl<E, L: Layout> One<E, L> {
         true
     }
 
+    /// One look at the frontiers tells all there is: looking again at once would only slow those down who store them.
+    #[inline]
+    fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
+        let mut looked = false;
+        while self.live_end.wrapping_sub(self.next) < least {
+            if self.live_end == self.limit && std::mem::replace(&mut looked, true) {
+                break;
+            }
+            if !self.extend_to_limit() {
+                break;
+            }
+        }
+        self.live_end.wrapping_sub(self.next).min(max)
+    }
+
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
             match self.desk.slots.run_at(self.live_end) {
@@ -204,7 +221,11 @@ impl<E, L: Layout> One<E, L> {
 }
 
 impl<E, L: Layout> Seat<E, L> for One<E, L> {
-    const SPACES: bool = true;
+    const GATHERS_ALL: bool = true;
+    #[inline(always)]
+    fn looks_at_each(&self) -> bool {
+        self.first
+    }
     #[inline(always)]
     fn look(&mut self, max: u64) -> u64 {
         while self.next == self.live_end {
@@ -216,28 +237,23 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     }
     #[inline]
     fn gather(&mut self, least: u64, max: u64) -> u64 {
-        let mut len = self.look(max);
-        if len == 0 {
+        if !self.first {
+            return self.gather_to_limit(least, max);
+        }
+        if self.look(max) == 0 {
             return 0;
         }
-        if self.first {
-            // The usual case, kept free of everything that the loop does not need.
-            let (slots, mut end) = (self.desk.slots, self.live_end);
-            while end.wrapping_sub(self.next) < least
-                && let Run::Live(run) = slots.run_at(end)
-            {
+        let (slots, mut end) = (self.desk.slots, self.live_end);
+        while end.wrapping_sub(self.next) < least
+            && let Run::Live(run) = slots.run_at(end)
+        {
+            end = end.wrapping_add(run);
+            // Runs are often as long as the one before. While they are, where to look next does not wait for the stamp's arrival.
+            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
-                // Runs are often as long as the one before. While they are, where to look next does not wait for the stamp's arrival.
-                while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
-                    end = end.wrapping_add(run);
-                }
-            }
-            self.live_end = end;
-        } else {
-            while len < least && self.extend() {
-                len = self.live_end.wrapping_sub(self.next);
             }
         }
+        self.live_end = end;
         self.live_end.wrapping_sub(self.next).min(max)
     }
     #[inline(always)]
