@@ -58,6 +58,8 @@ pub(crate) struct Control {
     pub(crate) wait: Wait,
     /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
     parks: bool,
+    /// Whether there are more threads than cores.
+    crowded: bool,
     pub(crate) start: u64,
     /// Whether loops and pools learn from the clock.
     pub(crate) timed: bool,
@@ -154,6 +156,7 @@ impl Control {
         Control {
             wait,
             parks,
+            crowded: plan.threads > wait::cores(),
             start,
             timed,
             spacing: wait::spacing(),
@@ -340,7 +343,7 @@ impl Control {
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let bell = self.plan.stages.get(waiter.party).map_or(PRODUCER_BELL, |stage| stage.bell);
-        let (in_time, waited) = wait::wait_until(&self.wait, self.parks, &self.bells[bell], earliest, ready);
+        let (in_time, waited) = wait::wait_until(&self.wait, self.crowded, self.parks, &self.bells[bell], earliest, ready);
         counts.waits += 1;
         counts.waited_for[waiter.waits_for] += waited;
         if in_time {

@@ -78,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
     pub(crate) bells: usize,
     pub(crate) capacity: usize,
+    /// How many threads there are likely to be: the producers', and one for each handle of a stage that does not share its thread.
+    pub(crate) threads: usize,
     /// Whether claims may be given up after others have claimed behind them.
     pub(crate) many_producers: bool,
 }
@@ -162,8 +164,19 @@ impl Plan {
         if twin!("publication-unrung": specs.is_empty() => false) && parks {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
         }
-        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, many_producers })
+        let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
+        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, threads, many_producers })
     }
+}
+
+/// One for each handle, and one for each label that stages share.
+fn count_threads(specs: &[StageSpec]) -> usize {
+    let first_of_thread = |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
+    let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
+        None => spec.crew.len(),
+        Some(_) => usize::from(first_of_thread(i)),
+    });
+    threads.sum()
 }
 
 fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {

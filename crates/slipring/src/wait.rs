@@ -31,12 +31,12 @@ use crate::sync::{spin_loop, yield_now};
 pub enum Wait {
     /// Look again at once, for ever. A spinning thread needs a core of its own.
     BusySpin,
-    /// Look 100 times, then give the core away between looks.
+    /// Look 100 times (10 times, where the graph's threads outnumber the cores), then give the core away between looks.
     Yielding,
-    /// Look 100 times, then give the core away 100 times, then sleep 50 µs between looks. Nobody has to wake a sleeper, so publishing costs
-    /// nothing extra.
+    /// Look 100 times (or 10, as above), then give the core away 100 times, then sleep 50 µs between looks. Nobody has to wake a sleeper,
+    /// so publishing costs nothing extra.
     Sleeping,
-    /// Look and yield a few times, then sleep until woken. Publishing and releasing pay one full memory fence for it.
+    /// Look 50 times (or 5), give the core away 10 times, then sleep until woken. Publishing and releasing pay one full memory fence for it.
     #[default]
     Blocking,
     /// A strategy of the user's own.
@@ -49,6 +49,16 @@ pub enum Wait {
 pub struct Waited {
     /// How often this waiter has looked in vain since it began to wait.
     pub looks: u64,
+    /// Whether the graph has more threads than there are cores, as far as the graph knows: one for each stage or worker that does not
+    /// share its thread, one for a producer. Then whoever is waited for may need this very core, and spinning keeps it from coming.
+    pub crowded: bool,
+}
+
+impl Waited {
+    /// Whether `looks` are still below `spins`, or below a tenth of it where threads are crowded.
+    fn below(self, spins: u64) -> bool {
+        self.looks < if self.crowded { spins / 10 } else { spins }
+    }
 }
 
 /// What a waiter does before it looks again.
@@ -110,14 +120,14 @@ impl WaitStrategy for Wait {
         let looks = waited.looks;
         match self {
             Wait::BusySpin => Idle::Spin(1),
-            Wait::Yielding if looks < 100 => Idle::Spin(1),
+            Wait::Yielding if waited.below(100) => Idle::Spin(1),
             Wait::Yielding => Idle::Yield,
-            Wait::Sleeping if looks < 100 => Idle::Spin(1),
+            Wait::Sleeping if waited.below(100) => Idle::Spin(1),
             Wait::Sleeping if looks < 200 => Idle::Yield,
             Wait::Sleeping => Idle::Sleep(Duration::from_micros(50)),
             // The model checker has no use for looks that change nothing.
             Wait::Blocking if cfg!(slipring_loom) => Idle::Park,
-            Wait::Blocking if looks < 50 => Idle::Spin(1),
+            Wait::Blocking if waited.below(50) => Idle::Spin(1),
             Wait::Blocking if looks < 60 => Idle::Yield,
             Wait::Blocking => Idle::Park,
             Wait::Custom(strategy) => strategy.idle(waited),
@@ -176,6 +186,7 @@ impl FromStr for Wait {
 #[cold]
 pub(crate) fn wait_until(
     wait: &Wait,
+    crowded: bool,
     parks: bool,
     bell: &Bell,
     deadline: Option<Instant>,
@@ -188,7 +199,7 @@ pub(crate) fn wait_until(
         if ready() {
             return (true, elapsed(since));
         }
-        let idle = wait.idle(Waited { looks });
+        let idle = wait.idle(Waited { looks, crowded });
         if since.is_none() && (looks == 16 || !matches!(idle, Idle::Spin(_))) {
             since = Some(Instant::now());
         }
@@ -222,6 +233,12 @@ fn pause() {
 
 fn sleep(time: Duration) {
     if cfg!(slipring_loom) { yield_now() } else { std::thread::sleep(time) }
+}
+
+/// How many cores this process may use; asked once.
+pub(crate) fn cores() -> usize {
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Pauses that fill about the time after which a line that two cores fought over has come to rest; measured once per process.
@@ -267,7 +284,7 @@ mod tests {
     fn every_strategy_keeps_a_deadline() {
         for wait in Wait::ALL {
             let deadline = Instant::now() + Duration::from_millis(3);
-            assert!(!wait_until(&wait, wait.parks(), &Bell::new(), Some(deadline), &mut || false).0, "{wait}");
+            assert!(!wait_until(&wait, false, wait.parks(), &Bell::new(), Some(deadline), &mut || false).0, "{wait}");
             assert!(Instant::now() >= deadline, "{wait}");
         }
     }
@@ -292,6 +309,6 @@ mod tests {
             looks += 1;
             looks > 10
         };
-        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), false, &Bell::new(), None, &mut ready).0);
+        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), false, false, &Bell::new(), None, &mut ready).0);
     }
 }
