@@ -19,7 +19,7 @@ fn publish_some(tx: &mut Producer<u64>, upto: u64, tries: usize) -> u64 {
 /// A ring of one slot: every event but the first waits for a release.
 #[test]
 fn loom_the_producer_laps_nobody() {
-    explore(10_000, None, || {
+    explore(4_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
@@ -96,7 +96,7 @@ fn loom_twin_gated_by_one_of_two() {
 /// Two producers take turns in one slot, with a reader between their laps.
 #[test]
 fn loom_two_producers_lap_nobody() {
-    explore(20_000, None, || {
+    explore(6_000, None, || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);

@@ -137,7 +137,7 @@ fn loom_twin_never_idle() {
 /// The bound of a worker's next chunk also says that it is done with the one before.
 #[test]
 fn loom_a_worker_goes_on() {
-    explore(2_000, None, || {
+    explore(900, None, || {
         let ring = ring(settings(4), &[(Write, 1, &[]), (Read, 0, &[0])]);
         let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
         publish(&mut tx, 3);

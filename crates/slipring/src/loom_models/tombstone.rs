@@ -69,7 +69,7 @@ fn loom_twin_forgotten_unburied_at_the_end() {
 /// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
 #[test]
 fn loom_a_follower_passes_over_a_tombstone() {
-    explore(800, Some(3), || {
+    explore(300, Some(3), || {
         let ring = ring(shared(settings(4)), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let mut slots = tx.claim_n(2).unwrap();
