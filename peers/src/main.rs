@@ -45,7 +45,13 @@ struct Args {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
-    let size = if args.smoke { Size::Smoke } else if args.full { Size::Full } else { Size::Quick };
+    let size = if args.smoke {
+        Size::Smoke
+    } else if args.full {
+        Size::Full
+    } else {
+        Size::Quick
+    };
     let reps = args.reps.unwrap_or(size.pick(1, 9, 30)).max(1);
     let mut figures = figures::all(size);
     figures.retain(|figure| args.figures.is_empty() || args.figures.iter().any(|part| figure.table.contains(part.as_str())));

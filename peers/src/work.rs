@@ -1,6 +1,10 @@
 //! What the parties of a measurement do besides handing over, and the events they hand over.
 
 use std::hint::black_box;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::measure::per_event;
 
 /// So many steps of a chain of multiplications that the compiler cannot shorten: about 2.5 ns each at 2.5 GHz.
 #[inline(always)]
@@ -9,6 +13,39 @@ pub fn steps(count: u32, state: &mut u64) {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         black_box(&state);
     }
+}
+
+/// Steps of work that take about so long here; calibrated when first asked.
+pub fn steps_for(nanos: u32) -> u32 {
+    static PER_THOUSAND: OnceLock<u32> = OnceLock::new();
+    let per_thousand = *PER_THOUSAND.get_or_init(|| {
+        // The shortest of a few: an interrupt only ever makes one longer.
+        let probes = (0..5).map(|_| {
+            let (begin, mut state) = (Instant::now(), 1);
+            steps(10_000, &mut state);
+            black_box(state);
+            begin.elapsed().as_nanos() as u32 / 10
+        });
+        probes.min().unwrap_or(0).max(1)
+    });
+    (nanos * 1000 + per_thousand / 2) / per_thousand
+}
+
+/// What the producer's work takes by itself, an event.
+pub fn alone(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
+    let alone = move || {
+        let (count, mut state) = (steps_for(nanos), 1);
+        let begin = Instant::now();
+        (0..events).for_each(|_| steps(count, &mut state));
+        black_box(state);
+        per_event(begin, events)
+    };
+    (nanos != 0).then(|| Box::new(alone) as Box<dyn Fn() -> f64>)
+}
+
+/// How the tables call an amount of work.
+pub fn amount(nanos: u32) -> String {
+    if nanos == 0 { "work 0".to_owned() } else { format!("work {nanos} ns") }
 }
 
 /// What is handed over: made from its number, and checked by it.

@@ -1,8 +1,42 @@
-//! Not written yet.
+//! Events published ten and a hundred at a time; queues without a call for that send them one by one.
 
-use crate::measure::{Figure, Size};
+use slipring::{Contiguous, Inside};
 
-/// None yet.
-pub fn figures(_size: Size) -> Vec<Figure> {
-    Vec::new()
+use super::one_by_one::{Stream, streams};
+use crate::contenders::queues::{RingbufBatches, RtrbChunks};
+use crate::contenders::{Pair, ours, queues};
+use crate::measure::{Contender, Figure, Kind, Size};
+
+/// A large ring and one that fits the first cache.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let events = size.pick(20_000, 1_000_000, 3_000_000);
+    let mut figures = Vec::new();
+    for ring in [65_536, 1024] {
+        for batch in [10, 100] {
+            let pair = Pair { ring, events, batch, steps: 0 };
+            let contender = |(kind, name, stream): (Kind, &str, Stream)| Contender::new(kind, name, move || stream(pair));
+            figures.push(Figure {
+                table: format!("batches, 8 bytes, ring {ring}"),
+                column: format!("batches of {batch}"),
+                alone: None,
+                contenders: contenders().into_iter().map(contender).collect(),
+            });
+        }
+    }
+    figures
+}
+
+/// Everybody; who has batches on the consumer's side too is here with them.
+fn contenders() -> Vec<(Kind, &'static str, Stream)> {
+    let mut all = streams::<u64>();
+    for (_, name, stream) in &mut all {
+        match *name {
+            "rtrb" => *stream = queues::stream::<u64, RtrbChunks>,
+            "ringbuf" => *stream = queues::stream::<u64, RingbufBatches>,
+            _ => {}
+        }
+    }
+    all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Inside>));
+    all.push((Kind::Ours, "slipring contiguous, consumer polls batches", ours::batches::<Contiguous>));
+    all
 }

@@ -1,0 +1,175 @@
+//! The shapes through queues of one receiver: a queue for each edge of the graph, as one would wire them by hand.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::RING;
+use super::line::{Line, TwoCores};
+
+/// A bounded queue, and how its ends wait.
+pub trait Queue: 'static {
+    type Tx: Send;
+    type Rx: Send;
+    /// A queue of [`RING`] places.
+    fn pair() -> (Self::Tx, Self::Rx);
+    /// Waits for room.
+    fn push(tx: &mut Self::Tx, event: u64);
+    /// Waits for an event.
+    fn pop(rx: &mut Self::Rx) -> u64;
+}
+
+/// `crossbeam_channel::bounded`, whose ends block.
+pub struct Crossbeam;
+
+impl Queue for Crossbeam {
+    type Tx = crossbeam_channel::Sender<u64>;
+    type Rx = crossbeam_channel::Receiver<u64>;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        crossbeam_channel::bounded(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        tx.send(event).expect("the receiver is there");
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        rx.recv().expect("the sender is there")
+    }
+}
+
+/// `std::sync::mpsc::sync_channel`, whose ends block.
+pub struct Std;
+
+impl Queue for Std {
+    type Tx = mpsc::SyncSender<u64>;
+    type Rx = mpsc::Receiver<u64>;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        mpsc::sync_channel(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        tx.send(event).expect("the receiver is there");
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        rx.recv().expect("the sender is there")
+    }
+}
+
+/// `rtrb`, which leaves waiting to its user: here both ends yield.
+pub struct Rtrb;
+
+impl Queue for Rtrb {
+    type Tx = rtrb::Producer<u64>;
+    type Rx = rtrb::Consumer<u64>;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        rtrb::RingBuffer::new(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        while tx.push(event).is_err() {
+            thread::yield_now();
+        }
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        loop {
+            if let Ok(event) = rx.pop() {
+                return event;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// One producer, and `stages` stages one after the other.
+pub fn pipeline<Q: Queue>(stages: usize, events: u64, steps: u32) -> f64 {
+    let _cores = TwoCores::take();
+    let line = Line::new(stages, events);
+    thread::scope(|scope| {
+        let (mut tx, mut rx) = Q::pair();
+        for _ in 1..stages {
+            let (mut stage, mut from) = (line.stage::<1>(), rx);
+            let (mut to, next) = Q::pair();
+            rx = next;
+            scope.spawn(move || {
+                for _ in 0..events {
+                    let event = Q::pop(&mut from);
+                    stage.see(&event);
+                    Q::push(&mut to, event);
+                }
+            });
+        }
+        let mut stage = line.stage::<1>();
+        scope.spawn(move || (0..events).for_each(|_| stage.see(&Q::pop(&mut rx))));
+        line.produce(steps, |event| Q::push(&mut tx, event));
+    });
+    line.result()
+}
+
+/// One producer, and three stages side by side, each with a queue of its own.
+pub fn multicast<Q: Queue>(events: u64) -> f64 {
+    let _cores = TwoCores::take();
+    let line = Line::new(3, events);
+    thread::scope(|scope| {
+        let mut queues: Vec<Q::Tx> = Vec::new();
+        for _ in 0..3 {
+            let (tx, mut rx) = Q::pair();
+            queues.push(tx);
+            let mut stage = line.stage::<1>();
+            scope.spawn(move || (0..events).for_each(|_| stage.see(&Q::pop(&mut rx))));
+        }
+        line.produce(0, |event| queues.iter_mut().for_each(|tx| Q::push(tx, event)));
+    });
+    line.result()
+}
+
+/// One producer, two stages side by side, and one that takes each event from both.
+pub fn diamond<Q: Queue>(events: u64) -> f64 {
+    let _cores = TwoCores::take();
+    let line = Line::new(3, events);
+    thread::scope(|scope| {
+        let (mut queues, mut behind): (Vec<Q::Tx>, Vec<Q::Rx>) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let (tx, mut from) = Q::pair();
+            let (mut to, rx) = Q::pair();
+            queues.push(tx);
+            behind.push(rx);
+            let mut stage = line.stage::<1>();
+            scope.spawn(move || {
+                for _ in 0..events {
+                    let event = Q::pop(&mut from);
+                    stage.see(&event);
+                    Q::push(&mut to, event);
+                }
+            });
+        }
+        let mut last = line.stage::<1>();
+        scope.spawn(move || {
+            for _ in 0..events {
+                let event = Q::pop(&mut behind[0]);
+                // Where the two do not agree, no number is right.
+                last.see(if Q::pop(&mut behind[1]) == event { &event } else { &u64::MAX });
+            }
+        });
+        line.produce(0, |event| queues.iter_mut().for_each(|tx| Q::push(tx, event)));
+    });
+    line.result()
+}
+
+/// Three producers, and one stage.
+pub fn three_to_one<Q: Queue<Tx: Clone>>(events: u64) -> f64 {
+    let _cores = TwoCores::take();
+    let line = Line::with_producers(3, 1, events / 3);
+    thread::scope(|scope| {
+        let (mut tx, mut rx) = Q::pair();
+        let mut stage = line.stage::<3>();
+        scope.spawn(move || (0..events / 3 * 3).for_each(|_| stage.see(&Q::pop(&mut rx))));
+        for producer in 1..3 {
+            let (line, mut tx) = (&line, tx.clone());
+            scope.spawn(move || line.produce_as(producer, 0, |event| Q::push(&mut tx, event)));
+        }
+        line.produce_as(0, 0, |event| Q::push(&mut tx, event));
+    });
+    line.result()
+}
