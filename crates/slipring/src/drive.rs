@@ -12,15 +12,16 @@ use crate::core::Core;
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Fault;
-use crate::seat::{Seat, space};
-use crate::slots::{Layout, Slots, View};
+use crate::seat::{Desk, Seat, space};
+use crate::slots::{Layout, Slots};
+use crate::stamp::Run;
 
 /// What runs for each stretch of events of a stage.
 pub(crate) trait Handler<E, L: Layout> {
     /// Whether it wants long stretches rather than soon ones.
     const GATHERS: bool = false;
-    /// Handles the stretch, and keeps `handled` at the number of events it is done with, whatever happens.
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault>;
+    /// Handles the stretch, and keeps `walked.handled` at the number of events it is done with, whatever happens.
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault>;
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -32,27 +33,42 @@ pub(crate) trait Handler<E, L: Layout> {
     }
 }
 
+/// How far a handler came.
+#[derive(Default)]
+pub(crate) struct Walked {
+    /// So many events are handled.
+    pub(crate) handled: u64,
+    /// So many are known to be published from the first on: at least as many.
+    pub(crate) found: u64,
+    /// The position after them was looked at, and nothing is published there.
+    pub(crate) ended: bool,
+}
+
 /// A stretch of events that the protocol lends to this stage until it is released.
 pub(crate) struct Lent<'a, E, L: Layout> {
-    slots: &'a View<E, L>,
+    desk: &'a Desk<E, L>,
     pub(crate) first: u64,
     pub(crate) len: u64,
+    /// Up to how many events may be handled, if more runs are found behind these.
+    max: u64,
     lent: PhantomData<&'a mut E>,
 }
 
 impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// # Safety
-    /// The caller's seat has looked at these events (seat::I2) and releases them only when this is gone.
+    /// The seat of this desk has looked at these events (seat::I2) and releases them only when this is gone. `max` is more than `len`
+    /// only where whatever is published is this seat's to look at.
     #[inline(always)]
-    pub(crate) unsafe fn new(slots: &'a View<E, L>, first: u64, len: u64) -> Self {
-        Lent { slots, first, len, lent: PhantomData }
+    unsafe fn new(desk: &'a Desk<E, L>, first: u64, len: u64, max: u64) -> Self {
+        desk.touch(first, len);
+        Lent { desk, first, len, max, lent: PhantomData }
     }
 
     /// For a stage that reads.
     #[inline(always)]
     pub(crate) fn read(self) -> Events<'a, E, L> {
         // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody writes meanwhile.
-        unsafe { Events::new(*self.slots, self.first, self.len) }
+        unsafe { Events::new(self.desk.slots, self.first, self.len) }
     }
 
     /// For a stage that may write.
@@ -62,14 +78,14 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     #[inline(always)]
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
         // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody else touches the events meanwhile.
-        unsafe { EventsMut::new(*self.slots, self.first, self.len) }
+        unsafe { EventsMut::new(self.desk.slots, self.first, self.len) }
     }
 
     /// Calls `f` for each event of a stage that reads.
     #[inline(always)]
-    pub(crate) fn each(self, handled: &mut u64, mut f: impl FnMut(&E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn each(self, walked: &mut Walked, mut f: impl FnMut(&E, At) -> Result<(), Fault>) -> Result<(), Fault> {
         // SAFETY: as in `read`.
-        self.cells(handled, |event, at| f(unsafe { &*event }, at))
+        self.cells(walked, |event, at| f(unsafe { &*event }, at))
     }
 
     /// Calls `f` for each event of a stage that may write.
@@ -77,25 +93,50 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// # Safety
     /// As for [`Lent::write`].
     #[inline(always)]
-    pub(crate) unsafe fn each_mut(self, handled: &mut u64, mut f: impl FnMut(&mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) unsafe fn each_mut(self, walked: &mut Walked, mut f: impl FnMut(&mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
         // SAFETY: as in `write`; one reference at a time.
-        self.cells(handled, |event, at| f(unsafe { &mut *event }, at))
+        self.cells(walked, |event, at| f(unsafe { &mut *event }, at))
     }
 
-    /// Steps from event to event: straight on to the ring's end, then on from its beginning.
+    /// Steps from event to event, and from run to run while there are runs and `max` is not reached. One walk: stamps and events are
+    /// fetched in the order in which they lie.
     #[inline(always)]
-    fn cells(self, handled: &mut u64, mut f: impl FnMut(*mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
-        let straight = self.len.min(self.slots.mask() + 1 - (self.first & self.slots.mask()));
-        for (from, to) in [(0, straight), (straight, self.len)] {
-            let mut event = self.slots.event(self.first.wrapping_add(from));
-            for offset in from..to {
-                f(event, At { seq: self.first.wrapping_add(offset) })?;
-                *handled = offset + 1;
-                // Behind the last one this points nowhere, and is not used.
-                event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+    fn cells(self, walked: &mut Walked, mut f: impl FnMut(*mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+        let Lent { desk, first, len, max, .. } = self;
+        let slots = desk.slots;
+        let (mut from, mut to, mut run) = (0, len, len);
+        loop {
+            // Straight on to the ring's end, then on from its beginning.
+            let begin = first.wrapping_add(from);
+            let bend = from + (to - from).min(slots.mask() + 1 - (begin & slots.mask()));
+            for (from, to) in [(from, bend), (bend, to)] {
+                let mut event = slots.event(first.wrapping_add(from));
+                for offset in from..to {
+                    f(event, At { seq: first.wrapping_add(offset) })?;
+                    walked.handled = offset + 1;
+                    // Behind the last one this points nowhere, and is not used.
+                    event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+                }
             }
+            if to >= max {
+                return Ok(());
+            }
+            // Runs are often as long as the one before. While they are, nothing waits for the stamp's arrival.
+            let next = first.wrapping_add(to);
+            if !slots.is_run_of(next, run) {
+                match slots.run_at(next) {
+                    Run::Live(other) => run = other,
+                    Run::Tombstone(_) => return Ok(()),
+                    Run::Unpublished => {
+                        walked.ended = true;
+                        return Ok(());
+                    }
+                }
+            }
+            walked.found = to + run;
+            (from, to) = (to, (to + run).min(max));
+            desk.touch(next, to - from);
         }
-        Ok(())
     }
 }
 
@@ -125,8 +166,10 @@ const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Reading the clock takes 20 to 40 ns, so stretches are to be longer than a few times that.
 const STRETCH_TIME: Duration = Duration::from_nanos(250);
 const LONGEST_STRETCH: u64 = 256;
-/// So many published events are enough to go on with: more would have to be fetched twice.
+/// So many short runs are enough to go on with.
 pub(crate) const ENOUGH: u64 = 32;
+/// Bytes of events that make a run long: a few lines.
+const LONG_RUN: u64 = 128;
 /// A pass of so many events that came to the end of what there was says that they come faster than one in ten nanoseconds or so.
 const DENSE: u64 = 32;
 
@@ -175,32 +218,68 @@ impl Pace {
 /// Advances over what was handled, even if the handler panics (I1).
 struct Pass<'a, E, L: Layout, S: Seat<E, L>> {
     seat: &'a mut S,
-    handled: u64,
+    walked: Walked,
     ring: PhantomData<(E, L)>,
 }
 
-/// Hands the next `len` events over, which the seat has just looked at, and advances over those that were handled. Says how many.
+/// What a look found for a seat to hand over.
+pub(crate) struct Found {
+    /// So many events, if any.
+    pub(crate) len: u64,
+    /// Up to how many may be handed over, if there are more runs behind.
+    to: u64,
+    /// That is all there is, as far as it tells.
+    pub(crate) all: bool,
+}
+
+impl Found {
+    fn gathered(len: u64, least: u64) -> Found {
+        Found { len, to: len, all: len < least }
+    }
+}
+
+/// Looks for what to hand over next: at most `max` events.
+///
+/// Long runs are walked while they are handled, so that memory is fetched in the order in which it lies. Of short runs, about `enough` are
+/// looked at before: the producer may be writing to the very same line, and a consumer that went to and fro between stamps and events
+/// there would wait for that line event by event.
+#[inline(always)]
+pub(crate) fn find<E, L: Layout, S: Seat<E, L>>(seat: &mut S, enough: u64, max: u64) -> Found {
+    if !seat.walks_runs() {
+        return Found::gathered(seat.gather(max, max), max);
+    }
+    let len = seat.look(max);
+    if len == 0 || len.saturating_mul(L::Slots::<E>::STRIDE as u64) >= LONG_RUN {
+        return Found { len, to: max, all: false };
+    }
+    let enough = enough.min(max);
+    let len = seat.gather(enough, max);
+    // Of a single event it is not known whether it is all: nobody looked for a second.
+    Found { len, to: len, all: len < enough }
+}
+
+/// Hands over what was found; advances over what was handled of it.
 #[inline(always)]
 pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
     seat: &mut S,
     handler: &mut H,
-    len: u64,
-) -> (u64, Result<(), Fault>) {
+    found: &Found,
+) -> (Walked, Result<(), Fault>) {
     let first = seat.next();
-    seat.desk().touch(first, len);
-    let slots = seat.desk().slots;
-    let mut pass = Pass { seat, handled: 0, ring: PhantomData };
-    // SAFETY: just looked at (seat::I2), and `seat` releases nothing while it is borrowed here.
-    let lent = unsafe { Lent::new(&slots, first, len) };
-    let outcome = handler.handle(lent, &mut pass.handled);
-    debug_assert!(outcome.is_err() || pass.handled == len);
-    (pass.handled, outcome)
+    let mut pass = Pass { seat, walked: Walked { found: found.len, ..Walked::default() }, ring: PhantomData };
+    // SAFETY: just looked at (seat::I2); the seat releases nothing while the pass borrows it. Only for one that walks runs there are more.
+    let lent = unsafe { Lent::new(pass.seat.desk(), first, found.len, found.to) };
+    let outcome = handler.handle(lent, &mut pass.walked);
+    let walked = std::mem::take(&mut pass.walked);
+    pass.seat.advance(walked.handled, walked.found);
+    std::mem::forget(pass);
+    debug_assert!(outcome.is_err() || walked.handled >= found.len);
+    (walked, outcome)
 }
 
 impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
-    #[inline(always)]
     fn drop(&mut self) {
-        self.seat.advance(self.handled);
+        self.seat.advance(self.walked.handled, self.walked.found);
     }
 }
 
@@ -209,46 +288,44 @@ impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
 fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> (u64, Result<(), Fault>) {
     let most = if H::GATHERS { (seat.desk().core.capacity() / 4).max(1) } else { pace.most };
     let mut done = 0;
-    let usual = if H::GATHERS { (most, most) } else { (pace.stretch.min(ENOUGH), pace.stretch) };
-    // The first event is handled before anybody looks for a second, and without looking at the clock: often it is alone.
-    let (mut least, mut max) = if seat.looks_at_each() && !H::GATHERS { (1, 1) } else { usual };
     let mut clock = None;
     let mut since_clock = 0;
     pace.keeps_up = false;
     while done < most {
-        let len = seat.gather(least.min(most - done), max.min(most - done));
-        if len == 0 {
+        let left = most - done;
+        let max = if H::GATHERS { left } else { pace.stretch.min(left) };
+        // The first event is handled before anybody looks for a second, unless both come at once: often it is alone.
+        let found =
+            if H::GATHERS { Found::gathered(seat.gather(max, max), max) } else { find(seat, if done == 0 { 1 } else { ENOUGH }, max) };
+        if found.len == 0 {
             pace.keeps_up = true;
             break;
         }
-        let full = len >= least;
-        if full && done > 0 && clock.is_none() && pace.timed {
-            clock = Some((Instant::now(), Duration::ZERO));
-        }
-        let (handled, outcome) = hand_over(seat, handler, len);
-        done += handled;
+        let (walked, outcome) = hand_over(seat, handler, &found);
+        done += walked.handled;
+        since_clock += walked.handled;
         if outcome.is_err() {
             return (done, outcome);
         }
-        if !full {
-            // Gathering came to the end of what there was. Looking again so soon would only find what the producer is writing.
-            pace.keeps_up = done < most;
+        // It came to the end of what there was. Looking again so soon would only find what the producer is writing.
+        if S::GATHERS_ALL && (found.all || walked.ended) {
+            pace.keeps_up = true;
             break;
         }
-        since_clock += len;
-        if let Some((began, before)) = clock
-            && since_clock >= pace.stretch
-        {
-            let took = began.elapsed();
-            pace.adapt(took - before);
-            if took > RELEASE_AFTER {
-                break;
+        if pace.timed && since_clock >= pace.stretch {
+            // The first stretch goes without: often it is all there is.
+            let (began, before) = *clock.get_or_insert_with(|| (Instant::now(), None));
+            if let Some(before) = before {
+                let took = began.elapsed();
+                pace.adapt(took - before);
+                if took > RELEASE_AFTER {
+                    break;
+                }
+                clock = Some((began, Some(took)));
+            } else {
+                clock = Some((began, Some(Duration::ZERO)));
             }
-            clock = Some((began, took));
             since_clock = 0;
-        }
-        if !H::GATHERS {
-            (least, max) = (pace.stretch.min(ENOUGH), pace.stretch);
         }
     }
     (done, Ok(()))

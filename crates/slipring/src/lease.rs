@@ -11,7 +11,7 @@ use std::ops::{Deref, Index, IndexMut};
 use std::time::Instant;
 
 use crate::core::Core;
-use crate::drive::{ENOUGH, End, Handler, Lent, drive, hand_over};
+use crate::drive::{ENOUGH, End, Handler, Lent, Walked, drive, find, hand_over};
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsIterMut};
 use crate::fault::Fault;
@@ -179,17 +179,18 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         let mut done = 0;
         let polled = Driven { consumer: self };
         while done < max {
-            let least = ENOUGH.min(max - done);
-            let len = polled.consumer.seat.gather(least, max - done);
-            if len == 0 {
+            let seat = &mut polled.consumer.seat;
+            let found = find(seat, ENOUGH, max - done);
+            if found.len == 0 {
                 break;
             }
-            if let (_, Err(fault)) = hand_over(&mut polled.consumer.seat, &mut handler, len) {
+            let (walked, outcome) = hand_over(seat, &mut handler, &found);
+            if let Err(fault) = outcome {
                 unreachable!("a closure without errors returned one: {fault}");
             }
-            done += len;
-            // Many producers may have left a tombstone there, with more behind it.
-            if C::Seat::<E, L>::GATHERS_ALL && len < least && !polled.consumer.seat.desk().control().plan.many_producers {
+            done += walked.handled;
+            // Where many produce, there may be a tombstone next, and more behind it.
+            if C::Seat::<E, L>::GATHERS_ALL && (found.all || walked.ended) && !seat.desk().control().plan.many_producers {
                 break;
             }
         }
@@ -233,8 +234,8 @@ struct EachMut<F>(F);
 
 impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
-        lent.each(handled, |event, at| {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+        lent.each(walked, |event, at| {
             (self.0)(event, at);
             Ok(())
         })
@@ -243,10 +244,10 @@ impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
 
 impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         // SAFETY: only consumers marked `Writing` make this handler.
         unsafe {
-            lent.each_mut(handled, |event, at| {
+            lent.each_mut(walked, |event, at| {
                 (self.0)(event, at);
                 Ok(())
             })
@@ -322,7 +323,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
         let Batch { len, consumer, .. } = self;
         if len != 0 {
             consumer.seat.desk_mut().counts.batches += 1;
-            consumer.seat.advance(len);
+            consumer.seat.advance(len, len);
             consumer.seat.release();
         }
     }

@@ -200,7 +200,7 @@ impl<E, L: Layout> Worker<E, L> {
 impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     /// A chunk's end is not the end of what there is.
     const GATHERS_ALL: bool = false;
-    fn looks_at_each(&self) -> bool {
+    fn walks_runs(&self) -> bool {
         false
     }
     #[inline(always)]
@@ -226,7 +226,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         self.desk.counts.events
     }
     #[inline(always)]
-    fn advance(&mut self, len: u64) {
+    fn advance(&mut self, len: u64, _found: u64) {
         debug_assert!(len <= self.end.wrapping_sub(self.next));
         self.desk.counts.events += len;
         self.next = self.next.wrapping_add(len);

@@ -21,20 +21,20 @@ use crate::sync::Arc;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
-    /// Whether gathering less than was asked for says that there is no more, so that a loop may pause. See [`space`].
+    /// Whether having fewer than was asked for says that there is no more, so that a loop may pause. See [`space`].
     const GATHERS_ALL: bool;
-    /// Whether looking for a second event touches more than looking for the first did.
-    fn looks_at_each(&self) -> bool;
+    /// Whether this seat stands where whatever is stamped is its to handle: then runs can be walked while they are handled.
+    fn walks_runs(&self) -> bool;
     /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
     fn look(&mut self, max: u64) -> u64;
-    /// As [`Seat::look`], but looks on until there are `least` or no more. Fewer than `least`: that is all there is.
+    /// As [`Seat::look`], but looks on until there are `least` or no more in a row.
     fn gather(&mut self, least: u64, max: u64) -> u64;
     /// The position of the next event.
     fn next(&self) -> u64;
     /// How many events this seat has handled.
     fn handled(&self) -> u64;
-    /// So many events are handled; nobody else is told yet.
-    fn advance(&mut self, len: u64);
+    /// So many events are handled, and at least `found` are known to be published, from [`Seat::next`] on; nobody else is told yet.
+    fn advance(&mut self, len: u64, found: u64);
     /// Lets go of everything before [`Seat::next`].
     fn release(&mut self);
     /// Whether a look might find something. Changes nothing and rings nothing, so it may run under a bell's lock.
@@ -223,7 +223,7 @@ impl<E, L: Layout> One<E, L> {
 impl<E, L: Layout> Seat<E, L> for One<E, L> {
     const GATHERS_ALL: bool = true;
     #[inline(always)]
-    fn looks_at_each(&self) -> bool {
+    fn walks_runs(&self) -> bool {
         self.first
     }
     #[inline(always)]
@@ -265,8 +265,11 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         self.next.wrapping_sub(self.desk.control().start).wrapping_sub(self.desk.counts.tombstones)
     }
     #[inline(always)]
-    fn advance(&mut self, len: u64) {
-        debug_assert!(len <= self.live_end.wrapping_sub(self.next));
+    fn advance(&mut self, len: u64, found: u64) {
+        debug_assert!(len <= found);
+        if found > self.live_end.wrapping_sub(self.next) {
+            self.live_end = self.next.wrapping_add(found);
+        }
         self.next = self.next.wrapping_add(len);
     }
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::drive::{Handler, Lent};
+use crate::drive::{Handler, Lent, Walked};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::{Fault, Outcome};
 use crate::slots::Layout;
@@ -94,37 +94,37 @@ holder!(ReadEach WriteEach ReadBatch WriteBatch);
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach<F, R> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
-        lent.each(handled, |event, at| (self.0)(event, at).outcome())
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+        lent.each(walked, |event, at| (self.0)(event, at).outcome())
     }
 }
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for WriteEach<F, R> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         // SAFETY: see the type.
-        unsafe { lent.each_mut(handled, |event, at| (self.0)(event, at).outcome()) }
+        unsafe { lent.each_mut(walked, |event, at| (self.0)(event, at).outcome()) }
     }
 }
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&Events<'_, E, L>, u64) -> R> Handler<E, L> for ReadBatch<F, R> {
     const GATHERS: bool = true;
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         let events = lent.read();
         (self.0)(&events, events.first_seq()).outcome()?;
-        *handled = events.len() as u64;
+        walked.handled = events.len() as u64;
         Ok(())
     }
 }
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Handler<E, L> for WriteBatch<F, R> {
     const GATHERS: bool = true;
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         // SAFETY: see the type.
         let mut events = unsafe { lent.write() };
         let first = events.first_seq();
         (self.0)(&mut events, first).outcome()?;
-        *handled = events.len() as u64;
+        walked.handled = events.len() as u64;
         Ok(())
     }
 }
@@ -150,15 +150,15 @@ macro_rules! with_life {
 with_life!(
     ReadWith,
     ReadHandler,
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
-        lent.each(handled, |event, at| self.0.event(event, at))
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+        lent.each(walked, |event, at| self.0.event(event, at))
     }
 );
 with_life!(
     WriteWith,
     WriteHandler,
-    fn handle(&mut self, lent: Lent<'_, E, L>, handled: &mut u64) -> Result<(), Fault> {
+    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         // SAFETY: see the type.
-        unsafe { lent.each_mut(handled, |event, at| self.0.event(event, at)) }
+        unsafe { lent.each_mut(walked, |event, at| self.0.event(event, at)) }
     }
 );
