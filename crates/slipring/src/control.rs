@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::bell::{Bell, fence_before_ring};
 use crate::error::{BatchError, Cause, Closed, Failure};
 use crate::name::{Name, PRODUCER};
-use crate::plan::{CLAIM_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
+use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
 use crate::report::{Counts, Report, Tally};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
 use crate::wait::{self, Wait};
@@ -229,6 +229,26 @@ impl Control {
         (near.wrapping_add(least.max(0) as u64), slowest)
     }
 
+    /// How far the single producer has published where nothing is stamped.
+    #[inline]
+    pub(crate) fn cursor(&self) -> u64 {
+        self.lines[CURSOR_LINE].0.load(twin!("cursor-seen-relaxed": Acquire => Relaxed)) // SYNC[cursor-moved]: stages
+    }
+
+    /// How far `stage` may go, where it does not look at stamps: what those before it have let go, and which of them holds it.
+    #[inline]
+    pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
+        match &self.plan.stages[stage].after[..] {
+            [] => (self.cursor(), self.producer_party()),
+            after => self.least_frontier(after, near),
+        }
+    }
+
+    /// Whether `stage` learns from stamps what is published.
+    pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
+        self.plan.stamped && self.plan.stages[stage].after.is_empty()
+    }
+
     /// Lets everything before `seq` go, and wakes those who wait for it.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, rings: &[usize]) {
@@ -400,4 +420,5 @@ impl Control {
 
     pub(crate) const SENTINEL: usize = SENTINEL_LINE;
     pub(crate) const CLAIM: usize = CLAIM_LINE;
+    pub(crate) const CURSOR: usize = CURSOR_LINE;
 }

@@ -26,6 +26,9 @@ pub(crate) struct Core<E, L: Layout> {
 }
 
 impl<E, L: Layout> View<E, L> {
+    /// Whether a single producer does without stamps. Events without a size keep theirs: something has to bound a ring of nothing.
+    pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
+
     #[inline(always)]
     fn word_at(&self, seq: u64) -> u64 {
         // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
@@ -75,9 +78,10 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
         let Settings { capacity, start, wait, many_producers, deadline, timed } = settings;
         let parks = wait.parks();
-        let plan = Plan::new(stages, capacity, many_producers, parks)?;
-        let bytes_per_slot = L::Slots::<E>::bytes_per_slot();
-        let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
+        let stamped = many_producers || !View::<E, L>::CURSOR;
+        let plan = Plan { stamped, ..Plan::new(stages, capacity, many_producers, parks)? };
+        let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
+        let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
             control: Control::new(plan, wait, parks, start, deadline, timed),
             slots,
@@ -122,6 +126,14 @@ impl<E, L: Layout> Core<E, L> {
         self.control.ring(&self.control.plan.producer_rings);
     }
 
+    /// Publishes everything before `end`; the single producer is done with those events, and nothing is stamped here.
+    #[inline(always)]
+    pub(crate) fn publish_to(&self, end: u64) {
+        let order = twin!("cursor-relaxed": Release => Relaxed);
+        self.control.line(Control::CURSOR).store(end, order); // SYNC[cursor-moved]: the producer
+        self.control.ring(&self.control.plan.producer_rings);
+    }
+
     /// Gives `[seq, seq + len)` up: later stages pass over it.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
@@ -149,6 +161,7 @@ impl<E, L: Layout> Core<E, L> {
     #[inline]
     pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
         match &self.control.plan.leaves[..] {
+            [] if !self.control.plan.stamped => (self.control.cursor(), self.control.producer_party()),
             [] => {
                 let sentinel = twin!("no-sentinel": self.advance_sentinel() => near.wrapping_add(self.capacity()));
                 (sentinel, self.control.producer_party())
@@ -192,6 +205,7 @@ impl<E, L: Layout> Core<E, L> {
         let near = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
             Some(_) => self.control.frontier(stage, near),
+            None if !self.control.plan.stamped => self.control.cursor(),
             None => self.control.line(Control::SENTINEL).load(Relaxed),
         };
         ahead(seq, frontier).max(0) as u64
@@ -206,7 +220,7 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
             f,
             "ring of {} slots, {} bytes each ({} of them the event; {}), {producers}, {}",
             plan.capacity,
-            L::Slots::<E>::bytes_per_slot(),
+            L::Slots::<E>::bytes_per_slot(plan.stamped),
             size_of::<E>(),
             L::ALIAS,
             self.control.wait

@@ -66,6 +66,8 @@ pub(crate) struct Stage {
 pub(crate) const CLAIM_LINE: usize = 0;
 /// The line of the frontier that gates producers when no stage does.
 pub(crate) const SENTINEL_LINE: usize = 1;
+/// The line that says how far a single producer has published where nothing is stamped.
+pub(crate) const CURSOR_LINE: usize = 2;
 /// The bell at which producers wait for room.
 pub(crate) const PRODUCER_BELL: usize = 0;
 
@@ -82,6 +84,9 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// Whether claims may be given up after others have claimed behind them.
     pub(crate) many_producers: bool,
+    /// Whether publications are stamped. If not, the producer tells how far it has come as a stage does, and the stages directly behind it
+    /// stand as behind a stage.
+    pub(crate) stamped: bool,
 }
 
 impl Plan {
@@ -133,7 +138,7 @@ impl Plan {
         };
         let is_leaf = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
 
-        let mut lines = SENTINEL_LINE + 1;
+        let mut lines = CURSOR_LINE + 1;
         let mut stages = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
             let mut rings = rung_by(Some(i));
@@ -165,7 +170,7 @@ impl Plan {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
         }
         let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
-        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, threads, many_producers })
+        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, threads, many_producers, stamped: true })
     }
 }
 

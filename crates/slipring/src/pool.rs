@@ -141,11 +141,10 @@ impl<E, L: Layout> Worker<E, L> {
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
-        let upstream = &plan.stages[self.desk.stage].after[..];
         let mut most = core.capacity();
-        if !upstream.is_empty() {
+        if !core.control.reads_stamps(self.desk.stage) {
             if ahead(self.limit, seq) < self.quota as i64 {
-                self.limit = core.control.least_frontier(upstream, self.limit).0;
+                self.limit = core.control.upstream(self.desk.stage, self.limit).0;
             }
             most = ahead(self.limit, seq).max(0) as u64;
             if most == 0 {
@@ -251,17 +250,13 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         let seq = word.seq(self.seen);
         self.next != self.end
             || core.control.has_orphans(self.desk.stage)
-            || match &self.desk.plan().after[..] {
-                [] => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
-                upstream => ahead(core.control.least_frontier(upstream, self.limit).0, seq) > 0,
+            || match core.control.reads_stamps(self.desk.stage) {
+                true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
+                false => ahead(core.control.upstream(self.desk.stage, self.limit).0, seq) > 0,
             }
     }
     fn waits_for(&self) -> usize {
-        let control = self.desk.control();
-        match &self.desk.plan().after[..] {
-            [] => control.producer_party(),
-            after => control.least_frontier(after, self.limit).1,
-        }
+        self.desk.control().upstream(self.desk.stage, self.limit).1
     }
     fn was_contended(&self) -> bool {
         self.contended

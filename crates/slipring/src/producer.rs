@@ -448,7 +448,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
-        self.core.publish(seq, len);
+        if View::<E, L>::CURSOR && !S::MANY {
+            self.core.publish_to(seq.wrapping_add(len));
+        } else {
+            self.core.publish(seq, len);
+        }
         if S::MANY {
             self.counts.events += len;
         } else {

@@ -118,7 +118,7 @@ impl<E, L: Layout> Desk<E, L> {
 /// The seat of a stage that sees every event.
 pub struct One<E, L: Layout> {
     desk: Desk<E, L>,
-    /// Whether it stands directly behind the producer.
+    /// Whether it stands directly behind producers who stamp.
     first: bool,
     next: u64,
     live_end: u64,
@@ -132,7 +132,7 @@ pub struct One<E, L: Layout> {
 impl<E, L: Layout> One<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let start = core.control.start;
-        let first = core.control.plan.stages[stage].after.is_empty();
+        let first = core.control.reads_stamps(stage);
         One { desk: Desk::new(core, stage), first, next: start, live_end: start, run_end: start, limit: start, released: start }
     }
 
@@ -152,14 +152,13 @@ impl<E, L: Layout> One<E, L> {
         }
     }
 
-    /// The same behind other stages: what they have let go.
+    /// The same behind other stages, or a producer that does not stamp: what they have let go.
     #[inline]
     fn extend_to_limit(&mut self) -> bool {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
         if self.live_end == self.limit {
-            let upstream = &plan.stages[self.desk.stage].after;
-            let (frontier, _) = core.control.least_frontier(upstream, self.limit);
+            let (frontier, _) = core.control.upstream(self.desk.stage, self.limit);
             if ahead(frontier, self.limit) <= 0 {
                 return false;
             }
@@ -282,19 +281,14 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;
-        let upstream = &self.desk.plan().after[..];
         self.next != self.live_end
-            || match upstream {
-                [] => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
-                upstream => self.limit != self.live_end || core.control.least_frontier(upstream, self.limit).0 != self.limit,
+            || match self.first {
+                true => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
+                false => self.limit != self.live_end || core.control.upstream(self.desk.stage, self.limit).0 != self.limit,
             }
     }
     fn waits_for(&self) -> usize {
-        let control = self.desk.control();
-        match &self.desk.plan().after[..] {
-            [] => control.producer_party(),
-            after => control.least_frontier(after, self.limit).1,
-        }
+        self.desk.control().upstream(self.desk.stage, self.limit).1
     }
     fn desk(&self) -> &Desk<E, L> {
         &self.desk

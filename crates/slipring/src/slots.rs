@@ -29,13 +29,18 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// How the graph's print names this layout.
     #[doc(hidden)]
     const ALIAS: &'static str;
+    /// Whether a single producer tells by a cursor, not by stamps, how far it has published. See ARCHITECTURE.md ("Layouts").
+    #[doc(hidden)]
+    const CURSOR: bool;
 }
 
 /// Each event beside its own stamp, in one slot: the default. A consumer that keeps up fetches one line per event, not two.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside;
 
-/// Events side by side without gaps, stamps in an array of their own: batches are lent as slices ([`Events::as_slices`](crate::Events::as_slices)).
+/// Events side by side without gaps: batches are lent as slices ([`Events::as_slices`](crate::Events::as_slices)).
+///
+/// A single producer tells by one position how far it has published; many stamp their runs, in an array beside the events.
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
@@ -48,11 +53,13 @@ mod sealed {
 impl Layout for Inside {
     type Slots<E> = InsideSlots<E>;
     const ALIAS: &'static str = "stamps inside the slots";
+    const CURSOR: bool = false;
 }
 
 impl Layout for Contiguous {
     type Slots<E> = ContiguousSlots<E>;
-    const ALIAS: &'static str = "contiguous events, stamps beside";
+    const ALIAS: &'static str = "contiguous events";
+    const CURSOR: bool = true;
 }
 
 /// Storage as the algorithms see it: a copyable view; its owner frees it.
@@ -61,20 +68,22 @@ impl Layout for Contiguous {
 /// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same slot.
 #[doc(hidden)]
 pub unsafe trait Slots<E>: Copy {
-    /// Memory for a power of two of slots; the events are not made yet. `None`: that much memory cannot be had.
-    fn allocate(capacity: usize) -> Option<Self>;
+    /// Memory for a power of two of slots, with stamps or without; the events are not made yet. `None`: that much memory cannot be had.
+    fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
+    /// Whether there are stamps.
+    fn stamped(&self) -> bool;
     /// Slots minus one.
     fn mask(&self) -> u64;
     /// log2 of the number of slots.
     fn shift(&self) -> u32;
-    /// The stamp word of a position.
+    /// The stamp word of a position. Only where there are stamps.
     fn stamp(&self, seq: u64) -> *const AtomicU64;
     /// The event cell of a position.
     fn event(&self, seq: u64) -> *mut E;
     /// Bytes from one event to the next, the ring's end apart.
     const STRIDE: usize;
-    /// Bytes a slot takes, stamp included.
-    fn bytes_per_slot() -> usize;
+    /// Bytes a slot takes, its stamp included if it has one.
+    fn bytes_per_slot(stamped: bool) -> usize;
     /// Gives the memory back, without dropping events.
     ///
     /// # Safety
@@ -87,7 +96,7 @@ pub unsafe trait Slots<E>: Copy {
     /// # Safety
     /// Freshly allocated, not filled before.
     unsafe fn fill(&self, start: u64, factory: &mut dyn FnMut() -> E) -> Result<(), (usize, Box<dyn Any + Send>)> {
-        for offset in 0..=self.mask() {
+        for offset in 0..if self.stamped() { self.mask() + 1 } else { 0 } {
             let seq = start.wrapping_add(offset);
             // SAFETY: I1; nobody else sees the slots yet.
             unsafe { self.stamp(seq).cast_mut().write(AtomicU64::new(stamp::blank(seq, self.shift()))) }
@@ -146,10 +155,12 @@ pub struct InsideSlots<E> {
 /// See [`Contiguous`].
 #[doc(hidden)]
 pub struct ContiguousSlots<E> {
+    /// As many as there are events, or none.
     stamps: NonNull<AtomicU64>,
     events: NonNull<UnsafeCell<E>>,
     mask: u64,
     shift: u32,
+    stamped: bool,
 }
 
 impl<E> Clone for InsideSlots<E> {
@@ -211,9 +222,13 @@ unsafe fn free_array<T>(array: NonNull<T>, len: usize) {
 
 // SAFETY: the arrays live from `allocate` to `free` and do not move; masked indices stay below their length.
 unsafe impl<E> Slots<E> for InsideSlots<E> {
-    fn allocate(capacity: usize) -> Option<Self> {
+    fn allocate(capacity: usize, _stamped: bool) -> Option<Self> {
         let slots = allocate_array(capacity)?;
         Some(InsideSlots { slots, mask: capacity as u64 - 1, shift: capacity.trailing_zeros() })
+    }
+    #[inline(always)]
+    fn stamped(&self) -> bool {
+        true
     }
     #[inline(always)]
     fn mask(&self) -> u64 {
@@ -234,7 +249,7 @@ unsafe impl<E> Slots<E> for InsideSlots<E> {
         unsafe { UnsafeCell::raw_get(&raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).event) }
     }
     const STRIDE: usize = size_of::<Slot<E>>();
-    fn bytes_per_slot() -> usize {
+    fn bytes_per_slot(_stamped: bool) -> usize {
         size_of::<Slot<E>>()
     }
     unsafe fn free(self) {
@@ -245,14 +260,19 @@ unsafe impl<E> Slots<E> for InsideSlots<E> {
 
 // SAFETY: as for `InsideSlots`.
 unsafe impl<E> Slots<E> for ContiguousSlots<E> {
-    fn allocate(capacity: usize) -> Option<Self> {
-        let stamps = allocate_array(capacity)?;
+    fn allocate(capacity: usize, stamped: bool) -> Option<Self> {
+        let count = if stamped { capacity } else { 0 };
+        let stamps = allocate_array(count)?;
         let Some(events) = allocate_array(capacity) else {
             // SAFETY: just allocated with this length.
-            unsafe { free_array(stamps, capacity) };
+            unsafe { free_array(stamps, count) };
             return None;
         };
-        Some(ContiguousSlots { stamps, events, mask: capacity as u64 - 1, shift: capacity.trailing_zeros() })
+        Some(ContiguousSlots { stamps, events, mask: capacity as u64 - 1, shift: capacity.trailing_zeros(), stamped })
+    }
+    #[inline(always)]
+    fn stamped(&self) -> bool {
+        self.stamped
     }
     #[inline(always)]
     fn mask(&self) -> u64 {
@@ -264,7 +284,8 @@ unsafe impl<E> Slots<E> for ContiguousSlots<E> {
     }
     #[inline(always)]
     fn stamp(&self, seq: u64) -> *const AtomicU64 {
-        // SAFETY: the masked index is inside the array.
+        debug_assert!(self.stamped);
+        // SAFETY: there are stamps, says the caller, and the masked index is inside their array.
         unsafe { self.stamps.as_ptr().add((seq & self.mask) as usize) }
     }
     #[inline(always)]
@@ -273,13 +294,13 @@ unsafe impl<E> Slots<E> for ContiguousSlots<E> {
         unsafe { UnsafeCell::raw_get(self.events.as_ptr().add((seq & self.mask) as usize)) }
     }
     const STRIDE: usize = size_of::<E>();
-    fn bytes_per_slot() -> usize {
-        size_of::<E>() + size_of::<AtomicU64>()
+    fn bytes_per_slot(stamped: bool) -> usize {
+        size_of::<E>() + if stamped { size_of::<AtomicU64>() } else { 0 }
     }
     unsafe fn free(self) {
         // SAFETY: the caller's promise.
         unsafe {
-            free_array(self.stamps, self.mask as usize + 1);
+            free_array(self.stamps, if self.stamped { self.mask as usize + 1 } else { 0 });
             free_array(self.events, self.mask as usize + 1);
         }
     }
