@@ -3,6 +3,7 @@
 use loom::thread;
 
 use super::*;
+use crate::slots::Contiguous;
 use Access::Read;
 
 #[test]
@@ -27,6 +28,35 @@ fn loom_twin_stamp_relaxed() {
 #[test]
 fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
+}
+
+/// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the producer waits for the reader, too.
+#[test]
+fn loom_a_cursor_publishes() {
+    explore(90, None, || {
+        let reader = StageSpec { name: "s0".into(), access: Read, crew: Crew::One, after: vec![], thread: None };
+        let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], &mut || u64::MAX).expect("a sound graph");
+        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0);
+        let mut tx: Producer<u64, Contiguous> = Producer::new(ring);
+        let reading = thread::spawn(move || {
+            let seen: usize = (0..3).map(|_| rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap()).sum();
+            (seen, rx)
+        });
+        let published = (0..3).filter(|_| tx.try_publish(|event| *event += 1).is_ok()).count();
+        let (seen, mut rx) = reading.join().unwrap();
+        let rest = rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap();
+        assert_eq!(seen + rest, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_cursor_relaxed() {
+    caught("publish::loom_a_cursor_publishes", "cursor-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_cursor_seen_relaxed() {
+    caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
 /// A publication of two runs: who sees one of its events can have them all.
