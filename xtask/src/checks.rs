@@ -57,22 +57,17 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     step.some_tests()
 }
 
-/// Every bench once, with small parameters: it must still build, run, and find its results right.
-pub fn bench_smoke(step: &mut Step) -> Result<(), Trouble> {
-    bench(step, true)
+/// Every measurement once, with small amounts: it must still build, run, and find its results right. The rejected designs' tests too.
+pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
+    step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
+    step.run(&Call::cargo("clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings"))?;
+    peers(step, &["--smoke".to_owned()])
 }
 
-/// The benches; with their real parameters unless `smoke`.
-pub fn bench(step: &mut Step, smoke: bool) -> Result<(), Trouble> {
-    if !workspace::has_benches(&step.root) {
-        println!("no benches yet");
-        return Ok(());
-    }
-    if smoke {
-        step.run(&Call::cargo("test --workspace --bench * -- --smoke"))
-    } else {
-        step.run_within(Duration::from_secs(4 * 60 * 60), &Call::cargo("bench --workspace --bench *"))
-    }
+/// The same work through slipring, its peers and hand-made limits. A workspace of its own, with a lock file and a target folder of its own.
+pub fn peers(step: &mut Step, args: &[String]) -> Result<(), Trouble> {
+    let call = Call::cargo("run --quiet --release --manifest-path peers/Cargo.toml --").args(args);
+    step.run_within(Duration::from_secs(4 * 60 * 60), &call)
 }
 
 /// The models of the memory orderings.

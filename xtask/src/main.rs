@@ -23,7 +23,7 @@ One check alone:
 cargo xtask tidy              lengths, labels of edges, texts that must not be
 cargo xtask fmt | clippy | doc | unit | examples
 cargo xtask loom [FILTER]     the models of the memory orderings
-cargo xtask bench [--smoke]   the benches, with real parameters or small ones
+cargo xtask peers [ARGS]...   slipring beside its peers and beside hand-made limits; `cargo xtask peers --help` says more
 cargo xtask miri [--seeds N] [FILTER]...
 cargo xtask tsan [FILTER]...
 cargo xtask msrv              the oldest compiler that the manifest promises
@@ -40,7 +40,6 @@ struct Asked {
     command: String,
     filters: Vec<String>,
     deep: bool,
-    smoke: bool,
     allow_missing: bool,
     fail_fast: bool,
     seeds: Option<u32>,
@@ -54,8 +53,8 @@ impl Asked {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
             let number = |text: String| text.parse::<u32>().map_err(|_| format!("`{text}` is not a number"));
             match arg.as_str() {
+                _ if asked.command == "peers" => asked.filters.push(arg),
                 "--deep" => asked.deep = true,
-                "--smoke" => asked.smoke = true,
                 "--allow-missing" => asked.allow_missing = true,
                 "--fail-fast" => asked.fail_fast = true,
                 "--seeds" => asked.seeds = Some(number(value()?)?),
@@ -102,7 +101,7 @@ fn main() -> ExitCode {
         "unit" => run.step("tests", checks::tests),
         "examples" => run.step("examples", checks::examples),
         "loom" => run.step("loom", |step| checks::loom(step, filters.first().map(String::as_str))),
-        "bench" => run.step("bench", |step| checks::bench(step, asked.smoke)),
+        "peers" => run.step("peers", |step| checks::peers(step, filters)),
         "miri" => run.step("miri", |step| deep::miri(step, seeds, filters)),
         "tsan" => run.step("tsan", |step| deep::tsan(step, filters)),
         "msrv" => run.step("msrv", deep::msrv),
@@ -121,7 +120,7 @@ fn test(run: &mut Run) {
     run.step("clippy", checks::clippy);
     run.step("doc", checks::doc);
     run.step("tests", checks::tests);
-    run.step("benches", checks::bench_smoke);
+    run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
     run.step("loom", |step| checks::loom(step, None));
 }
@@ -153,6 +152,8 @@ mod tests {
         let all = asked("mutants --only gating --list --limit 9 --output a.txt").unwrap();
         assert_eq!((all.mutants.only.as_deref(), all.mutants.list, all.mutants.limit), (Some("gating"), true, Some(9)));
         assert_eq!(asked("miri --seeds 4 a b").map(|asked| (asked.seeds, asked.filters.len())), Ok((Some(4), 2)));
+        let peers = asked("peers --full --json a.json round").unwrap();
+        assert_eq!(peers.filters, ["--full", "--json", "a.json", "round"]);
         assert!(asked("miri --seeds x").is_err() && asked("miri --seeds").is_err() && asked("test --deeper").is_err());
     }
 

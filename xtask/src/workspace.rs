@@ -85,15 +85,6 @@ pub fn examples(root: &Path) -> Vec<String> {
     values(&manifest, "[[example]]", "name")
 }
 
-/// Whether any member of the workspace has benches.
-pub fn has_benches(root: &Path) -> bool {
-    let members = fs::read_dir(root.join("crates")).into_iter().flatten().flatten().map(|entry| entry.path());
-    members.chain([root.join("examples")]).any(|member| {
-        let manifest = fs::read_to_string(member.join("Cargo.toml")).unwrap_or_default();
-        !values(&manifest, "[[bench]]", "name").is_empty()
-    })
-}
-
 /// The string values of `key` in every table that is opened by `header`.
 fn values(manifest: &str, header: &str, key: &str) -> Vec<String> {
     let mut inside = false;
