@@ -73,6 +73,8 @@ pub(crate) struct Control {
     tally: Tally,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
+    /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own.
+    makers: AtomicUsize,
     /// Handles that are alive, per stage.
     alive: Box<[AtomicUsize]>,
     orphans: Mutex<Vec<(usize, Orphan)>>,
@@ -168,6 +170,7 @@ impl Control {
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
             tally: Tally::new(plan.stages.len()),
             producers: AtomicUsize::new(0),
+            makers: AtomicUsize::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
             orphans: Mutex::new(Vec::with_capacity(pools)),
             orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
@@ -187,6 +190,25 @@ impl Control {
     /// The number under which the producer is counted.
     pub(crate) fn producer_party(&self) -> usize {
         self.plan.stages.len()
+    }
+
+    // Who may claim.
+
+    /// Somebody more may claim. Whoever lets it, is one who may: nobody appears beside the only one without its doing.
+    pub(crate) fn add_maker(&self) {
+        self.makers.fetch_add(1, Relaxed);
+    }
+
+    /// Somebody will never claim again.
+    pub(crate) fn remove_maker(&self) {
+        self.makers.fetch_sub(1, twin!("left-relaxed": Release => Relaxed)); // SYNC[left-alone]: who goes, after its last claim
+    }
+
+    /// Whether the caller, who may claim, is the only one; then it stays so until it makes another.
+    #[inline(always)]
+    pub(crate) fn is_only_maker(&self) -> bool {
+        let makers = self.makers.load(twin!("alone-relaxed": Acquire => Relaxed)); // SYNC[left-alone]: who remains
+        twin!("alone-in-company": makers == 1 => true)
     }
 
     // Frontiers.

@@ -209,6 +209,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
                 core.control.fail(stage, None, Cause::Dropped);
             }
         }));
+        core.control.add_maker();
         let taken = Mutex::new(Taken { producer: false, unattached: (0..drawing.stages.len()).collect() });
         drop(drawing);
         Ok(Ring { core, draft: self.draft.clone(), taken, kind: PhantomData })
@@ -386,6 +387,7 @@ impl<E, L: Layout, S> Drop for Ring<E, L, S> {
         if !taken.producer {
             self.core.control.close(self.core.control.start);
         }
+        self.core.control.remove_maker();
     }
 }
 

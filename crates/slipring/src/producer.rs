@@ -75,6 +75,7 @@ enum Refusal {
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     pub(crate) fn new(core: Arc<Core<E, L>>) -> Self {
         core.control.producers.fetch_add(1, Relaxed);
+        core.control.add_maker();
         let start = core.control.start;
         let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Relaxed)).seq(start) } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
@@ -345,6 +346,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
+        // With nobody else about, claiming is a plain store; a swap would take as long as all the rest.
+        let alone = self.core.control.is_only_maker();
         // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
         // loads itself.
         let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
@@ -359,6 +362,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         let claimed = ClaimWord::open(seq.wrapping_add(len));
         let claim = self.core.control.line(Control::CLAIM);
+        if alone {
+            claim.store(claimed.0, Relaxed);
+            self.next = seq.wrapping_add(len);
+            return Ok(seq);
+        }
         let swapped = twin!("claim-by-store": claim.compare_exchange(word.0, claimed.0, Relaxed, Relaxed) => {
             claim.store(claimed.0, Relaxed);
             Ok(word.0)
@@ -520,6 +528,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         }
         self.counts.batches = self.counts.events.wrapping_sub(self.joined);
         control.count(control.producer_party(), &self.counts);
+        control.remove_maker();
     }
 }
 

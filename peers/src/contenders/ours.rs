@@ -55,6 +55,22 @@ pub fn stream<E: Event, L: Chosen>(pair: Pair) -> f64 {
     both(pair, Both { send, close: || (), receive })
 }
 
+/// As [`stream`] one by one, through a handle of a ring that several producers may share.
+pub fn shared_stream(pair: Pair) -> f64 {
+    let graph = Graph::new(pair.ring, || 0u64).wait(Wait::BusySpin).shared();
+    let reader = graph.reader("reader");
+    let ring = graph.build().expect("the graph is sound");
+    let (mut tx, mut rx) = (ring.producer(), ring.reader(reader));
+    drop(ring);
+    let receive = |_, check: &mut Check| {
+        rx.for_each(|event, _| check.see(event)).expect("the stream ends well");
+    };
+    let send = move |number, _| {
+        tx.publish(|slot| *slot = number).expect("the ring is open");
+    };
+    both(pair, Both { send, close: || (), receive })
+}
+
 /// As [`stream`] in batches, the consumer taking what is there as a batch, for sums that need no closure per event.
 pub fn batches<L: Chosen>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = L::unicast::<u64>(pair.ring);

@@ -270,6 +270,11 @@ queue!(
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
+    /// The `crossfire` crate, its channel for several senders and receivers.
+    CrossfireShared, crossfire::MTx<crossfire::mpmc::Array<E>>, crossfire::MRx<crossfire::mpmc::Array<E>>, crossfire::mpmc::bounded_blocking,
+    |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
+);
+queue!(
     /// The `flume` crate.
     Flume, flume::Sender<E>, flume::Receiver<E>, flume::bounded,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()

@@ -5,14 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use disruptor::{BusySpin, ProcessorSettings, Producer, Sequence, build_single_producer};
+use disruptor::{BusySpin, ProcessorSettings, Producer, Sequence, build_multi_producer, build_single_producer};
 
 use super::{Pair, ping_pong, produce};
 use crate::machine::pin;
 use crate::work::{Check, Event};
 
-/// See [`Pair`].
-pub fn stream<E: Event>(pair: Pair) -> f64 {
+/// A stream through a ring that `$build` begins; a macro, because the crate's builders have nothing in common that could be named.
+macro_rules! stream {
+    ($(#[$doc:meta])* $name:ident, $build:ident) => {
+        $(#[$doc])*
+        pub fn $name<E: Event>(pair: Pair) -> f64 {
     let ended: Arc<OnceLock<(Instant, Check)>> = Arc::default();
     let end = ended.clone();
     let (mut check, all) = (Check::default(), pair.all());
@@ -25,7 +28,7 @@ pub fn stream<E: Event>(pair: Pair) -> f64 {
     let begin = thread::scope(|scope| {
         let producer = scope.spawn(move || {
             // The crate asks the calling thread's mask whether there is such a core, so this one is bound to its own only then.
-            let mut tx = build_single_producer(pair.ring, E::default, BusySpin).pin_at_core(1).handle_events_with(see).build();
+            let mut tx = $build(pair.ring, E::default, BusySpin).pin_at_core(1).handle_events_with(see).build();
             pin(0);
             if pair.batch == 1 {
                 return produce(pair, |number, _| tx.publish(|slot| *slot = E::make(number)));
@@ -45,6 +48,17 @@ pub fn stream<E: Event>(pair: Pair) -> f64 {
     check.finish(pair.all());
     end.duration_since(begin).as_nanos() as f64 / pair.events as f64
 }
+    };
+}
+
+stream!(
+    /// See [`Pair`].
+    stream, build_single_producer
+);
+stream!(
+    /// As [`stream`], through a producer that others may share.
+    shared_stream, build_multi_producer
+);
 
 /// There and back through two rings, polled by the two threads: the crate's way for those who own their threads.
 pub fn round_trip(rounds: usize) -> Vec<u64> {

@@ -30,6 +30,42 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
+/// Two producers, of which one goes. The one that remains finds itself alone, and claims without a swap, behind all that the other claimed.
+#[test]
+fn loom_a_producer_is_left_alone() {
+    explore(50, None, || {
+        let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
+        let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        let mut two = one.clone();
+        let leaving = thread::spawn(move || {
+            two.publish(|event| *event = 2).unwrap();
+        });
+        let mut claimed = 0;
+        for _ in 0..2 {
+            claimed += usize::from(one.try_publish(|event| *event = 1).is_ok());
+        }
+        leaving.join().unwrap();
+        let (mut ones, mut twos) = (0, 0);
+        rx.poll(4, |event, _| *(if *event == 1 { &mut ones } else { &mut twos }) += 1).unwrap();
+        assert_eq!((ones, twos), (claimed, 1), "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_left_relaxed() {
+    caught("publish::loom_a_producer_is_left_alone", "left-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_alone_relaxed() {
+    caught("publish::loom_a_producer_is_left_alone", "alone-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_alone_in_company() {
+    caught("publish::loom_a_producer_is_left_alone", "alone-in-company", Caught::Race);
+}
+
 /// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the producer waits for the reader, too.
 #[test]
 fn loom_a_cursor_publishes() {

@@ -43,7 +43,7 @@ impl Shape {
             Shape::Pipeline => ours::pipeline(way, 3, events, 0),
             Shape::Multicast => ours::multicast(way, events),
             Shape::Diamond => ours::diamond(way, events),
-            Shape::ThreeToOne => ours::three_to_one(way, events),
+            Shape::ThreeToOne => ours::many_to_one::<3>(way, events, 0),
         }
     }
 
@@ -52,7 +52,7 @@ impl Shape {
             Shape::Pipeline => rings::pipeline(way, 3, events, 0),
             Shape::Multicast => rings::multicast(way, events),
             Shape::Diamond => rings::diamond(way, events),
-            Shape::ThreeToOne => rings::three_to_one(way, events),
+            Shape::ThreeToOne => rings::many_to_one::<3, W>(way, events, 0),
         }
     }
 
@@ -61,7 +61,7 @@ impl Shape {
             Shape::Pipeline => queues::pipeline::<Q>(3, events, 0),
             Shape::Multicast => queues::multicast::<Q>(events),
             Shape::Diamond => queues::diamond::<Q>(events),
-            Shape::ThreeToOne => queues::three_to_one::<Q>(events),
+            Shape::ThreeToOne => queues::many_to_one::<3, Q>(events, 0),
         }
     }
 }

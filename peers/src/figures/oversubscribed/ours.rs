@@ -87,19 +87,19 @@ pub fn diamond(way: &Way, events: u64) -> f64 {
     run!(chain, line, 0)
 }
 
-/// Three producers, and one stage.
-pub fn three_to_one(way: &Way, events: u64) -> f64 {
+/// Several producers with `steps` of work between two events each, and one stage.
+pub fn many_to_one<const PRODUCERS: usize>(way: &Way, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::with_producers(3, 1, events / 3);
-    let mut stage = line.stage::<3>();
+    let line = Line::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
+    let mut stage = line.stage::<PRODUCERS>();
     let done = slipring::ring(RING, || 0u64).wait(way.wait.clone()).read(NAMES[0], move |event, _| stage.see(event)).run_shared(|tx| {
         let produce = |producer, mut tx: slipring::SharedProducer<u64>| {
-            line.produce_as(producer, 0, |event| {
+            line.produce_as(producer, steps, |event| {
                 tx.publish(|slot| *slot = event).expect("the ring is open");
             });
         };
         thread::scope(|scope| {
-            for producer in 1..3 {
+            for producer in 1..PRODUCERS as u64 {
                 let (produce, tx) = (&produce, tx.clone());
                 scope.spawn(move || produce(producer, tx));
             }

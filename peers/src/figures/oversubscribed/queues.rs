@@ -1,10 +1,12 @@
 //! The shapes through queues of one receiver: a queue for each edge of the graph, as one would wire them by hand.
 
+use std::marker::PhantomData;
 use std::sync::mpsc;
 use std::thread;
 
 use super::RING;
 use super::line::{Line, TwoCores};
+use crate::contenders;
 
 /// A bounded queue, and how its ends wait.
 pub trait Queue: 'static {
@@ -75,6 +77,32 @@ impl Queue for Rtrb {
     fn pop(rx: &mut Self::Rx) -> u64 {
         loop {
             if let Ok(event) = rx.pop() {
+                return event;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Any queue by its non-blocking calls, its ends yielding the core between two tries.
+pub struct Yielding<Q>(PhantomData<Q>);
+
+impl<Q: contenders::queues::Queue<u64> + 'static> Queue for Yielding<Q> {
+    type Tx = Q::Tx;
+    type Rx = Q::Rx;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        Q::new(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        while !Q::try_send(tx, event) {
+            thread::yield_now();
+        }
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        loop {
+            if let Some(event) = Q::try_receive(rx) {
                 return event;
             }
             thread::yield_now();
@@ -157,19 +185,19 @@ pub fn diamond<Q: Queue>(events: u64) -> f64 {
     line.result()
 }
 
-/// Three producers, and one stage.
-pub fn three_to_one<Q: Queue<Tx: Clone>>(events: u64) -> f64 {
+/// Several producers with `steps` of work between two events each, and one stage.
+pub fn many_to_one<const PRODUCERS: usize, Q: Queue<Tx: Clone>>(events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::with_producers(3, 1, events / 3);
+    let line = Line::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
     thread::scope(|scope| {
         let (mut tx, mut rx) = Q::pair();
-        let mut stage = line.stage::<3>();
-        scope.spawn(move || (0..events / 3 * 3).for_each(|_| stage.see(&Q::pop(&mut rx))));
-        for producer in 1..3 {
+        let mut stage = line.stage::<PRODUCERS>();
+        scope.spawn(move || (0..events / PRODUCERS as u64 * PRODUCERS as u64).for_each(|_| stage.see(&Q::pop(&mut rx))));
+        for producer in 1..PRODUCERS as u64 {
             let (line, mut tx) = (&line, tx.clone());
-            scope.spawn(move || line.produce_as(producer, 0, |event| Q::push(&mut tx, event)));
+            scope.spawn(move || line.produce_as(producer, steps, |event| Q::push(&mut tx, event)));
         }
-        line.produce_as(0, 0, |event| Q::push(&mut tx, event));
+        line.produce_as(0, steps, |event| Q::push(&mut tx, event));
     });
     line.result()
 }

@@ -95,19 +95,19 @@ pub fn diamond<W: WaitStrategy + 'static>(way: Way<W>, events: u64) -> f64 {
     run(tx, &line, 0, way.yields)
 }
 
-/// Three producers, and one stage.
-pub fn three_to_one<W: WaitStrategy + 'static>(way: Way<W>, events: u64) -> f64 {
+/// Several producers with `steps` of work between two events each, and one stage.
+pub fn many_to_one<const PRODUCERS: usize, W: WaitStrategy + 'static>(way: Way<W>, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::with_producers(3, 1, events / 3);
-    let mut stage = line.stage::<3>();
+    let line = Line::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
+    let mut stage = line.stage::<PRODUCERS>();
     let tx = build_multi_producer(RING, || 0u64, way.wait).handle_events_with(move |event, _, _| stage.see(event)).build();
     thread::scope(|scope| {
-        for producer in 1..3 {
+        for producer in 1..PRODUCERS as u64 {
             let (line, mut tx) = (&line, tx.clone());
-            scope.spawn(move || line.produce_as(producer, 0, |event| send(&mut tx, event, way.yields)));
+            scope.spawn(move || line.produce_as(producer, steps, |event| send(&mut tx, event, way.yields)));
         }
         let mut tx = tx;
-        line.produce_as(0, 0, |event| send(&mut tx, event, way.yields));
+        line.produce_as(0, steps, |event| send(&mut tx, event, way.yields));
     });
     line.result()
 }
