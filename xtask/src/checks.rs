@@ -57,7 +57,7 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     step.some_tests()
 }
 
-/// Every measurement once, with small amounts: it must still build, run, and find its results right. The rejected designs' tests too.
+/// Every measurement once, with small amounts: it must still build, run, and find its results right.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
     step.run(&Call::cargo("clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings"))?;

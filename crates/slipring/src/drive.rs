@@ -169,7 +169,7 @@ const LONGEST_STRETCH: u64 = 256;
 /// So many short runs are enough to go on with.
 pub(crate) const ENOUGH: u64 = 32;
 /// Bytes of events that make a run long: a few lines.
-const LONG_RUN: u64 = 128;
+const LONG_RUN: u64 = 192;
 /// A pass of so many events that came to the end of what there was says that they come faster than one in ten nanoseconds or so.
 const DENSE: u64 = 32;
 

@@ -2,6 +2,7 @@
 
 pub mod ours;
 pub mod queues;
+pub mod rejected;
 pub mod rings;
 
 use std::hint::{black_box, spin_loop};

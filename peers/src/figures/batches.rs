@@ -9,7 +9,7 @@ use crate::measure::{Contender, Figure, Kind, Size};
 
 /// A large ring and one that fits the first cache.
 pub fn figures(size: Size) -> Vec<Figure> {
-    let events = size.pick(20_000, 1_000_000, 3_000_000);
+    let events = size.pick(20_000, 500_000, 1_000_000);
     let mut figures = Vec::new();
     for ring in [65_536, 1024] {
         for batch in [10, 100] {

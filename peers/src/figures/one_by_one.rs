@@ -3,7 +3,7 @@
 use slipring::{Contiguous, Inside};
 
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
-use crate::contenders::{Pair, ours, queues, rings};
+use crate::contenders::{Pair, ours, queues, rejected, rings};
 use crate::limits;
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{Event, Words, alone, amount, steps_for};
@@ -13,7 +13,7 @@ pub type Stream = fn(Pair) -> f64;
 
 /// Who streams, by name: the library, the limits, the peers.
 pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
-    use Kind::{Limit, Ours, Peer};
+    use Kind::{Limit, Ours, Peer, Rejected};
     vec![
         (Ours, "slipring", ours::stream::<E, Inside>),
         (Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
@@ -23,6 +23,9 @@ pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
         (Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
         (Limit, "limit cursor", limits::stream::<E, limits::Cursor<E>, false>),
         (Limit, "limit cursor, spaced", limits::stream::<E, limits::Cursor<E>, true>),
+        (Rejected, "alternative: stamps beside, spaced", rejected::stream::<E, alternatives::Beside<E>>),
+        (Rejected, "alternative: blocks, spaced", rejected::stream::<E, alternatives::Blocks<E>>),
+        (Rejected, "alternative: prefetching ahead, spaced", rejected::stream::<E, alternatives::Prefetch<E>>),
         (Peer, "disruptor", rings::stream::<E>),
         (Peer, "rtrb", queues::stream::<E, Rtrb>),
         (Peer, "ringbuf", queues::stream::<E, Ringbuf>),
