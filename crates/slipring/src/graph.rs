@@ -103,12 +103,14 @@ impl<E: 'static> Graph<E> {
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    /// Events side by side, so that batches can be had as slices.
+    /// Events side by side, so that batches can be had as slices. See [`Contiguous`] for what it changes besides.
     pub fn contiguous(self) -> Graph<E, Contiguous, S> {
         Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }
     }
 
     /// Many producers: [`Ring::producer`] can be called often, and its handles can be cloned.
+    ///
+    /// Claiming is a compare-and-swap then, unless a handle is alone: no other is alive, and the [`Ring`], which could make one, is dropped.
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings.many_producers = true;
         Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }

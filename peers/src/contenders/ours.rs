@@ -35,7 +35,7 @@ impl Chosen for Contiguous {
 /// See [`Pair`].
 pub fn stream<E: Event, L: Chosen>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = L::unicast::<E>(pair.ring);
-    let receive = |_, check: &mut Check| {
+    let receive = move |_, check: &mut Check| {
         rx.for_each(|event, _| check.see(event)).expect("the stream ends well");
     };
     // The producer is moved into its thread, and closes the ring when it is dropped there.
@@ -62,7 +62,7 @@ pub fn shared_stream(pair: Pair) -> f64 {
     let ring = graph.build().expect("the graph is sound");
     let (mut tx, mut rx) = (ring.producer(), ring.reader(reader));
     drop(ring);
-    let receive = |_, check: &mut Check| {
+    let receive = move |_, check: &mut Check| {
         rx.for_each(|event, _| check.see(event)).expect("the stream ends well");
     };
     let send = move |number, _| {
@@ -74,7 +74,7 @@ pub fn shared_stream(pair: Pair) -> f64 {
 /// As [`stream`] in batches, the consumer taking what is there as a batch, for sums that need no closure per event.
 pub fn batches<L: Chosen>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = L::unicast::<u64>(pair.ring);
-    let receive = |events, check: &mut Check| {
+    let receive = move |events, check: &mut Check| {
         while check.seen() < events {
             match rx.try_batch(pair.ring / 8) {
                 Ok(batch) => {

@@ -54,7 +54,7 @@ fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
 /// See [`Pair`].
 pub fn stream<E: Event, Q: Queue<E>>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = Q::new(pair.ring);
-    let receive = |events, check: &mut crate::work::Check| {
+    let receive = move |events, check: &mut crate::work::Check| {
         let mut seen = 0;
         while seen < events {
             let had = Q::receive_batch(&mut rx, events - seen, |event| check.see(event));
@@ -65,9 +65,9 @@ pub fn stream<E: Event, Q: Queue<E>>(pair: Pair) -> f64 {
         }
     };
     if pair.batch == 1 {
-        return both(pair, Both { send: |number, _| send::<E, Q>(&mut tx, E::make(number)), close: || (), receive });
+        return both(pair, Both { send: move |number, _| send::<E, Q>(&mut tx, E::make(number)), close: || (), receive });
     }
-    both(pair, Both { send: |first, len| Q::send_batch(&mut tx, first, len), close: || (), receive })
+    both(pair, Both { send: move |first, len| Q::send_batch(&mut tx, first, len), close: || (), receive })
 }
 
 /// There and back through two queues.
@@ -83,13 +83,13 @@ pub fn round_trip<Q: Queue<u64>>(rounds: usize) -> Vec<u64> {
     }
     ping_pong(
         rounds,
-        || {
+        move || {
             for _ in 0..rounds {
                 let number = receive::<Q>(&mut rx);
                 send::<u64, Q>(&mut tx_back, number);
             }
         },
-        |number| {
+        move |number| {
             let begin = Instant::now();
             send::<u64, Q>(&mut tx, number);
             let answer = receive::<Q>(&mut rx_back);

@@ -12,13 +12,13 @@ use crate::work::{Check, Event};
 pub fn stream<E: Event, D: Design<E>>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = channel::<E, D>(pair.ring);
     let spacing = spacing();
-    let receive = |events, check: &mut Check| {
+    let receive = move |events, check: &mut Check| {
         while check.seen() < events {
             let had = rx.poll(|event| check.see(event));
             (0..if had == 0 { 1 } else { spacing }).for_each(|_| spin_loop());
         }
     };
-    let send = |first, len| {
+    let send = move |first, len| {
         let mut number = first;
         let mut make = || {
             let event = E::make(number);

@@ -172,13 +172,15 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, mut mine, mut theirs) = pool(Wait::Yielding);
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        let ready = &ready;
+        // Each thread has its handle on a stack of its own.
+        let worker = scope.spawn(move || {
             ready.fetch_add(1, Ordering::Release);
             let mut tally = Tally::default();
             theirs.for_each(|number, _| tally.add(task, *number)).expect("the stream ends well");
             tally
         });
-        started(&ready, 1);
+        started(ready, 1);
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
@@ -232,11 +234,12 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tal
     let mut theirs = mine.clone();
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        let (ready, closed) = (&ready, &closed);
+        let worker = scope.spawn(move || {
             ready.fetch_add(1, Ordering::Release);
-            drain::<Q>(&mut theirs, &closed, task)
+            drain::<Q>(&mut theirs, closed, task)
         });
-        started(&ready, 1);
+        started(ready, 1);
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
@@ -252,7 +255,7 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tal
             }
         }
         closed.store(true, Ordering::Release);
-        let rest = drain::<Q>(&mut mine, &closed, task);
+        let rest = drain::<Q>(&mut mine, closed, task);
         let theirs = worker.join().expect("the worker ends well");
         (per_event(begin, events), tally.and(rest).and(theirs))
     })

@@ -238,15 +238,15 @@ impl<W> Ring<W> {
 
 /// See [`Pair`]; the consumer pauses after a look that found something if `SPACED`.
 pub fn stream<E: Event, W: Way<E>, const SPACED: bool>(pair: Pair) -> f64 {
-    let ring = Ring::<W>::new(pair.ring as u64);
+    let ring = &Ring::<W>::new(pair.ring as u64);
     let spacing = if SPACED { spacing() } else { 0 };
     let mut at = Filled { next: 0, limit: pair.ring as u64 };
     both(
         pair,
         Both {
-            send: |first, len| ring.send(&mut at, first, len),
+            send: move |first, len| ring.send(&mut at, first, len),
             close: || (),
-            receive: |events, check: &mut crate::work::Check| {
+            receive: move |events, check: &mut crate::work::Check| {
                 let mut next = 0;
                 while next < events {
                     let had = ring.poll(&mut next, |event| check.see(event));
