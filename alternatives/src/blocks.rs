@@ -48,4 +48,8 @@ impl<E: Copy + Default + Send> Design<E> for Blocks<E> {
     fn published(&self, seq: u64) -> u64 {
         self.end(seq).load(Acquire).saturating_sub(seq)
     }
+    #[inline(always)]
+    fn told_all(&self, seq: u64) -> bool {
+        !seq.is_multiple_of(BLOCK)
+    }
 }

@@ -16,6 +16,8 @@ struct Line(AtomicU64);
 
 /// A way of publishing, over slots that hold one event each.
 pub trait Way<E: Event>: Sync {
+    /// Whether one look tells all that is published. Then a second look in the same poll would only take the line from the producer again.
+    const TELLS_ALL: bool = false;
     /// Slots for `capacity` events, a power of two.
     fn new(capacity: u64) -> Self;
     /// Writes `len` events from `seq` on, numbered from `first`.
@@ -43,7 +45,8 @@ impl<E: Event> Plain<E> {
     fn stretches(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
         let (from, len) = (seq as usize & (self.0.len() - 1), len as usize);
         let straight = len.min(self.0.len() - from);
-        [&self.0[from..from + straight], &self.0[..len - straight]]
+        // SAFETY: masked by a power of two minus one, and no run is longer than the ring, so both stretches end within it.
+        unsafe { [self.0.get_unchecked(from..from + straight), self.0.get_unchecked(..len - straight)] }
     }
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
@@ -71,6 +74,7 @@ impl<E: Event> Plain<E> {
 pub struct Cursor<E>(Plain<E>, Line);
 
 impl<E: Event> Way<E> for Cursor<E> {
+    const TELLS_ALL: bool = true;
     fn new(capacity: u64) -> Self {
         Cursor(Plain::new(capacity), Line(AtomicU64::new(0)))
     }
@@ -115,11 +119,15 @@ impl<E: Event> Way<E> for Beside<E> {
     }
     #[inline(always)]
     fn publish(&self, seq: u64, len: u64) {
-        self.1[seq as usize & (self.1.len() - 1)].store(stamp(seq, len), Release);
+        let index = seq as usize & (self.1.len() - 1);
+        // SAFETY: masked by a power of two minus one.
+        unsafe { self.1.get_unchecked(index) }.store(stamp(seq, len), Release);
     }
     #[inline(always)]
     fn published(&self, seq: u64) -> u64 {
-        run(self.1[seq as usize & (self.1.len() - 1)].load(Acquire), seq)
+        let index = seq as usize & (self.1.len() - 1);
+        // SAFETY: masked by a power of two minus one.
+        run(unsafe { self.1.get_unchecked(index) }.load(Acquire), seq)
     }
     #[inline(always)]
     fn each(&self, seq: u64, len: u64, f: impl FnMut(&E)) {
@@ -227,6 +235,9 @@ impl<W> Ring<W> {
             if *next - released > self.capacity / 8 {
                 released = *next;
                 self.released.0.store(released, Release);
+            }
+            if W::TELLS_ALL {
+                break;
             }
         }
         if released != *next {
