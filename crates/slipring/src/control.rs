@@ -9,6 +9,7 @@
 //! - I3: the last position is stored before the closed bit is (`SYNC[closed]`), and once closed nothing is claimed any more.
 //! - I4: of several failures the first is kept, and it is stored before the failed bit is (`SYNC[failed]`).
 
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, fence_before_ring};
@@ -73,8 +74,9 @@ pub(crate) struct Control {
     tally: Tally,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
-    /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own.
-    makers: AtomicUsize,
+    /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own. How many are alive in the lower half,
+    /// how many there ever were in the upper one.
+    makers: AtomicU64,
     /// Handles that are alive, per stage.
     alive: Box<[AtomicUsize]>,
     orphans: Mutex<Vec<(usize, Orphan)>>,
@@ -170,7 +172,7 @@ impl Control {
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
             tally: Tally::new(plan.stages.len()),
             producers: AtomicUsize::new(0),
-            makers: AtomicUsize::new(0),
+            makers: AtomicU64::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
             orphans: Mutex::new(Vec::with_capacity(pools)),
             orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
@@ -196,7 +198,7 @@ impl Control {
 
     /// Somebody more may claim. Whoever lets it, is one who may: nobody appears beside the only one without its doing.
     pub(crate) fn add_maker(&self) {
-        self.makers.fetch_add(1, Relaxed);
+        self.makers.fetch_add(1 << 32 | 1, Relaxed);
     }
 
     /// Somebody will never claim again.
@@ -204,11 +206,13 @@ impl Control {
         self.makers.fetch_sub(1, twin!("left-relaxed": Release => Relaxed)); // SYNC[left-alone]: who goes, after its last claim
     }
 
-    /// Whether the caller, who may claim, is the only one; then it stays so until it makes another.
+    /// Asked by one who may claim: a mark, if it is the only one, by which it can tell later whether anybody was beside it meanwhile. It
+    /// stays the only one until it makes another.
     #[inline(always)]
-    pub(crate) fn is_only_maker(&self) -> bool {
+    pub(crate) fn only_maker(&self) -> Option<NonZeroU64> {
         let makers = self.makers.load(twin!("alone-relaxed": Acquire => Relaxed)); // SYNC[left-alone]: who remains
-        twin!("alone-in-company": makers == 1 => true)
+        let alone = twin!("alone-in-company": makers as u32 == 1 => true);
+        if alone { NonZeroU64::new(twin!("always-alone": makers => 1)) } else { None }
     }
 
     // Frontiers.

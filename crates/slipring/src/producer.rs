@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::time::Instant;
 
 use crate::claim::{Slot, Slots};
@@ -53,6 +54,8 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     limit: u64,
     /// A claim of this handle that is neither published nor given up. Many only.
     open: Option<(u64, u64)>,
+    /// The mark under which this handle claimed last, if it was alone. Many only.
+    alone: Option<NonZeroU64>,
     counts: Counts,
     /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
     /// worked out from this and its position, so that publishing one event counts nothing.
@@ -87,6 +90,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             limit,
             open: None,
             counts,
+            alone: None,
             joined: 0,
             excused: std::thread::panicking(),
             sharing: PhantomData,
@@ -346,8 +350,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        // With nobody else about, claiming is a plain store; a swap would take as long as all the rest.
-        let alone = self.core.control.is_only_maker();
+        // With nobody else about, claiming is a plain store; a swap would take as long as all the rest. And if nobody was about at the
+        // last claim or since, the word still says what this handle stored, so that it need not be read behind that store.
+        let alone = self.core.control.only_maker();
+        if alone.is_some() && alone == self.alone {
+            let room = self.limit.wrapping_sub(self.next);
+            if (room as i64) < len as i64 {
+                self.find_room(len)?;
+            }
+            let seq = self.next;
+            self.next = seq.wrapping_add(len);
+            self.core.control.line(Control::CLAIM).store(ClaimWord::open(self.next).0, Relaxed);
+            return Ok(seq);
+        }
         // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
         // loads itself.
         let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
@@ -362,7 +377,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         let claimed = ClaimWord::open(seq.wrapping_add(len));
         let claim = self.core.control.line(Control::CLAIM);
-        if alone {
+        self.alone = alone;
+        if alone.is_some() {
             claim.store(claimed.0, Relaxed);
             self.next = seq.wrapping_add(len);
             return Ok(seq);

@@ -51,6 +51,31 @@ fn loom_a_producer_is_left_alone() {
     });
 }
 
+/// A clone comes and goes between two claims of a handle that is alone before and after.
+#[test]
+fn loom_a_producer_is_alone_again() {
+    explore(1, None, || {
+        let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
+        let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        one.publish(|event| *event = 1).unwrap();
+        let mut two = one.clone();
+        let leaving = thread::spawn(move || {
+            two.publish(|event| *event = 2).unwrap();
+        });
+        leaving.join().unwrap();
+        one.publish(|event| *event = 3).unwrap();
+        let mut seen = Vec::new();
+        rx.poll(4, |event, _| seen.push(*event)).unwrap();
+        let count = |event| seen.iter().filter(|&&other| other == event).count();
+        assert_eq!((count(1), count(2), count(3)), (1, 1, 1), "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_always_alone() {
+    caught("publish::loom_a_producer_is_alone_again", "always-alone", Caught::Saying("events were lost"));
+}
+
 #[test]
 fn loom_twin_left_relaxed() {
     caught("publish::loom_a_producer_is_left_alone", "left-relaxed", Caught::Race);
