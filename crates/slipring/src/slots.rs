@@ -40,7 +40,9 @@ pub struct Inside;
 
 /// Events side by side without gaps: batches are lent as slices ([`Events::as_slices`](crate::Events::as_slices)).
 ///
-/// A single producer tells by one position how far it has published; many stamp their runs, in an array beside the events.
+/// A single producer tells by one position how far it has published; many stamp their runs, in an array beside the events. A loop of
+/// your own over leases should pause for some 200 ns after a look that found something, as `for_each` does: looking on at once takes the
+/// line of that position away from the producer, for every publication (5 ns an event instead of 1.5 in batches of ten; `records/`).
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
