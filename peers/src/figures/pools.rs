@@ -8,6 +8,7 @@ use std::time::Instant;
 use slipring::{Graph, PoolReader, Wait};
 
 use super::oversubscribed::line::TwoCores;
+use super::producers::Blocking;
 use crate::contenders::queues::{Array, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
 use crate::work::{self, steps_for};
@@ -127,11 +128,14 @@ fn figure(column: &str, task: Task, events: u64) -> Figure {
         contender(Peer, "crossfire, producer's thread working too", with_producer::<CrossfireShared>),
         contender(Peer, "flume, producer's thread working too", with_producer::<Flume>),
         contender(Peer, "crossbeam-channel, 3 threads, yielding", queue::<Crossbeam>),
-        contender(Peer, "crossbeam-channel, 3 threads, blocking", crossbeam_blocking),
+        contender(Peer, "crossbeam-channel, 3 threads, blocking", blocking::<Crossbeam>),
         contender(Peer, "crossbeam ArrayQueue, 3 threads, yielding", queue::<Array>),
         contender(Peer, "kanal, 3 threads, yielding", queue::<Kanal>),
+        contender(Peer, "kanal, 3 threads, blocking", blocking::<Kanal>),
         contender(Peer, "crossfire, 3 threads, yielding", queue::<CrossfireShared>),
+        contender(Peer, "crossfire, 3 threads, blocking", blocking::<CrossfireShared>),
         contender(Peer, "flume, 3 threads, yielding", queue::<Flume>),
+        contender(Peer, "flume, 3 threads, blocking", blocking::<Flume>),
     ];
     Figure { table: format!("pools, two cores, ring {RING}"), column: column.to_owned(), alone: None, contenders }
 }
@@ -277,14 +281,16 @@ fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tall
     }
 }
 
-/// The channel by its own blocking calls.
-fn crossbeam_blocking(task: Task, events: u64) -> (f64, Tally) {
-    let (tx, rx) = crossbeam_channel::bounded(RING);
+/// A channel by its own calls that wait.
+fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
+    let (tx, rx) = Q::new(RING);
     let ready = AtomicU64::new(0);
-    let work = |rx: crossbeam_channel::Receiver<u64>| {
+    let work = |rx: Q::Rx| {
         ready.fetch_add(1, Ordering::Release);
         let mut tally = Tally::default();
-        rx.iter().for_each(|number| tally.add(task, number));
+        while let Some(number) = Q::receive(&rx) {
+            tally.add(task, number);
+        }
         tally
     };
     thread::scope(|scope| {
@@ -292,7 +298,8 @@ fn crossbeam_blocking(task: Task, events: u64) -> (f64, Tally) {
         let workers = [scope.spawn(|| work(rx)), scope.spawn(|| work(second))];
         started(&ready, 2);
         let begin = Instant::now();
-        (1..=events).for_each(|number| tx.send(number).expect("a receiver is there"));
+        (1..=events).for_each(|number| Q::send(&tx, number));
+        // The workers see the end when the last sender goes.
         drop(tx);
         let tallies = workers.map(|worker| worker.join().expect("the worker ends well"));
         (per_event(begin, events), tallies[0].and(tallies[1]))

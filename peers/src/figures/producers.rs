@@ -1,14 +1,17 @@
 //! Several producers: what sharing costs a single one, and what two cost.
+//!
+//! Also queues by the calls that wait by themselves, which measurements of threads that share cores need.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use disruptor::{BusySpinWithSpinLoopHint, Sleep};
 use slipring::{Inside, Wait};
 
 use super::one_by_one::Stream;
-use super::oversubscribed::queues::{Crossbeam, Std, Yielding};
-use super::oversubscribed::{RING, about, events, ours, queues, rings};
-use crate::contenders::queues::{Array, CrossfireShared, Flume, Kanal};
+use super::oversubscribed::queues::{self as waiting, Yielding, many_to_one};
+use super::oversubscribed::{RING, about, events, ours, rings};
+use crate::contenders::queues::{Array, Crossbeam, CrossfireShared, Flume, Kanal, Queue, Std, stream};
 use crate::contenders::{self, Pair};
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{alone, amount, steps_for};
@@ -28,12 +31,12 @@ fn one(size: Size, nanos: u32) -> Figure {
         (Ours, "slipring, single producer", contenders::ours::stream::<u64, Inside>),
         (Peer, "disruptor, multi producer", contenders::rings::shared_stream::<u64>),
         (Peer, "disruptor, single producer", contenders::rings::stream::<u64>),
-        (Peer, "crossbeam-channel", contenders::queues::stream::<u64, contenders::queues::Crossbeam>),
-        (Peer, "crossbeam ArrayQueue", contenders::queues::stream::<u64, Array>),
-        (Peer, "kanal", contenders::queues::stream::<u64, Kanal>),
-        (Peer, "crossfire", contenders::queues::stream::<u64, CrossfireShared>),
-        (Peer, "flume", contenders::queues::stream::<u64, Flume>),
-        (Peer, "std sync_channel", contenders::queues::stream::<u64, contenders::queues::Std>),
+        (Peer, "crossbeam-channel", stream::<u64, Crossbeam>),
+        (Peer, "crossbeam ArrayQueue", stream::<u64, Array>),
+        (Peer, "kanal", stream::<u64, Kanal>),
+        (Peer, "crossfire", stream::<u64, CrossfireMany>),
+        (Peer, "flume", stream::<u64, Flume>),
+        (Peer, "std sync_channel", stream::<u64, Std>),
     ];
     let amount_of_events = size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10));
     let pair = Pair { ring: 65_536, events: amount_of_events, batch: 1, steps: steps_for(nanos) };
@@ -70,13 +73,80 @@ fn two(size: Size, nanos: u32) -> Figure {
             rings::many_to_one::<2, _>(way, events(size, about::SPINNING), steps)
         }),
     );
-    peer("crossbeam-channel, yielding", Box::new(move || queues::many_to_one::<2, Yielding<contenders::queues::Crossbeam>>(few, steps)));
-    peer("crossbeam-channel, blocking", Box::new(move || queues::many_to_one::<2, Crossbeam>(some, steps)));
-    peer("crossbeam ArrayQueue, yielding", Box::new(move || queues::many_to_one::<2, Yielding<Array>>(few, steps)));
-    peer("kanal, yielding", Box::new(move || queues::many_to_one::<2, Yielding<Kanal>>(few, steps)));
-    peer("crossfire, yielding", Box::new(move || queues::many_to_one::<2, Yielding<CrossfireShared>>(few, steps)));
-    peer("flume, yielding", Box::new(move || queues::many_to_one::<2, Yielding<Flume>>(some, steps)));
-    peer("std sync_channel, yielding", Box::new(move || queues::many_to_one::<2, Yielding<contenders::queues::Std>>(few, steps)));
-    peer("std sync_channel, blocking", Box::new(move || queues::many_to_one::<2, Std>(some, steps)));
+    peer("crossbeam-channel, yielding", Box::new(move || many_to_one::<2, Yielding<Crossbeam>>(few, steps)));
+    peer("crossbeam-channel, blocking", Box::new(move || many_to_one::<2, Blocks<Crossbeam>>(some, steps)));
+    peer("crossbeam ArrayQueue, yielding", Box::new(move || many_to_one::<2, Yielding<Array>>(few, steps)));
+    peer("kanal, yielding", Box::new(move || many_to_one::<2, Yielding<Kanal>>(few, steps)));
+    peer("kanal, blocking", Box::new(move || many_to_one::<2, Blocks<Kanal>>(some, steps)));
+    peer("crossfire, yielding", Box::new(move || many_to_one::<2, Yielding<CrossfireMany>>(few, steps)));
+    peer("crossfire, blocking", Box::new(move || many_to_one::<2, Blocks<CrossfireMany>>(some, steps)));
+    peer("flume, yielding", Box::new(move || many_to_one::<2, Yielding<Flume>>(some, steps)));
+    peer("flume, blocking", Box::new(move || many_to_one::<2, Blocks<Flume>>(some, steps)));
+    peer("std sync_channel, yielding", Box::new(move || many_to_one::<2, Yielding<Std>>(few, steps)));
+    peer("std sync_channel, blocking", Box::new(move || many_to_one::<2, Blocks<Std>>(some, steps)));
     Figure { table: format!("two producers, three threads on two cores, ring {RING}"), column: amount(nanos), alone: None, contenders: all }
+}
+
+/// The `crossfire` crate, its channel for several senders and one receiver.
+struct CrossfireMany;
+
+impl Queue<u64> for CrossfireMany {
+    type Tx = crossfire::MTx<crossfire::mpsc::Array<u64>>;
+    type Rx = crossfire::Rx<crossfire::mpsc::Array<u64>>;
+    fn new(capacity: usize) -> (Self::Tx, Self::Rx) {
+        crossfire::mpsc::bounded_blocking(capacity)
+    }
+    #[inline(always)]
+    fn try_send(tx: &mut Self::Tx, event: u64) -> bool {
+        tx.try_send(event).is_ok()
+    }
+    #[inline(always)]
+    fn try_receive(rx: &mut Self::Rx) -> Option<u64> {
+        rx.try_recv().ok()
+    }
+}
+
+/// A queue whose ends can wait by themselves.
+pub trait Blocking: Queue<u64> {
+    /// Waits for room, the queue's own way.
+    fn send(tx: &Self::Tx, event: u64);
+    /// Waits for an event, the queue's own way; none when it is empty and all senders are gone.
+    fn receive(rx: &Self::Rx) -> Option<u64>;
+}
+
+/// Every channel here calls them the same.
+macro_rules! blocking {
+    ($($queue:ident),*) => {$(
+        impl Blocking for $queue {
+            #[inline(always)]
+            fn send(tx: &Self::Tx, event: u64) {
+                tx.send(event).expect("a receiver is there");
+            }
+            #[inline(always)]
+            fn receive(rx: &Self::Rx) -> Option<u64> {
+                rx.recv().ok()
+            }
+        }
+    )*};
+}
+
+blocking!(Crossbeam, Kanal, CrossfireMany, CrossfireShared, Flume, Std);
+
+/// A queue by its own calls that wait.
+struct Blocks<Q>(PhantomData<Q>);
+
+impl<Q: Blocking + 'static> waiting::Queue for Blocks<Q> {
+    type Tx = Q::Tx;
+    type Rx = Q::Rx;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        Q::new(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        Q::send(tx, event);
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        Q::receive(rx).expect("a sender is there")
+    }
 }
