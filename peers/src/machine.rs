@@ -4,36 +4,32 @@ use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Binds the calling thread to one core. Where there is no such core, or no such call, nothing happens, and the report says how many cores
-/// there were.
+/// Binds the calling thread, and threads it starts, to these cores. Those that are not there do not count; where none is, or there is no such
+/// call, nothing happens, and the report says how many cores there were.
 #[cfg(target_os = "linux")]
+pub fn bind(cores: impl IntoIterator<Item = usize>) {
+    // SAFETY: a zeroed set is an empty set, and the call reads it only. Where it fails it changes nothing.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cores.into_iter().for_each(|core| libc::CPU_SET(core, &mut set));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// Binds the calling thread, and threads it starts, to these cores, where that is possible.
+#[cfg(not(target_os = "linux"))]
+pub fn bind(_cores: impl IntoIterator<Item = usize>) {}
+
+/// Binds the calling thread to one core.
 pub fn pin(core: usize) {
-    // SAFETY: a zeroed set is an empty set, and the call reads it only. Where the core is not there the call fails and changes nothing.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
+    bind([core]);
 }
 
-/// Binds the calling thread to one core, where that is possible.
-#[cfg(not(target_os = "linux"))]
-pub fn pin(_core: usize) {}
-
 /// Lets the calling thread, and threads it starts, run on every core again.
-#[cfg(target_os = "linux")]
 pub fn unpin() {
-    // SAFETY: as in `pin`.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        (0..libc::CPU_SETSIZE as usize).for_each(|core| libc::CPU_SET(core, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
+    // As many as a set of cores can name.
+    bind(0..1024);
 }
-
-/// Lets the calling thread, and threads it starts, run on every core again.
-#[cfg(not(target_os = "linux"))]
-pub fn unpin() {}
 
 /// How many cores this process may use.
 pub fn cores() -> usize {

@@ -31,7 +31,7 @@ pub fn tables(series: &[Series]) -> String {
         let of_table: Vec<&Series> = series.iter().filter(|s| s.table == table).collect();
         let several = distinct(of_table.iter().map(|s| s.metric)).len() > 1;
         let heading = |s: &Series| if several { format!("{} {}", s.column, s.metric) } else { s.column.clone() };
-        let columns = distinct_owned(of_table.iter().map(|s| heading(s)));
+        let columns = distinct(of_table.iter().map(|s| heading(s)));
         let _ = writeln!(out, "### {table}\n\n| | {} |\n|---|{}", columns.join(" | "), "---|".repeat(columns.len()));
         for contender in distinct(of_table.iter().map(|s| s.contender.as_str())) {
             let row: Vec<&&Series> = of_table.iter().filter(|s| s.contender == contender).collect();
@@ -67,17 +67,7 @@ fn figure(value: f64) -> String {
 }
 
 /// The distinct ones, in order of first appearance.
-pub fn distinct<'a>(items: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut found = Vec::new();
-    for item in items {
-        if !found.contains(&item) {
-            found.push(item);
-        }
-    }
-    found
-}
-
-fn distinct_owned(items: impl Iterator<Item = String>) -> Vec<String> {
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for item in items {
         if !found.contains(&item) {

@@ -351,6 +351,12 @@ impl Control {
         self.status.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
     }
 
+    /// [`Control::is_running`], and why not.
+    #[inline(always)]
+    pub(crate) fn check_running(&self) -> Result<(), Closed> {
+        if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
+    }
+
     /// Why nobody may go on, if the graph has ended before its time.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<Closed> {

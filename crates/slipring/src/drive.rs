@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::error::{BatchError, Closed};
-use crate::events::{At, Events, EventsMut};
+use crate::events::{At, Events, EventsMut, straight};
 use crate::fault::Fault;
 use crate::seat::{Desk, Seat, space};
 use crate::slots::{Layout, Slots};
@@ -34,7 +34,7 @@ pub(crate) trait Handler<E, L: Layout> {
 }
 
 /// How far a handler came.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Walked {
     /// So many events are handled.
     pub(crate) handled: u64,
@@ -107,8 +107,7 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
             // Straight on to the ring's end, then on from its beginning.
-            let begin = first.wrapping_add(from);
-            let bend = from + (to - from).min(slots.mask() + 1 - (begin & slots.mask()));
+            let bend = from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
                 let mut event = slots.event(first.wrapping_add(from));
                 for offset in from..to {
@@ -253,9 +252,8 @@ pub(crate) fn find<E, L: Layout, S: Seat<E, L>>(seat: &mut S, enough: u64, max: 
         return Found { len, to: max, all: false };
     }
     let enough = enough.min(max);
-    let len = seat.gather(enough, max);
     // Of a single event it is not known whether it is all: nobody looked for a second.
-    Found { len, to: len, all: len < enough }
+    Found::gathered(seat.gather(enough, max), enough)
 }
 
 /// Hands over what was found; advances over what was handled of it.
@@ -270,14 +268,14 @@ pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
     // SAFETY: just looked at (seat::I2); the seat releases nothing while the pass borrows it. Only for one that walks runs there are more.
     let lent = unsafe { Lent::new(pass.seat.desk(), first, found.len, found.to) };
     let outcome = handler.handle(lent, &mut pass.walked);
-    let walked = std::mem::take(&mut pass.walked);
-    pass.seat.advance(walked.handled, walked.found);
-    std::mem::forget(pass);
+    let walked = pass.walked;
+    drop(pass);
     debug_assert!(outcome.is_err() || walked.handled >= found.len);
     (walked, outcome)
 }
 
 impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
+    #[inline(always)]
     fn drop(&mut self) {
         self.seat.advance(self.walked.handled, self.walked.found);
     }
@@ -313,19 +311,19 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
             break;
         }
         if pace.timed && since_clock >= pace.stretch {
-            // The first stretch goes without: often it is all there is.
-            let (began, before) = *clock.get_or_insert_with(|| (Instant::now(), None));
-            if let Some(before) = before {
-                let took = began.elapsed();
-                pace.adapt(took - before);
-                if took > RELEASE_AFTER {
-                    break;
-                }
-                clock = Some((began, Some(took)));
-            } else {
-                clock = Some((began, Some(Duration::ZERO)));
-            }
             since_clock = 0;
+            match &mut clock {
+                // The first stretch goes without: often it is all there is.
+                None => clock = Some((Instant::now(), Duration::ZERO)),
+                Some((began, before)) => {
+                    let took = began.elapsed();
+                    pace.adapt(took - *before);
+                    if took > RELEASE_AFTER {
+                        break;
+                    }
+                    *before = took;
+                }
+            }
         }
     }
     (done, Ok(()))
@@ -334,11 +332,7 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
 /// One round of a stage: what is there, up to a pace, then release. Comes back with how many events it handled.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> Result<u64, End> {
-    if !seat.desk().core.control.is_running()
-        && let Some(closed) = seat.desk().core.control.stopped()
-    {
-        return Err(End::Closed(closed));
-    }
+    seat.desk().control().check_running().map_err(End::Closed)?;
     let (done, outcome) = pass(seat, handler, pace);
     let outcome = match outcome {
         Ok(()) if done > 0 => {

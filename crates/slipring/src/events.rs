@@ -87,7 +87,7 @@ impl<E> Events<'_, E, crate::Contiguous> {
 
 /// How many of `len` events lie in a row before the ring's end.
 #[inline(always)]
-fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usize {
+pub(crate) fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
 }
 

@@ -132,18 +132,9 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         Ok(self.lend(len))
     }
 
-    #[inline(always)]
-    fn check_running(&self) -> Result<(), Closed> {
-        let control = &self.seat.desk().core.control;
-        match control.is_running() {
-            true => Ok(()),
-            false => control.stopped().map_or(Ok(()), Err),
-        }
-    }
-
     #[inline]
     fn find(&mut self, max: usize) -> Result<u64, Closed> {
-        self.check_running()?;
+        self.seat.desk().control().check_running()?;
         Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
     }
 
@@ -174,7 +165,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 
     #[inline(always)]
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
-        self.check_running()?;
+        self.seat.desk().control().check_running()?;
         let max = max as u64;
         let mut done = 0;
         let polled = Driven { consumer: self };

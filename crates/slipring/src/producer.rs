@@ -54,7 +54,7 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     limit: u64,
     /// A claim of this handle that is neither published nor given up. Many only.
     open: Option<(u64, u64)>,
-    /// The mark under which this handle claimed last, if it was alone. Many only.
+    /// The mark of being alone under which `next` was read from the claim word, if it was alone. Many only.
     alone: Option<NonZeroU64>,
     counts: Counts,
     /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
@@ -333,11 +333,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Takes `len` positions if they are free now.
     #[inline(always)]
     fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
-        if !self.core.control.is_running()
-            && let Some(closed) = self.core.control.stopped()
-        {
-            return Err(Refusal::Closed(closed));
-        }
+        self.core.control.check_running().map_err(Refusal::Closed)?;
         if S::MANY {
             return self.reserve_shared(len);
         }
@@ -350,50 +346,38 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        // With nobody else about, claiming is a plain store; a swap would take as long as all the rest. And if nobody was about at the
-        // last claim or since, the word still says what this handle stored, so that it need not be read behind that store.
+        // If nobody else was about at the last claim or since, the word still says what this handle stored, and need not be read behind
+        // that store.
         let alone = self.core.control.only_maker();
-        if alone.is_some() && alone == self.alone {
-            let room = self.limit.wrapping_sub(self.next);
-            if (room as i64) < len as i64 {
-                self.find_room(len)?;
-            }
-            let seq = self.next;
-            self.next = seq.wrapping_add(len);
-            self.core.control.line(Control::CLAIM).store(ClaimWord::open(self.next).0, Relaxed);
-            return Ok(seq);
-        }
         // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
         // loads itself.
-        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
-        if word.is_closed() {
-            return Err(Refusal::Closed(Closed::Drained));
+        if alone.is_none() || alone != self.alone {
+            let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
+            if word.is_closed() {
+                return Err(Refusal::Closed(Closed::Drained));
+            }
+            self.next = word.seq(self.next);
+            self.alone = alone;
         }
-        self.next = word.seq(self.next);
         let room = self.limit.wrapping_sub(self.next);
         if (room as i64) < len as i64 {
             self.find_room(len)?;
         }
         let seq = self.next;
-        let claimed = ClaimWord::open(seq.wrapping_add(len));
+        let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
         let claim = self.core.control.line(Control::CLAIM);
-        self.alone = alone;
         if alone.is_some() {
-            claim.store(claimed.0, Relaxed);
-            self.next = seq.wrapping_add(len);
-            return Ok(seq);
+            // A swap would take as long as all the rest.
+            claim.store(claimed, Relaxed);
+        } else {
+            let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
+                claim.store(claimed, Relaxed);
+                Ok(free)
+            });
+            swapped.map_err(|_| Refusal::Contended)?;
         }
-        let swapped = twin!("claim-by-store": claim.compare_exchange(word.0, claimed.0, Relaxed, Relaxed) => {
-            claim.store(claimed.0, Relaxed);
-            Ok(word.0)
-        });
-        match swapped {
-            Ok(_) => {
-                self.next = seq.wrapping_add(len);
-                Ok(seq)
-            }
-            Err(_) => Err(Refusal::Contended),
-        }
+        self.next = seq.wrapping_add(len);
+        Ok(seq)
     }
 
     /// Asks the gating stages how far they have come.

@@ -32,6 +32,15 @@ impl Chosen for Contiguous {
     }
 }
 
+#[inline(always)]
+fn send_batch<E: Event, L: Layout>(tx: &mut Producer<E, L>, first: u64, len: u64) {
+    let mut slots = tx.claim_n(len as usize).expect("the ring is open");
+    for (slot, number) in slots.iter_mut().zip(first..) {
+        *slot = E::make(number);
+    }
+    slots.publish();
+}
+
 /// See [`Pair`].
 pub fn stream<E: Event, L: Chosen>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = L::unicast::<E>(pair.ring);
@@ -45,13 +54,7 @@ pub fn stream<E: Event, L: Chosen>(pair: Pair) -> f64 {
         };
         return both(pair, Both { send, close: || (), receive });
     }
-    let send = move |first, len| {
-        let mut slots = tx.claim_n(len as usize).expect("the ring is open");
-        for (slot, number) in slots.iter_mut().zip(first..) {
-            *slot = E::make(number);
-        }
-        slots.publish();
-    };
+    let send = move |first, len| send_batch(&mut tx, first, len);
     both(pair, Both { send, close: || (), receive })
 }
 
@@ -85,13 +88,7 @@ pub fn batches<L: Chosen>(pair: Pair) -> f64 {
             }
         }
     };
-    let send = move |first, len| {
-        let mut slots = tx.claim_n(len as usize).expect("the ring is open");
-        for (slot, number) in slots.iter_mut().zip(first..) {
-            *slot = number;
-        }
-        slots.publish();
-    };
+    let send = move |first, len| send_batch(&mut tx, first, len);
     both(pair, Both { send, close: || (), receive })
 }
 

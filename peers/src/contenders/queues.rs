@@ -9,7 +9,7 @@ use std::time::Instant;
 use ringbuf::traits::{Consumer as _, Producer as _, Split as _};
 
 use super::{Both, Pair, both, ping_pong};
-use crate::work::Event;
+use crate::work::{Check, Event};
 
 /// A bounded queue.
 pub trait Queue<E: Event> {
@@ -32,16 +32,22 @@ pub trait Queue<E: Event> {
     }
     /// Hands what is there to `f`, at most `most`; by the queue's own call for that, where it has one.
     #[inline(always)]
-    fn receive_batch(rx: &mut Self::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
-        let mut had = 0;
-        while had < most
-            && let Some(event) = Self::try_receive(rx)
-        {
-            f(&event);
-            had += 1;
-        }
-        had
+    fn receive_batch(rx: &mut Self::Rx, most: u64, f: impl FnMut(&E)) -> u64 {
+        receive_each::<E, Self>(rx, most, f)
     }
+}
+
+/// Hands what is there to `f`, at most `most`, received one by one.
+#[inline(always)]
+fn receive_each<E: Event, Q: Queue<E> + ?Sized>(rx: &mut Q::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
+    let mut had = 0;
+    while had < most
+        && let Some(event) = Q::try_receive(rx)
+    {
+        f(&event);
+        had += 1;
+    }
+    had
 }
 
 #[inline(always)]
@@ -51,23 +57,30 @@ fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
     }
 }
 
-/// See [`Pair`].
+/// See [`Pair`]. The queues' own calls for several events are used where several are sent: they cost a stream of single events more.
 pub fn stream<E: Event, Q: Queue<E>>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = Q::new(pair.ring);
-    let receive = move |events, check: &mut crate::work::Check| {
-        let mut seen = 0;
-        while seen < events {
-            let had = Q::receive_batch(&mut rx, events - seen, |event| check.see(event));
-            seen += had;
-            if had == 0 {
-                spin_loop();
-            }
-        }
-    };
     if pair.batch == 1 {
-        return both(pair, Both { send: move |number, _| send::<E, Q>(&mut tx, E::make(number)), close: || (), receive });
+        let send = move |number, _| send::<E, Q>(&mut tx, E::make(number));
+        let receive = move |events, check: &mut Check| drain(events, |most| receive_each::<E, Q>(&mut rx, most, |event| check.see(event)));
+        return both(pair, Both { send, close: || (), receive });
     }
-    both(pair, Both { send: move |first, len| Q::send_batch(&mut tx, first, len), close: || (), receive })
+    let send = move |first, len| Q::send_batch(&mut tx, first, len);
+    let receive = move |events, check: &mut Check| drain(events, |most| Q::receive_batch(&mut rx, most, |event| check.see(event)));
+    both(pair, Both { send, close: || (), receive })
+}
+
+/// Receives until there were so many events, spinning while there are none.
+#[inline(always)]
+fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
+    let mut seen = 0;
+    while seen < events {
+        let had = receive(events - seen);
+        seen += had;
+        if had == 0 {
+            spin_loop();
+        }
+    }
 }
 
 /// There and back through two queues.
@@ -125,29 +138,6 @@ impl<E: Event> Queue<E> for Rtrb {
             spin_loop();
         }
     }
-}
-
-/// [`Rtrb`], whose consumer takes what is there as a chunk: for batches only, because it costs a stream of single events more.
-pub struct RtrbChunks;
-
-impl<E: Event> Queue<E> for RtrbChunks {
-    type Tx = rtrb::Producer<E>;
-    type Rx = rtrb::Consumer<E>;
-    fn new(capacity: usize) -> (Self::Tx, Self::Rx) {
-        rtrb::RingBuffer::new(capacity)
-    }
-    #[inline(always)]
-    fn try_send(tx: &mut Self::Tx, event: E) -> bool {
-        <Rtrb as Queue<E>>::try_send(tx, event)
-    }
-    #[inline(always)]
-    fn try_receive(rx: &mut Self::Rx) -> Option<E> {
-        <Rtrb as Queue<E>>::try_receive(rx)
-    }
-    #[inline(always)]
-    fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
-        <Rtrb as Queue<E>>::send_batch(tx, first, len)
-    }
     #[inline(always)]
     fn receive_batch(rx: &mut Self::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
         let Ok(chunk) = rx.read_chunk(rx.slots().min(most as usize)) else { return 0 };
@@ -186,29 +176,6 @@ impl<E: Event> Queue<E> for Ringbuf {
                 spin_loop();
             }
         }
-    }
-}
-
-/// [`Ringbuf`], whose consumer takes what is there at once; see [`RtrbChunks`].
-pub struct RingbufBatches;
-
-impl<E: Event> Queue<E> for RingbufBatches {
-    type Tx = ringbuf::HeapProd<E>;
-    type Rx = ringbuf::HeapCons<E>;
-    fn new(capacity: usize) -> (Self::Tx, Self::Rx) {
-        <Ringbuf as Queue<E>>::new(capacity)
-    }
-    #[inline(always)]
-    fn try_send(tx: &mut Self::Tx, event: E) -> bool {
-        <Ringbuf as Queue<E>>::try_send(tx, event)
-    }
-    #[inline(always)]
-    fn try_receive(rx: &mut Self::Rx) -> Option<E> {
-        <Ringbuf as Queue<E>>::try_receive(rx)
-    }
-    #[inline(always)]
-    fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
-        <Ringbuf as Queue<E>>::send_batch(tx, first, len)
     }
     #[inline(always)]
     fn receive_batch(rx: &mut Self::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
@@ -275,6 +242,11 @@ queue!(
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
+    /// The `crossfire` crate, its channel for several senders and one receiver.
+    CrossfireMany, crossfire::MTx<crossfire::mpsc::Array<E>>, crossfire::Rx<crossfire::mpsc::Array<E>>, crossfire::mpsc::bounded_blocking,
+    |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
+);
+queue!(
     /// The `flume` crate.
     Flume, flume::Sender<E>, flume::Receiver<E>, flume::bounded,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
@@ -284,3 +256,29 @@ queue!(
     Std, mpsc::SyncSender<E>, mpsc::Receiver<E>, mpsc::sync_channel,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
+
+/// A queue whose ends can wait by themselves.
+pub trait Blocking: Queue<u64> {
+    /// Waits for room, the queue's own way.
+    fn send(tx: &Self::Tx, event: u64);
+    /// Waits for an event, the queue's own way; none when it is empty and all senders are gone.
+    fn receive(rx: &Self::Rx) -> Option<u64>;
+}
+
+/// Every channel here calls them the same.
+macro_rules! blocking {
+    ($($queue:ident),*) => {$(
+        impl Blocking for $queue {
+            #[inline(always)]
+            fn send(tx: &Self::Tx, event: u64) {
+                tx.send(event).expect("a receiver is there");
+            }
+            #[inline(always)]
+            fn receive(rx: &Self::Rx) -> Option<u64> {
+                rx.recv().ok()
+            }
+        }
+    )*};
+}
+
+blocking!(Crossbeam, Kanal, CrossfireMany, CrossfireShared, Flume, Std);

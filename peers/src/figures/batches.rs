@@ -2,10 +2,9 @@
 
 use slipring::{Contiguous, Inside};
 
-use super::one_by_one::{Stream, streams};
-use crate::contenders::queues::{RingbufBatches, RtrbChunks};
-use crate::contenders::{Pair, ours, queues};
-use crate::measure::{Contender, Figure, Kind, Size};
+use super::one_by_one::{Stream, measured, streams};
+use crate::contenders::{Pair, ours};
+use crate::measure::{Figure, Kind, Size};
 
 /// A large ring and one that fits the first cache.
 pub fn figures(size: Size) -> Vec<Figure> {
@@ -14,28 +13,20 @@ pub fn figures(size: Size) -> Vec<Figure> {
     for ring in [65_536, 1024] {
         for batch in [10, 100] {
             let pair = Pair { ring, events, batch, steps: 0 };
-            let contender = |(kind, name, stream): (Kind, &str, Stream)| Contender::new(kind, name, move || stream(pair));
             figures.push(Figure {
                 table: format!("batches, 8 bytes, ring {ring}"),
                 column: format!("batches of {batch}"),
                 alone: None,
-                contenders: contenders().into_iter().map(contender).collect(),
+                contenders: measured(contenders(), pair),
             });
         }
     }
     figures
 }
 
-/// Everybody; who has batches on the consumer's side too is here with them.
+/// Everybody, and the library as those use it who take batches themselves.
 fn contenders() -> Vec<(Kind, &'static str, Stream)> {
     let mut all = streams::<u64>();
-    for (_, name, stream) in &mut all {
-        match *name {
-            "rtrb" => *stream = queues::stream::<u64, RtrbChunks>,
-            "ringbuf" => *stream = queues::stream::<u64, RingbufBatches>,
-            _ => {}
-        }
-    }
     all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Inside>));
     all.push((Kind::Ours, "slipring contiguous, consumer polls batches", ours::batches::<Contiguous>));
     all

@@ -2,10 +2,10 @@
 
 use slipring::{Contiguous, Inside};
 
-use super::one_by_one::Stream;
+use super::one_by_one::{Stream, measured};
 use crate::contenders::{Pair, ours};
 use crate::limits;
-use crate::measure::{Contender, Figure, Kind, Size};
+use crate::measure::{Figure, Kind, Size};
 use crate::work::{Event, Words, alone, steps_for};
 
 const RING: usize = 4096;
@@ -39,6 +39,6 @@ fn column<E: Event>(size: Size, nanos: u32, batch: u64) -> Figure {
         table: format!("layouts, {way}, ring {RING}"),
         column: format!("{} bytes", size_of::<E>()),
         alone: alone(nanos, events),
-        contenders: all.into_iter().map(|(kind, name, stream)| Contender::new(kind, name, move || stream(pair))).collect(),
+        contenders: measured(all, pair),
     }
 }

@@ -50,17 +50,24 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures
 }
 
+/// How many events are timed: about ten milliseconds for whoever is quick.
+pub fn events(size: Size, nanos: u32) -> u64 {
+    size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10))
+}
+
+/// All of them on the same stream.
+pub fn measured(streams: impl IntoIterator<Item = (Kind, &'static str, Stream)>, pair: Pair) -> Vec<Contender> {
+    streams.into_iter().map(|(kind, name, stream)| Contender::new(kind, name, move || stream(pair))).collect()
+}
+
 fn table<E: Event>(size: Size, bytes: usize, ring: usize) -> impl Iterator<Item = Figure> {
     [0, 2, 10, 20, 40].into_iter().map(move |nanos| {
-        // About ten milliseconds for whoever is quick.
-        let events = size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10));
-        let pair = Pair { ring, events, batch: 1, steps: steps_for(nanos) };
-        let contender = |(kind, name, stream): (Kind, &str, Stream)| Contender::new(kind, name, move || stream(pair));
+        let pair = Pair { ring, events: events(size, nanos), batch: 1, steps: steps_for(nanos) };
         Figure {
             table: format!("one by one, {bytes} bytes, ring {ring}"),
             column: amount(nanos),
-            alone: alone(nanos, events),
-            contenders: streams::<E>().into_iter().map(contender).collect(),
+            alone: alone(nanos, pair.events),
+            contenders: measured(streams::<E>(), pair),
         }
     })
 }

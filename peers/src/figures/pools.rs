@@ -8,8 +8,7 @@ use std::time::Instant;
 use slipring::{Graph, PoolReader, Wait};
 
 use super::oversubscribed::line::TwoCores;
-use super::producers::Blocking;
-use crate::contenders::queues::{Array, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
+use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
 use crate::work::{self, steps_for};
 

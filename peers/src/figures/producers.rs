@@ -1,17 +1,14 @@
 //! Several producers: what sharing costs a single one, and what two cost.
-//!
-//! Also queues by the calls that wait by themselves, which measurements of threads that share cores need.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use disruptor::{BusySpinWithSpinLoopHint, Sleep};
 use slipring::{Inside, Wait};
 
-use super::one_by_one::Stream;
-use super::oversubscribed::queues::{self as waiting, Yielding, many_to_one};
+use super::one_by_one::{self, Stream, measured};
+use super::oversubscribed::queues::{Blocks, Yielding, many_to_one};
 use super::oversubscribed::{RING, about, events, ours, rings};
-use crate::contenders::queues::{Array, Crossbeam, CrossfireShared, Flume, Kanal, Queue, Std, stream};
+use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
 use crate::contenders::{self, Pair};
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{alone, amount, steps_for};
@@ -38,13 +35,12 @@ fn one(size: Size, nanos: u32) -> Figure {
         (Peer, "flume", stream::<u64, Flume>),
         (Peer, "std sync_channel", stream::<u64, Std>),
     ];
-    let amount_of_events = size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10));
-    let pair = Pair { ring: 65_536, events: amount_of_events, batch: 1, steps: steps_for(nanos) };
+    let pair = Pair { ring: 65_536, events: one_by_one::events(size, nanos), batch: 1, steps: steps_for(nanos) };
     Figure {
         table: "one thread publishing through a handle of many, ring 65536".to_owned(),
         column: amount(nanos),
-        alone: alone(nanos, amount_of_events),
-        contenders: all.into_iter().map(|(kind, name, stream)| Contender::new(kind, name, move || stream(pair))).collect(),
+        alone: alone(nanos, pair.events),
+        contenders: measured(all, pair),
     }
 }
 
@@ -85,68 +81,4 @@ fn two(size: Size, nanos: u32) -> Figure {
     peer("std sync_channel, yielding", Box::new(move || many_to_one::<2, Yielding<Std>>(few, steps)));
     peer("std sync_channel, blocking", Box::new(move || many_to_one::<2, Blocks<Std>>(some, steps)));
     Figure { table: format!("two producers, three threads on two cores, ring {RING}"), column: amount(nanos), alone: None, contenders: all }
-}
-
-/// The `crossfire` crate, its channel for several senders and one receiver.
-struct CrossfireMany;
-
-impl Queue<u64> for CrossfireMany {
-    type Tx = crossfire::MTx<crossfire::mpsc::Array<u64>>;
-    type Rx = crossfire::Rx<crossfire::mpsc::Array<u64>>;
-    fn new(capacity: usize) -> (Self::Tx, Self::Rx) {
-        crossfire::mpsc::bounded_blocking(capacity)
-    }
-    #[inline(always)]
-    fn try_send(tx: &mut Self::Tx, event: u64) -> bool {
-        tx.try_send(event).is_ok()
-    }
-    #[inline(always)]
-    fn try_receive(rx: &mut Self::Rx) -> Option<u64> {
-        rx.try_recv().ok()
-    }
-}
-
-/// A queue whose ends can wait by themselves.
-pub trait Blocking: Queue<u64> {
-    /// Waits for room, the queue's own way.
-    fn send(tx: &Self::Tx, event: u64);
-    /// Waits for an event, the queue's own way; none when it is empty and all senders are gone.
-    fn receive(rx: &Self::Rx) -> Option<u64>;
-}
-
-/// Every channel here calls them the same.
-macro_rules! blocking {
-    ($($queue:ident),*) => {$(
-        impl Blocking for $queue {
-            #[inline(always)]
-            fn send(tx: &Self::Tx, event: u64) {
-                tx.send(event).expect("a receiver is there");
-            }
-            #[inline(always)]
-            fn receive(rx: &Self::Rx) -> Option<u64> {
-                rx.recv().ok()
-            }
-        }
-    )*};
-}
-
-blocking!(Crossbeam, Kanal, CrossfireMany, CrossfireShared, Flume, Std);
-
-/// A queue by its own calls that wait.
-struct Blocks<Q>(PhantomData<Q>);
-
-impl<Q: Blocking + 'static> waiting::Queue for Blocks<Q> {
-    type Tx = Q::Tx;
-    type Rx = Q::Rx;
-    fn pair() -> (Self::Tx, Self::Rx) {
-        Q::new(RING)
-    }
-    #[inline]
-    fn push(tx: &mut Self::Tx, event: u64) {
-        Q::send(tx, event);
-    }
-    #[inline]
-    fn pop(rx: &mut Self::Rx) -> u64 {
-        Q::receive(rx).expect("a sender is there")
-    }
 }

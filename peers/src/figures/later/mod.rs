@@ -9,8 +9,9 @@ mod limit;
 use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
 use slipring::{Contiguous, Inside, Wait};
 
-use super::oversubscribed::queues::{self, Crossbeam, Rtrb};
+use super::oversubscribed::queues::{self, Blocks, Yielding};
 use super::oversubscribed::{self, RING, Strategy, about, disruptors, ours, rings};
+use crate::contenders::queues::{Crossbeam, Rtrb};
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{alone, amount, steps_for};
 
@@ -81,10 +82,10 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
         }
     }));
     contenders.push(Contender::new(Kind::Peer, "rtrb, queues in a row, yielding", move || {
-        queues::pipeline::<Rtrb>(stages, many, steps_for(nanos))
+        queues::pipeline::<Yielding<Rtrb>>(stages, many, steps_for(nanos))
     }));
     contenders.push(Contender::new(Kind::Peer, "crossbeam-channel, queues in a row, blocking", move || {
-        queues::pipeline::<Crossbeam>(stages, many, steps_for(nanos))
+        queues::pipeline::<Blocks<Crossbeam>>(stages, many, steps_for(nanos))
     }));
     Figure {
         table: format!("pipeline, n stages, two cores, ring {RING}, {}", amount(nanos)),

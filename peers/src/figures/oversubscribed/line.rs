@@ -144,16 +144,7 @@ pub struct TwoCores(());
 impl TwoCores {
     /// Binds the calling thread to the first two cores, where that is possible.
     pub fn take() -> TwoCores {
-        machine::unpin();
-        #[cfg(target_os = "linux")]
-        // SAFETY: a zeroed set is an empty set, and the call reads it only. Where a core is not there the other is used; where neither is,
-        // the call fails and changes nothing.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(0, &mut set);
-            libc::CPU_SET(1, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-        }
+        machine::bind([0, 1]);
         TwoCores(())
     }
 }

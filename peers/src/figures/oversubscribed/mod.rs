@@ -13,8 +13,9 @@ use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
 use slipring::Wait;
 
+use crate::contenders::queues::{Crossbeam, Std};
 use crate::measure::{Contender, Figure, Kind, Size};
-use queues::{Crossbeam, Queue, Std};
+use queues::{Blocks, Queue};
 
 /// Slots of each ring, and places of each queue.
 pub const RING: usize = 1024;
@@ -121,8 +122,8 @@ fn contenders(shape: Shape, size: Size) -> Vec<Contender> {
         Strategy::SpinHint => shape.rings(rings::Way { wait: BusySpinWithSpinLoopHint, yields: false }, events),
     }));
     let many = events(size, about::SLEEPING);
-    contenders.push(Contender::new(Kind::Peer, "crossbeam-channel, blocking", move || shape.queues::<Crossbeam>(many)));
-    contenders.push(Contender::new(Kind::Peer, "std sync_channel, blocking", move || shape.queues::<Std>(many)));
+    contenders.push(Contender::new(Kind::Peer, "crossbeam-channel, blocking", move || shape.queues::<Blocks<Crossbeam>>(many)));
+    contenders.push(Contender::new(Kind::Peer, "std sync_channel, blocking", move || shape.queues::<Blocks<Std>>(many)));
     contenders
 }
 

@@ -1,12 +1,11 @@
 //! The shapes through queues of one receiver: a queue for each edge of the graph, as one would wire them by hand.
 
 use std::marker::PhantomData;
-use std::sync::mpsc;
 use std::thread;
 
 use super::RING;
 use super::line::{Line, TwoCores};
-use crate::contenders;
+use crate::contenders::queues::{self, Blocking};
 
 /// A bounded queue, and how its ends wait.
 pub trait Queue: 'static {
@@ -20,74 +19,10 @@ pub trait Queue: 'static {
     fn pop(rx: &mut Self::Rx) -> u64;
 }
 
-/// `crossbeam_channel::bounded`, whose ends block.
-pub struct Crossbeam;
-
-impl Queue for Crossbeam {
-    type Tx = crossbeam_channel::Sender<u64>;
-    type Rx = crossbeam_channel::Receiver<u64>;
-    fn pair() -> (Self::Tx, Self::Rx) {
-        crossbeam_channel::bounded(RING)
-    }
-    #[inline]
-    fn push(tx: &mut Self::Tx, event: u64) {
-        tx.send(event).expect("the receiver is there");
-    }
-    #[inline]
-    fn pop(rx: &mut Self::Rx) -> u64 {
-        rx.recv().expect("the sender is there")
-    }
-}
-
-/// `std::sync::mpsc::sync_channel`, whose ends block.
-pub struct Std;
-
-impl Queue for Std {
-    type Tx = mpsc::SyncSender<u64>;
-    type Rx = mpsc::Receiver<u64>;
-    fn pair() -> (Self::Tx, Self::Rx) {
-        mpsc::sync_channel(RING)
-    }
-    #[inline]
-    fn push(tx: &mut Self::Tx, event: u64) {
-        tx.send(event).expect("the receiver is there");
-    }
-    #[inline]
-    fn pop(rx: &mut Self::Rx) -> u64 {
-        rx.recv().expect("the sender is there")
-    }
-}
-
-/// `rtrb`, which leaves waiting to its user: here both ends yield.
-pub struct Rtrb;
-
-impl Queue for Rtrb {
-    type Tx = rtrb::Producer<u64>;
-    type Rx = rtrb::Consumer<u64>;
-    fn pair() -> (Self::Tx, Self::Rx) {
-        rtrb::RingBuffer::new(RING)
-    }
-    #[inline]
-    fn push(tx: &mut Self::Tx, event: u64) {
-        while tx.push(event).is_err() {
-            thread::yield_now();
-        }
-    }
-    #[inline]
-    fn pop(rx: &mut Self::Rx) -> u64 {
-        loop {
-            if let Ok(event) = rx.pop() {
-                return event;
-            }
-            thread::yield_now();
-        }
-    }
-}
-
 /// Any queue by its non-blocking calls, its ends yielding the core between two tries.
 pub struct Yielding<Q>(PhantomData<Q>);
 
-impl<Q: contenders::queues::Queue<u64> + 'static> Queue for Yielding<Q> {
+impl<Q: queues::Queue<u64> + 'static> Queue for Yielding<Q> {
     type Tx = Q::Tx;
     type Rx = Q::Rx;
     fn pair() -> (Self::Tx, Self::Rx) {
@@ -107,6 +42,25 @@ impl<Q: contenders::queues::Queue<u64> + 'static> Queue for Yielding<Q> {
             }
             thread::yield_now();
         }
+    }
+}
+
+/// A queue by its own calls that wait.
+pub struct Blocks<Q>(PhantomData<Q>);
+
+impl<Q: Blocking + 'static> Queue for Blocks<Q> {
+    type Tx = Q::Tx;
+    type Rx = Q::Rx;
+    fn pair() -> (Self::Tx, Self::Rx) {
+        Q::new(RING)
+    }
+    #[inline]
+    fn push(tx: &mut Self::Tx, event: u64) {
+        Q::send(tx, event);
+    }
+    #[inline]
+    fn pop(rx: &mut Self::Rx) -> u64 {
+        Q::receive(rx).expect("a sender is there")
     }
 }
 
