@@ -54,7 +54,7 @@ pub(crate) struct Waiter {
     pub(crate) at: u64,
 }
 
-pub(crate) struct Control {
+pub struct Control {
     pub(crate) plan: Plan,
     pub(crate) wait: Wait,
     /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
@@ -79,6 +79,8 @@ pub(crate) struct Control {
     makers: AtomicU64,
     /// Handles that are alive, per stage.
     alive: Box<[AtomicUsize]>,
+    /// Which seats are taken, per stage where readers or workers join.
+    pub(crate) seats: Box<[Mutex<Vec<bool>>]>,
     orphans: Mutex<Vec<(usize, Orphan)>>,
     /// How many orphans there are, per stage; a glance before the lock.
     orphaned: Box<[Line<AtomicUsize>]>,
@@ -101,7 +103,7 @@ pub(crate) fn ahead(to: u64, from: u64) -> i64 {
 
 /// How far a bound (63 bits of a position) is ahead of `near`, or behind.
 #[inline(always)]
-fn bound_ahead(bound: u64, near: u64) -> i64 {
+pub(crate) fn bound_ahead(bound: u64, near: u64) -> i64 {
     ((bound >> 1).wrapping_sub(near) << 1) as i64 >> 1
 }
 
@@ -149,13 +151,19 @@ impl Control {
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
         for stage in &plan.stages {
-            if let Crew::Pool(workers) = stage.crew {
-                pools += workers;
-                lines[stage.line] = Line(AtomicU64::new(PoolWord::new(start, 0).0));
-                for bound in &mut lines[stage.line + 1..=stage.line + workers] {
-                    *bound = Line(AtomicU64::new(IDLE));
+            let first = match stage.crew {
+                Crew::One => continue,
+                Crew::Pool { room, .. } => {
+                    pools += room;
+                    PoolWord::new(start, 0).0
                 }
-            }
+                Crew::Tap(room) => {
+                    lines[stage.line + 1 + room..][..room].iter_mut().for_each(|ticket| *ticket = Line(AtomicU64::new(0)));
+                    0
+                }
+            };
+            lines[stage.line] = Line(AtomicU64::new(first));
+            lines[stage.line + 1..][..stage.crew.room()].iter_mut().for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
         }
         Control {
             wait,
@@ -174,6 +182,11 @@ impl Control {
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
+            seats: plan
+                .stages
+                .iter()
+                .map(|stage| Mutex::new((0..stage.crew.room()).map(|seat| seat < stage.crew.len()).collect()))
+                .collect(),
             orphans: Mutex::new(Vec::with_capacity(pools)),
             orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
             plan,
@@ -219,16 +232,16 @@ impl Control {
 
     /// What a stage has let go, if that is known to be no less than `near`.
     #[inline]
-    pub(crate) fn frontier(&self, stage: usize, near: u64) -> u64 {
-        let stage = &self.plan.stages[stage];
+    pub(crate) fn frontier(&self, number: usize, near: u64) -> u64 {
+        let stage = &self.plan.stages[number];
         match stage.crew {
             Crew::One => self.lines[stage.line].0.load(twin!("frontier-relaxed": Acquire => Relaxed)), // SYNC[released]: followers and producers
-            Crew::Pool(workers) => {
+            Crew::Pool { room, .. } => {
                 // I2: the claim word first.
                 let claim = &self.lines[stage.line].0;
                 let word = PoolWord(claim.load(twin!("frontier-word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: frontier's side
                 let mut least = i64::MAX;
-                for bound in &self.lines[stage.line + 1..=stage.line + workers] {
+                for bound in &self.lines[stage.line + 1..=stage.line + room] {
                     let bound = bound.0.load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a pool
                     if bound & IDLE == 0 {
                         least = least.min(bound_ahead(bound, near));
@@ -238,6 +251,10 @@ impl Control {
                 least = least.min(ahead(word.seq(near), near));
                 // A worker that lost a race for a chunk may show an old bound for a moment; what was let go stays let go.
                 near.wrapping_add(least.max(0) as u64)
+            }
+            Crew::Tap(_) => {
+                let (up, _) = self.upstream(number, near);
+                near.wrapping_add(ahead(up, near).min(self.held(number, near)).max(0) as u64)
             }
         }
     }
@@ -252,6 +269,12 @@ impl Control {
                 (least, slowest) = (distance, stage);
             }
         }
+        // A tap where nobody stands in the way is no reason to wait.
+        if let Some(Crew::Tap(_)) = self.plan.stages.get(slowest).map(|stage| stage.crew)
+            && self.held(slowest, near) > least
+        {
+            slowest = self.upstream(slowest, near).1;
+        }
         (near.wrapping_add(least.max(0) as u64), slowest)
     }
 
@@ -261,10 +284,18 @@ impl Control {
         self.lines[CURSOR_LINE].0.load(twin!("cursor-seen-relaxed": Acquire => Relaxed)) // SYNC[cursor-moved]: stages
     }
 
-    /// How far `stage` may go, where it does not look at stamps: what those before it have let go, and which of them holds it.
+    /// How far somebody has moved the sentinel.
+    #[inline]
+    fn sentinel(&self) -> u64 {
+        self.lines[SENTINEL_LINE].0.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed)) // SYNC[sentinel]: a tap, and those behind it
+    }
+
+    /// How far `stage` may go, where it does not look at stamps: what those before it have let go, and which of them holds it. Where
+    /// the sentinel stands for the producers, somebody has to move it: see `Core::upstream`.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
         match &self.plan.stages[stage].after[..] {
+            [] if self.plan.sentinel => (self.sentinel(), self.producer_party()),
             [] => (self.cursor(), self.producer_party()),
             after => self.least_frontier(after, near),
         }
@@ -272,7 +303,8 @@ impl Control {
 
     /// Whether `stage` learns from stamps what is published.
     pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
-        self.plan.stamped && self.plan.stages[stage].after.is_empty()
+        let stage = &self.plan.stages[stage];
+        self.plan.stamped && stage.after.is_empty() && !matches!(stage.crew, Crew::Tap(_))
     }
 
     /// Lets everything before `seq` go, and wakes those who wait for it.

@@ -79,7 +79,9 @@ impl<E, L: Layout> Core<E, L> {
         let Settings { capacity, start, wait, many_producers, deadline, timed } = settings;
         let parks = wait.parks();
         let stamped = many_producers || !View::<E, L>::CURSOR;
-        let plan = Plan { stamped, ..Plan::new(stages, capacity, many_producers, parks)? };
+        let mut plan = Plan::new(stages, capacity, many_producers, parks)?;
+        plan.stamped = stamped;
+        plan.cursor |= !stamped;
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
@@ -121,9 +123,16 @@ impl<E, L: Layout> Core<E, L> {
         if len.wrapping_sub(1) < MAX_RUN {
             self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
-            self.stamp_runs(seq, len, stamp::live);
+            self.stamp_runs(seq, len);
         }
         self.control.ring(&self.control.plan.producer_rings);
+    }
+
+    /// As [`Core::publish`], for a single producer whose cursor somebody follows.
+    #[inline(never)]
+    pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
+        self.stamp_runs(seq, len);
+        self.publish_to(seq.wrapping_add(len));
     }
 
     /// Publishes everything before `end`; the single producer is done with those events, and nothing is stamped here.
@@ -134,20 +143,25 @@ impl<E, L: Layout> Core<E, L> {
         self.control.ring(&self.control.plan.producer_rings);
     }
 
-    /// Gives `[seq, seq + len)` up: later stages pass over it.
+    /// Gives `[seq, seq + len)` up: later stages pass over it. Every slot is stamped, with what is left of the run from there on, so that
+    /// one who joins in the middle sees it too.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
-        self.stamp_runs(seq, len, stamp::tombstone);
+        // Back to front, as always.
+        for offset in (0..len).rev() {
+            let at = seq.wrapping_add(offset);
+            self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
+        }
         self.control.ring(&self.control.plan.producer_rings);
     }
 
-    fn stamp_runs(&self, seq: u64, len: u64, word: fn(u64, u32, u64) -> u64) {
+    fn stamp_runs(&self, seq: u64, len: u64) {
         // Back to front: whoever sees the first run sees them all.
         let runs = len.div_ceil(MAX_RUN);
         for run in (0..runs).rev() {
             let at = twin!("first-run-first": run => runs - 1 - run) * MAX_RUN;
             let head = seq.wrapping_add(at);
-            self.stamp(head, word(head, self.slots.shift(), (len - at).min(MAX_RUN)));
+            self.stamp(head, stamp::live(head, self.slots.shift(), (len - at).min(MAX_RUN)));
         }
     }
 
@@ -160,6 +174,9 @@ impl<E, L: Layout> Core<E, L> {
     /// How far all gating stages have let go, if at least up to `near`, and which one holds it.
     #[inline]
     pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
         match &self.control.plan.leaves[..] {
             [] if !self.control.plan.stamped => (self.control.cursor(), self.control.producer_party()),
             [] => {
@@ -169,6 +186,29 @@ impl<E, L: Layout> Core<E, L> {
             [one] => (self.control.least_frontier(&[*one], near).0, *one),
             leaves => self.control.least_frontier(twin!("gated-by-one": leaves => &leaves[..1]), near),
         }
+    }
+
+    /// As [`Control::upstream`].
+    #[inline]
+    pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
+        self.control.upstream(stage, near)
+    }
+
+    /// How far `stage` may go from now on, if at least to `near`: [`Core::upstream`], secured against those who join a tap before it.
+    #[inline]
+    pub(crate) fn pass(&self, stage: usize, near: u64) -> u64 {
+        let (to, _) = self.upstream(stage, near);
+        self.control.secure(&self.control.plan.stages[stage].guard, to, near)
+    }
+
+    /// How far producers may go from now on, less the capacity; and which stage holds them.
+    #[inline]
+    pub(crate) fn pass_gate(&self, near: u64) -> (u64, usize) {
+        let (to, slowest) = self.gate(near);
+        (self.control.secure(&self.control.plan.guard, to, near), slowest)
     }
 
     /// Without any stage the producers gate themselves: nobody claims a slot again before its last publication is complete, or two
@@ -205,7 +245,7 @@ impl<E, L: Layout> Core<E, L> {
         let near = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
             Some(_) => self.control.frontier(stage, near),
-            None if !self.control.plan.stamped => self.control.cursor(),
+            None if self.control.plan.cursor => self.control.cursor(),
             None => self.control.line(Control::SENTINEL).load(Relaxed),
         };
         ahead(seq, frontier).max(0) as u64

@@ -332,7 +332,7 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
 /// One round of a stage: what is there, up to a pace, then release. Comes back with how many events it handled.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> Result<u64, End> {
-    seat.desk().control().check_running().map_err(End::Closed)?;
+    seat.check().map_err(End::Closed)?;
     let (done, outcome) = pass(seat, handler, pace);
     let outcome = match outcome {
         Ok(()) if done > 0 => {

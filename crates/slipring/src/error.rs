@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::name::{Name, PRODUCER};
 use crate::report::Report;
+use crate::tap::SubscribeError;
 
 /// Why a stage (or the producer) failed.
 #[derive(Debug)]
@@ -134,6 +135,10 @@ pub enum Closed {
     Halted,
     /// A stage or a producer failed; the graph has ended.
     Failed(Failure),
+    /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph goes on.
+    Left,
+    /// This reader could not join: a [`SubscribeError`] that was turned into a `Closed` by `?`.
+    Refused(Arc<SubscribeError>),
 }
 
 impl Closed {
@@ -152,6 +157,8 @@ impl fmt::Display for Closed {
             Closed::Drained => f.write_str("the ring is closed"),
             Closed::Halted => f.write_str("the graph was halted"),
             Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
+            Closed::Left => f.write_str("the reader was asked to leave its tap"),
+            Closed::Refused(why) => why.fmt(f),
         }
     }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use crate::core::{Core, Settings};
 use crate::error::{BuildError, Cause, Error};
-use crate::lease::{Consumer, Every, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
+use crate::lease::{Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
 use crate::name::Name;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
 use crate::report::Report;
 use crate::slots::{Contiguous, Inside, Layout};
+use crate::tap::Tap;
 use crate::wait::Wait;
 
 /// What the keys of a graph and the graph itself share until it is built, and after.
@@ -85,6 +86,8 @@ pub struct Key<A, C> {
 pub type ReaderKey = Key<Reading, Every>;
 /// The key of a stage that may write.
 pub type WriterKey = Key<Writing, Every>;
+/// The key of a tap.
+pub type TapKey = Key<Reading, Joined>;
 /// The key of a pool that reads.
 pub type PoolReaderKey = Key<Reading, Shared>;
 /// The key of a pool that may write.
@@ -156,7 +159,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send,
     {
-        self.declare(name, Access::Write, Crew::Pool(workers))
+        self.declare(name, Access::Write, Crew::pool(workers))
     }
 
     /// Declares a pool whose workers only read.
@@ -165,7 +168,18 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + Sync,
     {
-        self.declare(name, Access::Read, Crew::Pool(workers))
+        self.declare(name, Access::Read, Crew::pool(workers))
+    }
+
+    /// Declares a tap, with room for so many readers at a time: a place where they join and leave while the graph runs. See [`Tap`].
+    ///
+    /// A stage that writes has to come [`after`](Key::after) it or before it, as with every other stage; one that comes after it sees an event
+    /// when everybody who joined has released it. A tap cannot come after a tap.
+    pub fn tap(&self, name: &str, room: usize) -> TapKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Crew::Tap(room))
     }
 
     fn declare<A, C>(&self, name: &str, access: Access, crew: Crew) -> Key<A, C> {
@@ -212,7 +226,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             }
         }));
         core.control.add_maker();
-        let taken = Mutex::new(Taken { producer: false, unattached: (0..drawing.stages.len()).collect() });
+        let required = (0..drawing.stages.len()).filter(|&stage| !matches!(drawing.stages[stage].crew, Crew::Tap(_)));
+        let taken = Mutex::new(Taken { producer: false, unattached: required.collect() });
         drop(drawing);
         Ok(Ring { core, draft: self.draft.clone(), taken, kind: PhantomData })
     }
@@ -260,6 +275,8 @@ impl<A, C> Drop for Key<A, C> {
         if !self.exchanged {
             let mut drawing = self.draft.lock();
             match drawing.built.clone() {
+                // Nobody has to join a tap.
+                _ if matches!(drawing.stages[self.stage].crew, Crew::Tap(_)) => {}
                 None => drawing.abandoned.push(self.stage),
                 Some(built) => {
                     drop(drawing); // the last reference to the ring may go with this call, and take user code with it
@@ -362,6 +379,15 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         let workers = key.workers;
         let stage = self.attach(key);
         (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
+    }
+
+    /// The tap, to which readers can subscribe from now on.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn tap(&self, key: TapKey) -> Tap<E, L> {
+        let stage = self.attach(key);
+        Tap::of(&self.core, stage)
     }
 
     /// Ends the graph without draining it.

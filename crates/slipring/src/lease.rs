@@ -20,6 +20,7 @@ use crate::pool;
 use crate::seat::{self, Seat};
 use crate::slots::{Inside, Layout, Slots};
 use crate::sync::Arc;
+use crate::tap;
 
 mod sealed {
     use super::*;
@@ -33,6 +34,9 @@ mod sealed {
     impl Crew for super::Every {
         type Seat<E, L: Layout> = seat::One<E, L>;
     }
+    impl Crew for super::Joined {
+        type Seat<E, L: Layout> = seat::Walk<E, L, tap::Member>;
+    }
     impl Crew for super::Shared {
         type Seat<E, L: Layout> = pool::Worker<E, L>;
     }
@@ -44,6 +48,8 @@ pub struct Reading(());
 pub struct Writing(());
 /// Marks a [`Consumer`] that sees every event.
 pub struct Every(());
+/// Marks a [`Consumer`] that sees every event from where it joined on.
+pub struct Joined(());
 /// Marks a [`Consumer`] that shares the events with the other workers of its pool.
 pub struct Shared(());
 
@@ -71,6 +77,16 @@ pub type PoolWriter<E, L = Inside> = Consumer<E, Writing, Shared, L>;
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize) -> Self {
         Consumer { seat: seat::One::new(core, stage), access: PhantomData }
+    }
+}
+
+impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
+    pub(crate) fn joined(seat: seat::Walk<E, L, tap::Member>) -> Self {
+        Consumer { seat, access: PhantomData }
+    }
+
+    pub(crate) fn membership(&self) -> (&seat::Desk<E, L>, &tap::Member) {
+        (self.seat.desk(), self.seat.role())
     }
 }
 
@@ -134,7 +150,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 
     #[inline]
     fn find(&mut self, max: usize) -> Result<u64, Closed> {
-        self.seat.desk().control().check_running()?;
+        self.seat.check()?;
         Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
     }
 
@@ -165,7 +181,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 
     #[inline(always)]
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
-        self.seat.desk().control().check_running()?;
+        self.seat.check()?;
         let max = max as u64;
         let mut done = 0;
         let polled = Driven { consumer: self };

@@ -71,6 +71,7 @@ mod seat;
 mod slots;
 mod stamp;
 mod sync;
+mod tap;
 mod wait;
 
 pub use chain::*;
@@ -84,6 +85,7 @@ pub use name::*;
 pub use producer::*;
 pub use report::*;
 pub use slots::{Contiguous, Inside, Layout};
+pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
 pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
 
 /// The README's example, kept true.

@@ -23,15 +23,38 @@ pub(crate) enum Access {
 pub(crate) enum Crew {
     /// One handle sees every event.
     One,
-    /// Each event goes to one of so many workers.
-    Pool(usize),
+    /// Each event goes to one of so many workers; more may join, up to `room` at a time.
+    Pool { workers: usize, room: usize },
+    /// Readers join and leave while the graph runs, up to so many at a time. With nobody there, everything passes.
+    Tap(usize),
 }
 
 impl Crew {
+    /// A pool that nobody joins.
+    pub(crate) fn pool(workers: usize) -> Crew {
+        Crew::Pool { workers, room: workers }
+    }
+    /// How many handles there are from the beginning.
     pub(crate) fn len(self) -> usize {
         match self {
             Crew::One => 1,
-            Crew::Pool(workers) => workers,
+            Crew::Pool { workers, .. } => workers,
+            Crew::Tap(_) => 0,
+        }
+    }
+    /// How many may be there at a time.
+    pub(crate) fn room(self) -> usize {
+        match self {
+            Crew::One => 1,
+            Crew::Pool { room, .. } | Crew::Tap(room) => room,
+        }
+    }
+    /// How many lines of shared words it takes. See [`Stage::line`].
+    fn lines(self) -> usize {
+        match self {
+            Crew::One => 1,
+            Crew::Pool { room, .. } => 1 + room + 1,
+            Crew::Tap(room) => 1 + room + room,
         }
     }
 }
@@ -54,12 +77,23 @@ pub(crate) struct Stage {
     pub(crate) crew: Crew,
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
-    /// Its first line of shared words: one released position, or a pool's claim word followed by a bound per worker.
+    /// Its first line of shared words. One stage: its released position. A pool: its claim word, a bound per worker, a position that the claim
+    /// word was near. A tap: how many are there, a bound per member, a ticket per member.
     pub(crate) line: usize,
+    /// What this stage has to say before it passes a tap.
+    pub(crate) guard: Option<Guard>,
+    /// Of a tap: the lines where those say it who follow.
+    pub(crate) said: Vec<usize>,
     /// The bell at which it waits for its upstream.
     pub(crate) bell: usize,
     /// The bells it rings when it releases.
     pub(crate) rings: Vec<usize>,
+}
+
+/// Who passes taps says on a line how far it is going to, and only then asks who is there. See PROTOCOL.md ("Joining").
+pub(crate) struct Guard {
+    pub(crate) line: usize,
+    pub(crate) taps: Vec<usize>,
 }
 
 /// The line of the word that many producers claim by.
@@ -75,6 +109,12 @@ pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// Stages that nobody follows: they gate the producers.
     pub(crate) leaves: Vec<usize>,
+    /// What producers have to say before they pass a tap that nobody follows.
+    pub(crate) guard: Option<Guard>,
+    /// Whether a single producer tells by the cursor how far it has published, be there stamps or not.
+    pub(crate) cursor: bool,
+    /// Whether the sentinel is moved for taps directly behind producers.
+    pub(crate) sentinel: bool,
     /// The bells that a publication rings.
     pub(crate) producer_rings: Vec<usize>,
     pub(crate) lines: usize,
@@ -97,13 +137,16 @@ impl Plan {
         }
         check_names(&specs)?;
         for spec in &specs {
-            if let Crew::Pool(asked) = spec.crew
-                && !(1..=capacity).contains(&asked)
-            {
-                return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+            if let Crew::Pool { workers, room } = spec.crew {
+                for asked in [workers, room] {
+                    if !(1..=capacity).contains(&asked) {
+                        return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+                    }
+                }
             }
         }
         check_soundness(&specs)?;
+        check_taps(&specs)?;
 
         // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
         let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
@@ -121,23 +164,33 @@ impl Plan {
         }
         let bells = PRODUCER_BELL + 1 + waits.len();
 
+        let is_leaf = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
+        let is_tap = |stage: usize| matches!(specs[stage].crew, Crew::Tap(_));
+        let follows = |upstream: Option<usize>, follower: usize| match upstream {
+            None => specs[follower].after.is_empty(),
+            Some(stage) => specs[follower].after.contains(&stage),
+        };
         let rung_by = |upstream: Option<usize>| -> Vec<usize> {
             let mut rings = Vec::new();
-            if parks {
-                for (follower, spec) in specs.iter().enumerate() {
-                    let follows = match upstream {
-                        None => spec.after.is_empty(),
-                        Some(stage) => spec.after.contains(&stage),
-                    };
-                    if follows && !rings.contains(&bell_of[follower]) {
-                        rings.push(bell_of[follower]);
-                    }
+            for follower in (0..specs.len()).filter(|&follower| parks && follows(upstream, follower)) {
+                rings.push(bell_of[follower]);
+                // What passes a tap with nobody there, passes it at once.
+                if is_tap(follower) {
+                    rings.extend((0..specs.len()).filter(|&next| follows(Some(follower), next)).map(|next| bell_of[next]));
+                    rings.extend(is_leaf(follower).then_some(PRODUCER_BELL));
                 }
             }
+            rings.sort_unstable();
+            rings.dedup();
             rings
         };
-        let is_leaf = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
 
+        let guard_of = |after: &[usize], lines: &mut usize| -> Option<Guard> {
+            let taps: Vec<usize> = after.iter().copied().filter(|&stage| is_tap(stage)).collect();
+            let guard = (!taps.is_empty()).then_some(Guard { line: *lines, taps });
+            *lines += usize::from(guard.is_some());
+            guard
+        };
         let mut lines = CURSOR_LINE + 1;
         let mut stages = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
@@ -145,11 +198,14 @@ impl Plan {
             if twin!("leaf-unrung": is_leaf(i) => false) && parks {
                 rings.push(PRODUCER_BELL);
             }
-            let idle_workers = twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool(_)) => false);
+            let idle_workers = twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool { .. }) => false);
             if idle_workers && parks && !rings.contains(&bell_of[i]) {
                 rings.push(bell_of[i]); // idle workers stay until the last chunk is done, and end with it
             }
+            let guard = guard_of(&spec.after, &mut lines);
             stages.push(Stage {
+                guard,
+                said: Vec::new(),
                 name: Name::new(&spec.name),
                 access: spec.access,
                 crew: spec.crew,
@@ -159,18 +215,38 @@ impl Plan {
                 bell: bell_of[i],
                 rings,
             });
-            lines += match spec.crew {
-                Crew::One => 1,
-                Crew::Pool(workers) => 1 + workers,
-            };
+            lines += spec.crew.lines();
         }
-        let leaves = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
+        let leaves: Vec<usize> = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
+        let guard = guard_of(&leaves, &mut lines);
+        for i in 0..stages.len() {
+            if let Some(Guard { line, ref taps }) = stages[i].guard {
+                taps.clone().into_iter().for_each(|tap| stages[tap].said.push(line));
+            }
+        }
+        if let Some(Guard { line, taps }) = &guard {
+            taps.iter().for_each(|&tap| stages[tap].said.push(*line));
+        }
+        let first_tap = (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
         let mut producer_rings = rung_by(None);
         if twin!("publication-unrung": specs.is_empty() => false) && parks {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
         }
         let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
-        Ok(Plan { stages, leaves, producer_rings, lines, bells, capacity, threads, many_producers, stamped: true })
+        Ok(Plan {
+            stages,
+            leaves,
+            guard,
+            cursor: first_tap && !many_producers,
+            sentinel: first_tap && many_producers,
+            producer_rings,
+            lines,
+            bells,
+            capacity,
+            threads,
+            many_producers,
+            stamped: true,
+        })
     }
 }
 
@@ -195,6 +271,23 @@ fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
         }
         if specs[..i].iter().any(|other| other.name == spec.name) {
             return Err(BuildError::Twice { stage: spec.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// A tap's followers are known when the graph is built, and members of a tap are not.
+fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
+    for spec in specs.iter().filter(|spec| matches!(spec.crew, Crew::Tap(_))) {
+        if let Some(&earlier) = spec.after.iter().find(|&&earlier| matches!(specs[earlier].crew, Crew::Tap(_))) {
+            let (tap, earlier) = (&spec.name, &specs[earlier].name);
+            let what = format!("tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after");
+            return Err(BuildError::Misplaced { what });
+        }
+        if spec.crew.room() == 0 {
+            return Err(BuildError::Misplaced {
+                what: format!("tap `{}` has room for nobody; give it room for one reader at least", spec.name),
+            });
         }
     }
     Ok(())
@@ -239,11 +332,12 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0);
         for stage in &self.stages {
-            let kind = match (stage.access, stage.crew) {
-                (Access::Read, Crew::One) => "reads".to_owned(),
-                (Access::Write, Crew::One) => "writes".to_owned(),
-                (Access::Read, Crew::Pool(workers)) => format!("pool of {workers}, reads"),
-                (Access::Write, Crew::Pool(workers)) => format!("pool of {workers}, writes"),
+            let access = if stage.access == Access::Read { "reads" } else { "writes" };
+            let kind = match stage.crew {
+                Crew::One => access.to_owned(),
+                Crew::Pool { workers, room } if room == workers => format!("pool of {workers}, {access}"),
+                Crew::Pool { workers, room } => format!("pool of {workers}, room for {room}, {access}"),
+                Crew::Tap(room) => format!("tap with room for {room}"),
             };
             write!(f, "  {:width$}  {kind}, after ", stage.name.as_str())?;
             if stage.after.is_empty() {
@@ -303,7 +397,7 @@ mod tests {
             assert_eq!(Plan::new(vec![], asked, false, false).err().unwrap(), BuildError::Capacity { asked });
         }
         for asked in [0, 9, usize::MAX] {
-            let pool = StageSpec { crew: Crew::Pool(asked), ..read("p", &[]) };
+            let pool = StageSpec { crew: Crew::pool(asked), ..read("p", &[]) };
             assert_eq!(plan(vec![pool]).err().unwrap(), BuildError::Workers { stage: "p".into(), asked, capacity: 8 });
         }
     }

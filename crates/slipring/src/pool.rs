@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use crate::control::{Control, IDLE, Orphan, PoolWord, ahead};
 use crate::core::Core;
 use crate::error::{Cause, Closed};
-use crate::plan::Crew;
 use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
@@ -58,10 +57,7 @@ impl<E, L: Layout> Worker<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
         let start = core.control.start;
         let plan = &core.control.plan.stages[stage];
-        let workers = match plan.crew {
-            Crew::Pool(workers) => workers,
-            Crew::One => 1,
-        };
+        let workers = plan.crew.len();
         let own_line = plan.line + 1 + worker;
         Worker {
             workers: workers as u64,
@@ -144,7 +140,7 @@ impl<E, L: Layout> Worker<E, L> {
         let mut most = core.capacity();
         if !core.control.reads_stamps(self.desk.stage) {
             if ahead(self.limit, seq) < self.quota as i64 {
-                self.limit = core.control.upstream(self.desk.stage, self.limit).0;
+                self.limit = core.pass(self.desk.stage, self.limit);
             }
             most = ahead(self.limit, seq).max(0) as u64;
             if most == 0 {
@@ -252,11 +248,11 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
             || core.control.has_orphans(self.desk.stage)
             || match core.control.reads_stamps(self.desk.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
-                false => ahead(core.control.upstream(self.desk.stage, self.limit).0, seq) > 0,
+                false => ahead(core.upstream(self.desk.stage, self.limit).0, seq) > 0,
             }
     }
     fn waits_for(&self) -> usize {
-        self.desk.control().upstream(self.desk.stage, self.limit).1
+        self.desk.core.upstream(self.desk.stage, self.limit).1
     }
     fn was_contended(&self) -> bool {
         self.contended

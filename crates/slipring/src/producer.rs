@@ -56,6 +56,8 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     open: Option<(u64, u64)>,
     /// The mark of being alone under which `next` was read from the claim word, if it was alone. Many only.
     alone: Option<NonZeroU64>,
+    /// Whether a cursor is moved besides.
+    tells: bool,
     counts: Counts,
     /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
     /// worked out from this and its position, so that publishing one event counts nothing.
@@ -91,6 +93,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             open: None,
             counts,
             alone: None,
+            tells: core.control.plan.cursor,
             joined: 0,
             excused: std::thread::panicking(),
             sharing: PhantomData,
@@ -384,7 +387,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
         let capacity = self.core.capacity();
-        let (gate, slowest) = self.core.gate(self.next.wrapping_sub(capacity));
+        let (gate, slowest) = self.core.pass_gate(self.next.wrapping_sub(capacity));
         self.limit = gate.wrapping_add(capacity);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
@@ -456,8 +459,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
-        if View::<E, L>::CURSOR && !S::MANY {
+        if S::MANY {
+            self.core.publish(seq, len);
+        } else if View::<E, L>::CURSOR {
             self.core.publish_to(seq.wrapping_add(len));
+        } else if self.tells {
+            self.core.publish_and_tell(seq, len);
         } else {
             self.core.publish(seq, len);
         }

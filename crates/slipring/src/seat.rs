@@ -48,6 +48,12 @@ pub(crate) trait Seat<E, L: Layout> {
     fn desk(&self) -> &Desk<E, L>;
     fn desk_mut(&mut self) -> &mut Desk<E, L>;
 
+    /// Whether this seat's owner may go on.
+    #[inline(always)]
+    fn check(&self) -> Result<(), Closed> {
+        self.desk().control().check_running()
+    }
+
     /// What the core knows of why there is nothing, now or ever. Call it after a look in vain.
     fn ended(&self) -> Option<Closed> {
         self.desk().core.control.ended(self.next())
@@ -78,7 +84,7 @@ impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
 }
 
 /// What every seat carries.
-pub(crate) struct Desk<E, L: Layout> {
+pub struct Desk<E, L: Layout> {
     pub(crate) core: Arc<Core<E, L>>,
     pub(crate) slots: View<E, L>,
     pub(crate) stage: usize,
@@ -115,11 +121,43 @@ impl<E, L: Layout> Desk<E, L> {
     }
 }
 
+/// In what the handles differ that see every event.
+pub trait Role {
+    /// Whether this one may begin in the middle of a run.
+    const MIDWAY: bool = false;
+    /// Why this one may not go on, while the others may.
+    #[inline(always)]
+    fn refused(&self, _control: &Control) -> Option<Closed> {
+        None
+    }
+    /// It goes, standing at `next`.
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, next: u64);
+}
+
+/// The role of a declared stage: the graph cannot do without it.
+pub struct Required;
+
+impl Role for Required {
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, next: u64) {
+        desk.left(next);
+    }
+}
+
 /// The seat of a stage that sees every event.
-pub struct One<E, L: Layout> {
+pub(crate) type One<E, L> = Walk<E, L, Required>;
+
+/// The seat of one who sees every event.
+pub struct Walk<E, L: Layout, R: Role> {
     desk: Desk<E, L>,
+    role: R,
+    /// The line on which it tells what it has let go.
+    line: usize,
+    /// By how many bits the position is shifted there.
+    shift: u32,
     /// Whether it stands directly behind producers who stamp.
     first: bool,
+    /// Where it began.
+    began: u64,
     next: u64,
     live_end: u64,
     /// Where the run ends that `live_end` lies in, if the stages before this one have not let all of it go.
@@ -131,9 +169,32 @@ pub struct One<E, L: Layout> {
 
 impl<E, L: Layout> One<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
-        let start = core.control.start;
+        let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
+        Walk::begin(core, stage, Required, (line, 0), start)
+    }
+}
+
+impl<E, L: Layout, R: Role> Walk<E, L, R> {
+    /// Begins at a position that the stages before have let go up to, or a later one.
+    pub(crate) fn begin(core: Arc<Core<E, L>>, stage: usize, role: R, (line, shift): (usize, u32), at: u64) -> Self {
         let first = core.control.reads_stamps(stage);
-        One { desk: Desk::new(core, stage), first, next: start, live_end: start, run_end: start, limit: start, released: start }
+        Walk {
+            desk: Desk::new(core, stage),
+            role,
+            line,
+            shift,
+            first,
+            began: at,
+            next: at,
+            live_end: at,
+            run_end: at,
+            limit: at,
+            released: at,
+        }
+    }
+
+    pub(crate) fn role(&self) -> &R {
+        &self.role
     }
 
     /// Moves `live_end` on by what one look tells. `true`: something moved, look again.
@@ -158,7 +219,7 @@ impl<E, L: Layout> One<E, L> {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
         if self.live_end == self.limit {
-            let (frontier, _) = core.control.upstream(self.desk.stage, self.limit);
+            let frontier = core.pass(self.desk.stage, self.limit);
             if ahead(frontier, self.limit) <= 0 {
                 return false;
             }
@@ -192,6 +253,14 @@ impl<E, L: Layout> One<E, L> {
             match self.desk.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
+                // Begun in the middle of a run, whose head may be gone; what is given up is stamped slot by slot, so this is live.
+                Run::Unpublished if R::MIDWAY => {
+                    let mut end = self.live_end.wrapping_add(1);
+                    while end != self.limit && self.desk.slots.run_at(end) == Run::Unpublished {
+                        end = end.wrapping_add(1);
+                    }
+                    self.run_end = end;
+                }
                 Run::Unpublished => unreachable!("a stage before this one has let an unpublished position go"),
             }
         }
@@ -219,7 +288,7 @@ impl<E, L: Layout> One<E, L> {
     }
 }
 
-impl<E, L: Layout> Seat<E, L> for One<E, L> {
+impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     const GATHERS_ALL: bool = true;
     #[inline(always)]
     fn walks_runs(&self) -> bool {
@@ -261,7 +330,7 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     }
     #[inline(always)]
     fn handled(&self) -> u64 {
-        self.next.wrapping_sub(self.desk.control().start).wrapping_sub(self.desk.counts.tombstones)
+        self.next.wrapping_sub(self.began).wrapping_sub(self.desk.counts.tombstones)
     }
     #[inline(always)]
     fn advance(&mut self, len: u64, found: u64) {
@@ -275,8 +344,7 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     fn release(&mut self) {
         if self.released != self.next {
             self.released = self.next;
-            let stage = self.desk.plan();
-            self.desk.control().release(stage.line, self.next, &stage.rings);
+            self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
         }
     }
     fn something(&self) -> bool {
@@ -284,11 +352,19 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
         self.next != self.live_end
             || match self.first {
                 true => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
-                false => self.limit != self.live_end || core.control.upstream(self.desk.stage, self.limit).0 != self.limit,
+                false => self.limit != self.live_end || ahead(core.upstream(self.desk.stage, self.limit).0, self.limit) > 0,
             }
     }
     fn waits_for(&self) -> usize {
-        self.desk.control().upstream(self.desk.stage, self.limit).1
+        self.desk.core.upstream(self.desk.stage, self.limit).1
+    }
+    #[inline(always)]
+    fn check(&self) -> Result<(), Closed> {
+        self.desk.control().check_running()?;
+        self.role.refused(self.desk.control()).map_or(Ok(()), Err)
+    }
+    fn ended(&self) -> Option<Closed> {
+        self.role.refused(self.desk.control()).or_else(|| self.desk.control().ended(self.next))
     }
     fn desk(&self) -> &Desk<E, L> {
         &self.desk
@@ -298,9 +374,9 @@ impl<E, L: Layout> Seat<E, L> for One<E, L> {
     }
 }
 
-impl<E, L: Layout> Drop for One<E, L> {
+impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
     fn drop(&mut self) {
-        self.desk.left(self.next);
+        self.role.goes(&self.desk, self.next);
         self.desk.counts.events = self.handled();
         self.desk.control().count(self.desk.stage, &self.desk.counts);
     }

@@ -91,7 +91,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                         let name = match (&spec.thread, spec.crew) {
                             (Some(thread), _) => thread.clone(),
                             (None, crate::plan::Crew::One) => spec.name.to_string(),
-                            (None, crate::plan::Crew::Pool(_)) => format!("{}-{worker}", spec.name),
+                            (None, _) => format!("{}-{worker}", spec.name),
                         };
                         groups.push((name, stage, spec.thread.clone(), vec![runner]));
                     }

@@ -26,6 +26,7 @@ use crate::plan::{Access, Crew, Plan, StageSpec};
 use crate::pool::Worker;
 use crate::seat::One;
 use crate::slots::{Contiguous, Inside, Layout};
+use crate::tap::Tap;
 use crate::wait::{Wait, WaitStrategy};
 
 pub use handlers::{ReadHandler, WriteHandler};
@@ -77,6 +78,8 @@ struct Parts<'env, E, L: Layout> {
     factory: Box<dyn FnMut() -> E + 'env>,
     specs: Vec<StageSpec>,
     makers: Vec<Maker<'env, E, L>>,
+    /// Taps declared so far that no writing stage came after.
+    taps: Vec<usize>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
 }
@@ -117,6 +120,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             factory: Box::new(factory),
             specs: Vec::new(),
             makers: Vec::new(),
+            taps: Vec::new(),
             on_start: None,
             problem: None,
         }),
@@ -134,7 +138,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
             problem.get_or_insert(BuildError::Misplaced { what });
         }
-        let parts = Box::new(Parts { settings, factory, specs: Vec::new(), makers: Vec::new(), on_start, problem });
+        let parts = Box::new(Parts { settings, factory, specs: Vec::new(), makers: Vec::new(), taps: Vec::new(), on_start, problem });
         Chain { parts, base: Vec::new(), ends: Vec::new(), place: PhantomData }
     }
 }
@@ -188,9 +192,16 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         maker: impl FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env,
     ) -> Self {
         let stage = self.parts.specs.len();
-        self.parts.specs.push(StageSpec { name: name.to_owned(), access, crew, after: self.base.clone(), thread: None });
+        let mut after = self.base.clone();
+        if access == Access::Write {
+            // Whoever joins a tap before a stage that writes is done with an event before that stage has it.
+            after.append(&mut self.parts.taps);
+        }
+        self.parts.specs.push(StageSpec { name: name.to_owned(), access, crew, after, thread: None });
         self.parts.makers.push(Box::new(maker));
-        if P::BESIDE {
+        if matches!(crew, Crew::Tap(_)) {
+            self.parts.taps.push(stage);
+        } else if P::BESIDE {
             self.ends.push(stage);
         } else {
             self.base = vec![stage];
@@ -212,7 +223,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         mut make: impl FnMut(usize) -> H + 'env,
     ) -> Self {
         let pool = name.to_owned();
-        self.declare(name, access, Crew::Pool(workers), move |core, stage| {
+        self.declare(name, access, Crew::pool(workers), move |core, stage| {
             let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
             let mut panicked = None;
             for worker in 0..workers {
@@ -234,6 +245,24 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 }
             }
         })
+    }
+
+    /// A place where readers join and leave while the chain runs: see [`Tap`]. They see events as the stages before left them.
+    ///
+    /// The stages behind that write, and the producer, wait for those who joined; stages that only read go on beside them.
+    #[doc(alias = "subscribe")]
+    pub fn tap(self, tap: &Tap<E, L>) -> Self
+    where
+        E: Sync + 'env,
+    {
+        let taps = self.parts.specs.iter().filter(|spec| matches!(spec.crew, Crew::Tap(_))).count();
+        let name = match tap.name() {
+            Some(name) => name.to_owned(),
+            None if taps == 0 => "tap".to_owned(),
+            None => format!("tap-{}", taps + 1),
+        };
+        let tap = tap.clone();
+        self.declare(&name, Access::Read, tap.crew(), move |core, stage| tap.bind(core, stage).map(|()| Vec::new()))
     }
 
     /// A stage whose handler reads every event.
@@ -322,6 +351,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             Some(StageSpec { crew: Crew::One, thread: on, .. }) => {
                 *on = Some(thread.to_owned());
                 None
+            }
+            Some(StageSpec { name, crew: Crew::Tap(_), .. }) => {
+                Some(format!("`on({thread:?})` follows tap `{name}`, whose readers come with threads of their own"))
             }
             Some(StageSpec { name, .. }) => {
                 Some(format!("`on({thread:?})` follows pool `{name}`, whose workers have threads of their own"))

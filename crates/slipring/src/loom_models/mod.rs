@@ -29,6 +29,7 @@ use crate::wait::Wait;
 
 mod ending;
 mod gate;
+mod join;
 mod pool;
 mod publish;
 mod tombstone;
@@ -117,14 +118,20 @@ fn shared(settings: Settings) -> Settings {
 }
 
 fn ring(settings: Settings, stages: &[Spec]) -> Ring {
-    let named = |(i, &(access, workers, after)): (usize, &Spec)| StageSpec {
+    let crew = |workers| if workers == 0 { Crew::One } else { Crew::pool(workers) };
+    ring_of(settings, stages.iter().map(|&(access, workers, after)| (access, crew(workers), after)))
+}
+
+/// As [`ring`], with any crews.
+fn ring_of<'a>(settings: Settings, stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> Ring {
+    let named = |(i, (access, crew, after)): (usize, (Access, Crew, &[usize]))| StageSpec {
         name: format!("s{i}"),
         access,
-        crew: if workers == 0 { Crew::One } else { Crew::Pool(workers) },
+        crew,
         after: after.to_vec(),
         thread: None,
     };
-    let stages = stages.iter().enumerate().map(named).collect();
+    let stages = stages.into_iter().enumerate().map(named).collect();
     Core::build(settings, stages, &mut || u64::MAX).expect("a sound graph")
 }
 

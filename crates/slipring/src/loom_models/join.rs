@@ -1,0 +1,277 @@
+//! Readers that join and leave taps, against those who pass them.
+
+use loom::thread;
+
+use super::*;
+use crate::tap::{From, Subscription, join};
+use Access::{Read, Write};
+use Crew::{One, Tap};
+
+fn subscribe(ring: &Ring, from: From) -> Subscription<u64> {
+    join(ring.clone(), 0, from).expect("a seat, and a graph that runs")
+}
+
+/// Polls so often; each event is its own position, counted from the first, and they follow each other without a gap.
+fn follow(reader: &mut Subscription<u64>, looks: usize) {
+    let mut next = reader.next_seq();
+    for _ in 0..looks {
+        reader
+            .poll(4, |event, at| {
+                assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq);
+                assert_eq!(at.seq, next, "a gap");
+                next = at.seq.wrapping_add(1);
+            })
+            .unwrap();
+    }
+}
+
+fn publish_some(tx: &mut Producer<u64>, first: u64, tries: usize) {
+    let mut next = first;
+    for _ in 0..tries {
+        if tx.try_publish(|event| *event = next).is_ok() {
+            next += 1;
+        }
+    }
+}
+
+/// A ring of one slot, and nobody behind the tap: the producer laps whoever it does not see.
+#[test]
+fn loom_a_reader_joins_before_the_producer() {
+    explore(10_000, Some(3), || {
+        let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
+        let mut tx = producer(&ring);
+        publish_some(&mut tx, 0, 1);
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe(&joining, From::Oldest);
+            follow(&mut late, 1);
+            drop(late);
+        });
+        publish_some(&mut tx, 1, 2);
+        late.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_joiner_unfenced() {
+    caught("join::loom_a_reader_joins_before_the_producer", "joiner-unfenced", Caught::Race);
+}
+
+#[test]
+fn loom_twin_joiner_unvalidated() {
+    caught("join::loom_a_reader_joins_before_the_producer", "joiner-unvalidated", Caught::Race);
+}
+
+#[test]
+fn loom_twin_passer_unfenced() {
+    caught("join::loom_a_reader_joins_before_the_producer", "passer-unfenced", Caught::Race);
+}
+
+#[test]
+fn loom_twin_unsaid() {
+    caught("join::loom_a_reader_joins_before_the_producer", "unsaid", Caught::Race);
+}
+
+#[test]
+fn loom_twin_unasked() {
+    caught("join::loom_a_reader_joins_before_the_producer", "unasked", Caught::Race);
+}
+
+/// A stage that writes behind the tap: it has an event only when the joiner is done with it.
+#[test]
+fn loom_a_reader_joins_before_a_writer() {
+    explore(4_000, Some(3), || {
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let (mut tx, mut spoil) = (producer(&ring), writer(&ring, 1));
+        publish_some(&mut tx, 0, 2);
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe(&joining, From::Now);
+            follow(&mut late, 1);
+            drop(late);
+            let mut late = subscribe(&joining, From::Oldest);
+            follow(&mut late, 1);
+            late
+        });
+        for _ in 0..2 {
+            spoil.poll(1, |event, _| *event += 100).unwrap();
+        }
+        drop((late.join().unwrap(), tx, spoil));
+    });
+}
+
+#[test]
+fn loom_twin_joiner_unfenced_before_a_writer() {
+    caught("join::loom_a_reader_joins_before_a_writer", "joiner-unfenced", Caught::Race);
+}
+
+#[test]
+fn loom_twin_passer_unfenced_before_a_writer() {
+    caught("join::loom_a_reader_joins_before_a_writer", "passer-unfenced", Caught::Race);
+}
+
+#[test]
+fn loom_twin_left_unseen() {
+    caught("join::loom_a_reader_joins_before_the_producer", "left-unseen", Caught::Race);
+}
+
+#[test]
+fn loom_twin_bound_relaxed_behind_a_tap() {
+    caught("join::loom_a_reader_joins_before_the_producer", "bound-relaxed", Caught::Race);
+}
+
+/// A member reads, and goes; what it had is the producer's then, and not before.
+#[test]
+fn loom_a_reader_leaves() {
+    explore(4_000, None, || {
+        let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
+        let mut tx = producer(&ring);
+        let mut member = subscribe(&ring, From::Now);
+        publish_some(&mut tx, 0, 1);
+        let leaving = thread::spawn(move || {
+            let batch = member.try_batch(1).expect("it was published before");
+            assert_eq!(batch[0], 0);
+            drop(batch);
+            drop(member);
+        });
+        publish_some(&mut tx, 1, 2);
+        leaving.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_left_unreleased() {
+    caught("join::loom_a_reader_leaves", "left-unreleased", Caught::Race);
+}
+
+/// A member that stays, and lets go.
+#[test]
+fn loom_a_reader_stays() {
+    explore(1_000, None, || {
+        let ring = ring_of(settings(1), [(Read, Tap(2), &[][..])]);
+        let mut tx = producer(&ring);
+        let (mut member, other) = (subscribe(&ring, From::Now), subscribe(&ring, From::Now));
+        let reading = thread::spawn(move || {
+            follow(&mut member, 2);
+            member
+        });
+        drop(other);
+        publish_some(&mut tx, 0, 3);
+        drop((reading.join().unwrap(), tx));
+    });
+}
+
+/// A seat changes hands: what the first had, the producer may have when it sees the second.
+#[test]
+fn loom_a_seat_is_taken_again() {
+    explore(6_000, Some(2), || {
+        let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
+        let mut tx = producer(&ring);
+        let mut member = subscribe(&ring, From::Now);
+        publish_some(&mut tx, 0, 1);
+        let again = ring.clone();
+        let changing = thread::spawn(move || {
+            follow(&mut member, 1);
+            drop(member);
+            let mut member = subscribe(&again, From::Now);
+            follow(&mut member, 1);
+            member
+        });
+        publish_some(&mut tx, 1, 2);
+        drop((changing.join().unwrap(), tx));
+    });
+}
+
+/// Many producers and a tap directly behind them: two members, of which one sees by the other's move what is published.
+#[test]
+fn loom_two_readers_behind_many_producers() {
+    explore(200, Some(3), || {
+        let ring = ring_of(shared(settings(2)), [(Read, Tap(2), &[][..])]);
+        let mut tx = shared_producer(&ring);
+        let (mut one, mut two) = (subscribe(&ring, From::Now), subscribe(&ring, From::Now));
+        let first = thread::spawn(move || {
+            follow(&mut one, 1);
+            one
+        });
+        let second = thread::spawn(move || {
+            follow(&mut two, 1);
+            two
+        });
+        tx.try_publish(|event| *event = 0).unwrap();
+        drop((first.join().unwrap(), second.join().unwrap(), tx));
+    });
+}
+
+#[test]
+fn loom_twin_sentinel_seen_relaxed() {
+    caught("join::loom_two_readers_behind_many_producers", "sentinel-seen-relaxed", Caught::Race);
+}
+
+/// A producer sleeps because a member holds the ring; that member goes.
+#[test]
+fn loom_leaving_wakes_the_producer() {
+    explore(10_000, None, || {
+        let ring = ring_of(blocking(1), [(Read, Tap(1), &[][..])]);
+        let mut tx = producer(&ring);
+        let member = subscribe(&ring, From::Now);
+        tx.publish(|event| *event = 0).unwrap();
+        let leaving = thread::spawn(move || drop(member));
+        tx.publish(|event| *event = 1).unwrap();
+        leaving.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_vacated_unrung() {
+    caught("join::loom_leaving_wakes_the_producer", "vacated-unrung", Caught::Deadlock);
+}
+
+/// A member sleeps because there is nothing, and is asked to leave.
+#[test]
+fn loom_a_sleeper_is_asked_to_leave() {
+    explore(150, None, || {
+        let ring = ring_of(blocking(1), [(Read, Tap(1), &[][..])]);
+        let tx = producer(&ring);
+        let mut member = subscribe(&ring, From::Now);
+        let leaver = member.leaver();
+        let asking = thread::spawn(move || assert!(leaver.leave()));
+        assert!(matches!(member.batch(1), Err(crate::Closed::Left)));
+        asking.join().unwrap();
+        drop((member, tx));
+    });
+}
+
+#[test]
+fn loom_twin_leaving_unrung() {
+    caught("join::loom_a_sleeper_is_asked_to_leave", "leaving-unrung", Caught::Deadlock);
+}
+
+/// A joiner pins a position that one stage behind has passed already; the other one, which fell asleep over the pin, is woken when it
+/// moves on.
+#[test]
+fn loom_a_late_pin_moves_on() {
+    explore(1_000, Some(3), || {
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])]);
+        let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
+        tx.publish(|event| *event = 0).unwrap();
+        let passing = thread::spawn(move || {
+            other.poll(1, |_, _| ()).unwrap();
+            other
+        });
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe(&joining, From::Oldest);
+            if late.next_seq() == START {
+                follow(&mut late, 1);
+            }
+            late
+        });
+        one.batch(1).unwrap().release();
+        drop((late.join().unwrap(), passing.join().unwrap(), tx, one));
+    });
+}
+
+#[test]
+fn loom_twin_late_unrung() {
+    caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock);
+}
