@@ -456,6 +456,19 @@ impl Control {
         self.orphaned[stage].0.load(Relaxed) != 0
     }
 
+    /// Counts a worker in, while there are others.
+    pub(crate) fn sign_on(&self, stage: usize) -> Result<(), Closed> {
+        let alive = &self.alive[stage];
+        let mut count = alive.load(Relaxed);
+        while count != 0 {
+            match alive.compare_exchange(count, count + 1, Relaxed, Relaxed) {
+                Ok(_) => return Ok(()),
+                Err(other) => count = other,
+            }
+        }
+        Err(self.stopped().unwrap_or(Closed::Drained))
+    }
+
     /// Counts a worker out; says how many of its pool are left.
     pub(crate) fn sign_off(&self, stage: usize) -> usize {
         self.alive[stage].fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed)) - 1 // SYNC[signed-off]: workers among themselves

@@ -260,6 +260,18 @@ impl<A, C> Key<A, C> {
         self
     }
 
+    fn crew(self, change: impl FnOnce(&mut Crew)) -> Self {
+        let mut drawing = self.draft.lock();
+        if drawing.sealed {
+            let own = drawing.stages[self.stage].name.clone();
+            drop(drawing);
+            panic!("stage `{own}` cannot be changed: the graph was built already");
+        }
+        change(&mut drawing.stages[self.stage].crew);
+        drop(drawing);
+        self
+    }
+
     fn exchange(mut self, draft: &Arc<Draft>) -> usize {
         if !Arc::ptr_eq(&self.draft, draft) {
             let name = self.draft.lock().stages[self.stage].name.clone();
@@ -267,6 +279,20 @@ impl<A, C> Key<A, C> {
         }
         self.exchanged = true;
         self.stage
+    }
+}
+
+impl<A> Key<A, Shared> {
+    /// Room for so many workers at a time, those that the pool has from the beginning included. See [`Pool`](crate::Pool).
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn room(self, workers: usize) -> Self {
+        self.crew(|crew| {
+            if let Crew::Pool { room, .. } = crew {
+                *room = workers;
+            }
+        })
     }
 }
 

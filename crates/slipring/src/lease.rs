@@ -22,7 +22,7 @@ use crate::slots::{Inside, Layout, Slots};
 use crate::sync::Arc;
 use crate::tap;
 
-mod sealed {
+pub(crate) mod sealed {
     use super::*;
     pub trait Access: 'static {}
     pub trait Crew: 'static {
@@ -92,7 +92,15 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
     pub(crate) fn worker(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
-        Consumer { seat: pool::Worker::new(core, stage, worker), access: PhantomData }
+        Self::at_work(pool::Worker::new(core, stage, worker))
+    }
+
+    pub(crate) fn at_work(seat: pool::Worker<E, L>) -> Self {
+        Consumer { seat, access: PhantomData }
+    }
+
+    pub(crate) fn desk(&self) -> &seat::Desk<E, L> {
+        self.seat.desk()
     }
 }
 

@@ -54,6 +54,7 @@ mod chain;
 mod claim;
 mod control;
 mod core;
+mod crew;
 mod drive;
 mod error;
 mod events;
@@ -76,6 +77,7 @@ mod wait;
 
 pub use chain::*;
 pub use claim::*;
+pub use crew::Pool;
 pub use error::*;
 pub use events::*;
 pub use fault::*;

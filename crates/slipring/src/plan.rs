@@ -143,6 +143,10 @@ impl Plan {
                         return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
                     }
                 }
+                if room < workers {
+                    let what = format!("pool `{}` begins with {workers} workers and has room for {room}; give it room for all", spec.name);
+                    return Err(BuildError::Misplaced { what });
+                }
             }
         }
         check_soundness(&specs)?;

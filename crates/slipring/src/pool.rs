@@ -22,10 +22,13 @@ use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
 /// are idle at the end of a burst.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 const MAX_CHUNK: u64 = 256;
+/// Whoever takes a chunk across a multiple of 2 to this leaves a landmark for those who join.
+const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// A worker of a pool.
 pub struct Worker<E, L: Layout> {
     desk: Desk<E, L>,
+    worker: usize,
     workers: u64,
     word_line: usize,
     own_line: usize,
@@ -54,12 +57,25 @@ enum Offer {
 }
 
 impl<E, L: Layout> Worker<E, L> {
+    /// A worker that is there from the beginning.
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
         let start = core.control.start;
+        Self::begin(core, stage, worker, start)
+    }
+
+    /// A worker that joins; its seat is taken (crew::I1).
+    pub(crate) fn join(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
+        let landmark = core.control.landmark(stage);
+        Self::begin(core, stage, worker, landmark)
+    }
+
+    /// `start`: a position that the claim word has passed.
+    fn begin(core: Arc<Core<E, L>>, stage: usize, worker: usize, start: u64) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.crew.len();
         let own_line = plan.line + 1 + worker;
         Worker {
+            worker,
             workers: workers as u64,
             word_line: plan.line,
             own_line,
@@ -109,11 +125,15 @@ impl<E, L: Layout> Worker<E, L> {
                 core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
             }
             let taken = PoolWord::new(end, left).0;
+            let passes_landmark = (self.seen ^ end) >> LANDMARK_BITS != 0;
             let order = twin!("swap-unreleased": Release => Relaxed); // SYNC[chunk-taken]: who takes; it acquired with the load
             let swapped = twin!("take-by-store": claim.compare_exchange(word.0, taken, order, Relaxed) => {
                 claim.store(taken, Release);
                 Ok(word.0)
             });
+            if passes_landmark && swapped.is_ok() {
+                core.control.line(core.control.landmark_line(self.desk.stage)).store(end, Relaxed);
+            }
             match swapped {
                 Ok(_) if live => {
                     twin!("bound-after-swap": () => own.store(self.bound, Release));
@@ -285,6 +305,7 @@ impl<E, L: Layout> Drop for Worker<E, L> {
         } else if remain == 0 {
             control.fail(self.desk.stage, Some(self.next()), Cause::Dropped);
         }
+        self.desk.control().fire(self.desk.stage, self.worker);
         self.desk.control().count(self.desk.stage, &self.desk.counts);
     }
 }

@@ -137,14 +137,51 @@ pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
 /// ```
 #[doc(alias = "FanOut")]
 pub struct Tap<E, L: Layout = Inside> {
-    place: Arc<StdMutex<Place<E, L>>>,
+    place: Place<E, L>,
     name: Option<std::sync::Arc<str>>,
     room: usize,
 }
 
-struct Place<E, L: Layout> {
-    ring: Weak<Core<E, L>>,
-    stage: usize,
+/// Which stage of which graph a handle stands for, once that is built.
+pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<(Weak<Core<E, L>>, usize)>>);
+
+impl<E, L: Layout> Clone for Place<E, L> {
+    fn clone(&self) -> Self {
+        Place(self.0.clone())
+    }
+}
+
+impl<E, L: Layout> Place<E, L> {
+    pub(crate) fn nowhere() -> Self {
+        Place(Arc::new(StdMutex::new((Weak::new(), 0))))
+    }
+
+    pub(crate) fn at(core: &Arc<Core<E, L>>, stage: usize) -> Self {
+        Place(Arc::new(StdMutex::new((Arc::downgrade(core), stage))))
+    }
+
+    fn lock(&self) -> StdGuard<'_, (Weak<Core<E, L>>, usize)> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Where that is, if the graph is there.
+    pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
+        let (ring, stage) = &*self.lock();
+        Ok((ring.upgrade().ok_or(SubscribeError::NotRunning)?, *stage))
+    }
+
+    /// It is there from now on.
+    pub(crate) fn bind(&self, core: &Arc<Core<E, L>>, stage: usize) -> Result<(), BuildError> {
+        let mut place = self.lock();
+        if place.0.strong_count() != 0 {
+            let name = &core.control.plan.stages[stage].name;
+            return Err(BuildError::Misplaced {
+                what: format!("what was declared at `{name}` stands in a graph already; make one for each place"),
+            });
+        }
+        *place = (Arc::downgrade(core), stage);
+        Ok(())
+    }
 }
 
 impl<E, L: Layout> Clone for Tap<E, L> {
@@ -162,7 +199,7 @@ impl<E, L: Layout> Default for Tap<E, L> {
 impl<E, L: Layout> Tap<E, L> {
     /// A tap named `tap` (`tap-2` for the second of a chain, and so on), with room for 16 readers at a time.
     pub fn new() -> Self {
-        Tap { place: Arc::new(StdMutex::new(Place { ring: Weak::new(), stage: 0 })), name: None, room: 16 }
+        Tap { place: Place::nowhere(), name: None, room: 16 }
     }
 
     /// A tap with a name of its own, for errors and reports.
@@ -183,26 +220,15 @@ impl<E, L: Layout> Tap<E, L> {
         self.name.as_deref()
     }
 
-    fn place(&self) -> StdGuard<'_, Place<E, L>> {
-        self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// The tap `stage` of a graph.
     pub(crate) fn of(core: &Arc<Core<E, L>>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
-        let place = Place { ring: Arc::downgrade(core), stage };
-        Tap { place: Arc::new(StdMutex::new(place)), name: Some(plan.name.as_str().into()), room: plan.crew.room() }
+        Tap { place: Place::at(core, stage), name: Some(plan.name.as_str().into()), room: plan.crew.room() }
     }
 
     /// Puts the tap where it was declared.
     pub(crate) fn bind(&self, core: &Arc<Core<E, L>>, stage: usize) -> Result<(), BuildError> {
-        let mut place = self.place();
-        if place.ring.strong_count() != 0 {
-            let name = &core.control.plan.stages[stage].name;
-            return Err(BuildError::Misplaced { what: format!("tap `{name}` stands in a graph already; make one for each place") });
-        }
-        *place = Place { ring: Arc::downgrade(core), stage };
-        Ok(())
+        self.place.bind(core, stage)
     }
 }
 
@@ -216,10 +242,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`From::At`]; [`SubscribeError::Full`],
     /// [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It turns into [`Closed`] with `?`.
     pub fn subscribe(&self, from: From) -> Result<Subscription<E, L>, SubscribeError> {
-        let (core, stage) = {
-            let place = self.place();
-            (place.ring.upgrade().ok_or(SubscribeError::NotRunning)?, place.stage)
-        };
+        let (core, stage) = self.place.find()?;
         join(core, stage, from)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, Closed, From, Graph, SubscribeError, Tap, Wait};
+use slipring::{BatchError, Closed, From, Graph, Pool, SubscribeError, Tap, Wait};
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
@@ -198,7 +198,7 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
 fn misplaced_taps_are_refused() {
     let tap = Tap::<u64>::new();
     let twice = slipring::ring(8, || 0u64).tap(&tap).read("r", |_, _| ()).tap(&tap).feed(0..3, |s, i| *s = i).unwrap_err();
-    assert_eq!(twice.to_string(), "tap `tap-2` stands in a graph already; make one for each place");
+    assert_eq!(twice.to_string(), "what was declared at `tap-2` stands in a graph already; make one for each place");
     let none = Tap::<u64>::new().room(0);
     let none = slipring::ring(8, || 0u64).tap(&none).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err();
     assert_eq!(none.to_string(), "tap `tap` has room for nobody; give it room for one reader at least");
@@ -327,6 +327,108 @@ fn readers_come_and_go_beside_many_producers_that_give_up() {
         churn(true, false, capacity);
         churn(true, true, capacity);
     }
+}
+
+/// Workers that come and go beside full traffic: each event is handled by one of them, once, and seen in order behind.
+#[test]
+fn workers_come_and_go() {
+    for capacity in [4, 64, 1024] {
+        let pool = Pool::writing(3);
+        let stop = AtomicBool::new(false);
+        let (mut last, joined) = (None, AtomicU64::new(0));
+        let end = Instant::now() + Duration::from_millis(if cfg!(miri) { 1 } else { 300 });
+        slipring::ring(capacity, || (0u64, 0u64))
+            .wait(Wait::Yielding)
+            .deadline(Duration::from_secs(60))
+            .write_pool("work", 1, |_| |event, _| event.1 += 1)
+            .open(&pool)
+            .read("end", |&event, at| {
+                assert_eq!(event, (at.seq, 1), "not handled once");
+                assert_eq!(last.replace(at.seq).map_or(0, |last| last + 1), at.seq, "out of order");
+            })
+            .run(|p| {
+                thread::scope(|s| {
+                    for seed in 0..2u64 {
+                        let (pool, stop, joined) = (&pool, &stop, &joined);
+                        s.spawn(move || {
+                            let mut random = seed;
+                            while !stop.load(Relaxed) {
+                                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                                let mut worker = match pool.join() {
+                                    Ok(worker) => worker,
+                                    // Somebody left a chunk that nobody has finished yet.
+                                    Err(SubscribeError::Full { .. }) => {
+                                        thread::yield_now();
+                                        continue;
+                                    }
+                                    Err(other) => panic!("{other}"),
+                                };
+                                for _ in 0..random >> 60 {
+                                    worker.poll(1 + (random >> 50 & 7) as usize, |event, _| event.1 += 1).unwrap();
+                                }
+                                // It may have a chunk in its hands.
+                                if random >> 40 & 1 == 1 {
+                                    drop(worker.try_batch(3).map(|batch| batch.len()));
+                                }
+                                joined.fetch_add(1, Relaxed);
+                            }
+                        });
+                    }
+                    let published = (|| {
+                        while Instant::now() < end {
+                            for _ in 0..50 {
+                                let mut slot = p.claim()?;
+                                *slot = (slot.seq(), 0);
+                                slot.publish();
+                            }
+                        }
+                        Ok(())
+                    })();
+                    stop.store(true, Relaxed);
+                    published
+                })
+            })
+            .unwrap();
+        assert!(joined.into_inner() > 10 || cfg!(miri));
+        assert!(last.is_some());
+        assert!(matches!(pool.join(), Err(SubscribeError::NotRunning)));
+    }
+}
+
+#[test]
+fn a_pool_has_room_for_so_many_and_ends_with_its_last_worker() {
+    let graph = Graph::new(8, || 0u64);
+    let work = graph.pool_reader("work", 1).room(2);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first) = (ring.producer(), ring.pool_readers(work).pop().unwrap());
+    let pool = first.pool();
+    let mut second = pool.join().unwrap();
+    assert!(matches!(pool.join(), Err(SubscribeError::Full { room: 2 })));
+    (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    assert_eq!(first.poll(1, |_, _| ()).unwrap(), 1);
+    drop(first);
+    let mut rest = Vec::new();
+    while rest.len() < 3 {
+        second.poll(8, |v, _| rest.push(*v)).unwrap();
+    }
+    assert_eq!(rest, [1, 2, 3]);
+    drop(pool.join().unwrap());
+    drop(second);
+    assert!(matches!(pool.join(), Err(SubscribeError::Closed(Closed::Failed(_)))));
+    assert!(tx.publish(|_| ()).is_err());
+}
+
+#[test]
+fn misplaced_pools_are_refused() {
+    let wrong = Pool::reading(2);
+    let wrong = slipring::ring(8, || 0u64).write_pool("p", 1, |_| |_: &mut u64, _| ()).open(&wrong).feed(0..1, |s, i| *s = i).unwrap_err();
+    assert_eq!(wrong.to_string(), "pool `p` may write: open it with `Pool::writing`");
+    let small = Pool::reading(1);
+    let small = slipring::ring(8, || 0u64).read_pool("p", 2, |_| |_: &u64, _| ()).open(&small).feed(0..1, |s, i| *s = i).unwrap_err();
+    assert_eq!(small.to_string(), "pool `p` begins with 2 workers and has room for 1; give it room for all");
+    let none = Pool::reading(1);
+    let none = slipring::ring(8, || 0u64).read("r", |_, _| ()).open(&none).feed(0..1, |s, i| *s = i).unwrap_err();
+    assert_eq!(none.to_string(), "`open` follows `r`, which is no pool");
 }
 
 #[test]

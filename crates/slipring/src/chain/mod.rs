@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::{Core, Settings};
+use crate::crew::Pool;
 use crate::drive::Handler;
 use crate::error::{BuildError, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
@@ -304,6 +305,31 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         E: Sync,
     {
         self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
+    }
+
+    /// Lets workers join the pool declared last, while it works: see [`Pool`].
+    #[allow(private_bounds)]
+    pub fn open<A: crate::crew::Marked + crate::lease::sealed::Access>(mut self, pool: &Pool<E, A, L>) -> Self
+    where
+        E: 'env,
+    {
+        match self.parts.specs.last_mut() {
+            Some(StageSpec { crew: Crew::Pool { room, .. }, .. }) => {
+                *room = pool.seats();
+                let pool = pool.clone();
+                if let Some(make) = self.parts.makers.pop() {
+                    self.parts.makers.push(Box::new(move |core, stage| pool.bind(core, stage).and_then(|()| make(core, stage))));
+                }
+            }
+            Some(StageSpec { name, .. }) => {
+                let what = format!("`open` follows `{name}`, which is no pool");
+                self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+            }
+            None => {
+                self.parts.problem.get_or_insert(BuildError::Misplaced { what: "`open` must follow the pool that it opens".to_owned() });
+            }
+        }
+        self
     }
 
     /// A stage whose handler may change every event.

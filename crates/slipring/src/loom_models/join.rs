@@ -275,3 +275,77 @@ fn loom_a_late_pin_moves_on() {
 fn loom_twin_late_unrung() {
     caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock);
 }
+
+/// A chunk of one who left is another's, and still bounded by the first one's line: nobody gets that seat before the chunk is done.
+#[test]
+fn loom_a_worker_joins_where_one_left() {
+    explore(10, None, || {
+        let ring = ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, One, &[0][..])]);
+        let (mut tx, mut end) = (producer(&ring), reader(&ring, 1));
+        let (mut first, mut second) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
+        publish_some(&mut tx, 0, 4);
+        first.poll(1, |event, _| *event += 100).unwrap();
+        let pool = first.pool();
+        drop(first); // of its chunk of two it has done one
+        let adopting = thread::spawn(move || {
+            second.poll(1, |event, _| *event += 100).unwrap();
+            second
+        });
+        let joining = thread::spawn(move || {
+            let mut third = pool.join().ok()?;
+            third.poll(1, |event, _| *event += 100).unwrap();
+            Some(third)
+        });
+        let looked = |end: &mut Reader<u64>| {
+            end.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "the event at {}", at.seq)).unwrap();
+        };
+        // Whoever looks has seen all that the joiner did, and of the other only what the joiner has seen.
+        let joined = joining.join().unwrap();
+        looked(&mut end);
+        drop((adopting.join().unwrap(), joined, tx, end));
+    });
+}
+
+#[test]
+fn loom_twin_bounded_seat() {
+    caught("join::loom_a_worker_joins_where_one_left", "bounded-seat", Caught::Saying("the event at"));
+}
+
+#[test]
+fn loom_twin_seat_unacquired() {
+    caught("join::loom_a_worker_joins_where_one_left", "seat-unacquired", Caught::Race);
+}
+
+/// A worker joins one that is at work, and they share what is there; whoever is behind sees it in order.
+#[test]
+fn loom_a_worker_joins_another() {
+    explore(10_000, Some(3), || {
+        let ring = ring_of(settings(4), [(Write, Crew::Pool { workers: 1, room: 2 }, &[][..]), (Read, One, &[0][..])]);
+        let (mut tx, mut end, mut first) = (producer(&ring), reader(&ring, 1), worker(&ring, 0, 0));
+        publish_some(&mut tx, 0, 4);
+        let pool = first.pool();
+        let joining = thread::spawn(move || {
+            let mut second = pool.join().expect("a seat");
+            second.poll(2, |event, _| *event += 100).unwrap();
+            second
+        });
+        let working = thread::spawn(move || {
+            first.poll(2, |event, _| *event += 100).unwrap();
+            first
+        });
+        let mut next = START;
+        for _ in 0..2 {
+            end.poll(4, |event, at| {
+                assert_eq!((*event, at.seq), (at.seq.wrapping_sub(START) + 100, next), "handled once, and in order");
+                next = next.wrapping_add(1);
+            })
+            .unwrap();
+        }
+        drop((joining.join().unwrap(), working.join().unwrap(), tx, end));
+    });
+}
+
+#[test]
+fn loom_twin_take_by_store_beside_a_joiner() {
+    caught("join::loom_a_worker_joins_another", "take-by-store", Caught::Race);
+}
