@@ -35,7 +35,7 @@ pub fn fmt(step: &mut Step) -> Result<(), Trouble> {
 /// Lints.
 pub fn clippy(step: &mut Step) -> Result<(), Trouble> {
     need(step, "clippy", "clippy")?;
-    step.run(&Call::cargo("clippy --workspace --all-targets -- -D warnings"))
+    step.run(&Call::cargo("clippy --workspace --all-targets --all-features -- -D warnings"))
 }
 
 /// A component of the toolchain that answers to `cargo <command> --version`.
@@ -48,12 +48,12 @@ fn need(step: &Step, command: &str, component: &str) -> Result<(), Trouble> {
 
 /// Documentation, its links and its examples' syntax.
 pub fn doc(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-Dwarnings"))
+    step.run(&Call::cargo("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
 /// Unit tests, integration tests, documentation tests, and what must not compile.
 pub fn tests(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("test --workspace --no-fail-fast"))?;
+    step.run(&Call::cargo("test --workspace --no-fail-fast --all-features"))?;
     step.some_tests()
 }
 

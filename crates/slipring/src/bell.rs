@@ -8,23 +8,26 @@
 //!   announcement. One of the two sees the other (`SYNC[announced]`), so a sleeper never sleeps through progress.
 //! - I2: announcing, looking and falling asleep happen under the bell's lock, and a ringer takes that lock before it notifies, so the
 //!   notification cannot fall between the look and the sleep.
-//! - I3: no user code runs under the lock, and nobody rings a bell while holding one's lock (a look only looks; the one lock it may take
+//! - I3: no user code runs under the lock (a task's waker is copied before and woken after), and nobody rings a bell while holding one's lock (a look only looks; the one lock it may take
 //!   guards the failure, and whoever holds that waits for nobody), so nobody waits in a circle.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin};
 
 pub(crate) struct Bell {
-    /// How many sleep or are about to. Alone on its line: ringers read it after every release.
+    /// How many sleep or are about to, threads and tasks. Alone on its line: ringers read it after every release.
     sleepers: Line<AtomicU32>,
-    gate: Mutex<()>,
+    /// Tasks that sleep here, each under a number of its own.
+    gate: Mutex<Vec<(u64, Waker)>>,
     condvar: Condvar,
 }
 
 impl Bell {
     pub(crate) fn new() -> Bell {
-        Bell { sleepers: Line(AtomicU32::new(0)), gate: Mutex::new(()), condvar: Condvar::new() }
+        Bell { sleepers: Line(AtomicU32::new(0)), gate: Mutex::new(Vec::new()), condvar: Condvar::new() }
     }
 
     /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after `limit`.
@@ -54,8 +57,48 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        twin!("ringer-unlocked": drop(lock(&self.gate)) => ()); // I2
+        let tasks = twin!("ringer-unlocked": std::mem::take(&mut *lock(&self.gate)) => Vec::new()); // I2
+        self.sleepers.0.fetch_sub(tasks.len() as u32, Relaxed);
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
+        for (_, task) in twin!("tasks-unwoken": tasks => Vec::new()) {
+            // The executor's code. That it panics is no reason to leave the others asleep.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
+                crate::error::discard(panic);
+            }
+        }
+    }
+
+    /// Has a task woken at the next ring, once, unless `ready` already holds; `true`: it does, and nobody will wake the task. `number` is the
+    /// task's own, under which a waker of an earlier call is replaced.
+    pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
+        let waker = waker.clone();
+        let mut tasks = lock(&self.gate);
+        let replaced = match tasks.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, known)) => Some(std::mem::replace(known, waker)),
+            None => {
+                tasks.push((number, waker));
+                self.sleepers.0.fetch_add(1, Relaxed);
+                None
+            }
+        };
+        twin!("task-unfenced": fence(SeqCst) => ()); // SYNC[announced]: a task's side, announce before look (I1)
+        let ready = twin!("task-blind": ready() => false);
+        let own = if ready { self.remove(&mut tasks, number) } else { None };
+        drop(tasks);
+        drop((replaced, own));
+        ready
+    }
+
+    /// Lets a task sleep on, which waits for something else now or is gone.
+    pub(crate) fn disarm(&self, number: u64) {
+        let own = self.remove(&mut lock(&self.gate), number);
+        drop(own);
+    }
+
+    fn remove(&self, tasks: &mut Vec<(u64, Waker)>, number: u64) -> Option<Waker> {
+        let at = tasks.iter().position(|(other, _)| *other == number)?;
+        self.sleepers.0.fetch_sub(1, Relaxed);
+        Some(tasks.swap_remove(at).1)
     }
 }
 

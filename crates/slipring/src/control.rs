@@ -10,6 +10,7 @@
 //! - I4: of several failures the first is kept, and it is stored before the failed bit is (`SYNC[failed]`).
 
 use std::num::NonZeroU64;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, fence_before_ring};
@@ -58,7 +59,7 @@ pub struct Control {
     pub(crate) plan: Plan,
     pub(crate) wait: Wait,
     /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
-    parks: bool,
+    pub(crate) parks: bool,
     /// Whether there are more threads than cores.
     crowded: bool,
     pub(crate) start: u64,
@@ -413,6 +414,24 @@ impl Control {
 
     // Waiting.
 
+    /// The bell of a stage, or of the producers.
+    pub(crate) fn bell_of(&self, party: usize) -> &Bell {
+        let bell = self.plan.stages.get(party).map_or(PRODUCER_BELL, |stage| stage.bell);
+        &self.bells[bell]
+    }
+
+    /// Has a task woken when `ready`, unless it is: then `true`. Where nobody rings, the task is woken at once, to look again.
+    pub(crate) fn arm(&self, party: usize, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.parks {
+            return self.bell_of(party).arm(number, waker, ready);
+        }
+        let ready = ready();
+        if !ready {
+            waker.wake_by_ref();
+        }
+        ready
+    }
+
     /// Waits until `ready`, the graph's own deadline, or `deadline`. Counts the wait against whom it was for.
     pub(crate) fn wait_at(
         &self,
@@ -426,8 +445,8 @@ impl Control {
             (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
-        let bell = self.plan.stages.get(waiter.party).map_or(PRODUCER_BELL, |stage| stage.bell);
-        let (in_time, waited) = wait::wait_until(&self.wait, self.crowded, self.parks, &self.bells[bell], earliest, ready);
+        let bell = self.bell_of(waiter.party);
+        let (in_time, waited) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
         counts.waits += 1;
         counts.waited_for[waiter.waits_for] += waited;
         if in_time {

@@ -8,6 +8,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Index, IndexMut};
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use crate::core::Core;
@@ -98,10 +99,6 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
     pub(crate) fn at_work(seat: pool::Worker<E, L>) -> Self {
         Consumer { seat, access: PhantomData }
     }
-
-    pub(crate) fn desk(&self) -> &seat::Desk<E, L> {
-        self.seat.desk()
-    }
 }
 
 impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
@@ -176,8 +173,32 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         }
     }
 
+    /// How many events, at most `max`, can be had now; if none, has a task woken when there may be some.
+    pub(crate) fn find_or_arm(&mut self, max: usize, waker: &Waker) -> Poll<Result<u64, Closed>> {
+        loop {
+            let len = self.find(max)?;
+            if len != 0 || max == 0 {
+                return Poll::Ready(Ok(len));
+            }
+            if let Some(closed) = self.seat.ended() {
+                return Poll::Ready(Err(closed));
+            }
+            if !self.seat.arm(waker) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    pub(crate) fn desk(&self) -> &seat::Desk<E, L> {
+        self.seat.desk()
+    }
+
+    pub(crate) fn seat(&mut self) -> &mut C::Seat<E, L> {
+        &mut self.seat
+    }
+
     #[inline]
-    fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
+    pub(crate) fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
         let desk = self.seat.desk();
         let first = self.seat.next();
         desk.touch(first, len);

@@ -69,10 +69,12 @@ mod pool;
 mod producer;
 mod report;
 mod seat;
+mod select;
 mod slots;
 mod stamp;
 mod sync;
 mod tap;
+mod task;
 mod wait;
 
 pub use chain::*;
@@ -86,8 +88,10 @@ pub use lease::*;
 pub use name::*;
 pub use producer::*;
 pub use report::*;
+pub use select::*;
 pub use slots::{Contiguous, Inside, Layout};
 pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
+pub use task::*;
 pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
 
 /// The README's example, kept true.

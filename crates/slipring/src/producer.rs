@@ -12,6 +12,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
+use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use crate::claim::{Slot, Slots};
@@ -21,6 +22,7 @@ use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::report::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
 use crate::sync::{Arc, Relaxed, twin};
+use crate::task::TaskNumber;
 
 pub(crate) mod sealed {
     pub trait Sharing: 'static {
@@ -56,6 +58,8 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     open: Option<(u64, u64)>,
     /// The mark of being alone under which `next` was read from the claim word, if it was alone. Many only.
     alone: Option<NonZeroU64>,
+    /// Under which its tasks wait.
+    number: TaskNumber,
     /// Whether a cursor is moved besides.
     tells: bool,
     counts: Counts,
@@ -93,6 +97,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             open: None,
             counts,
             alone: None,
+            number: TaskNumber::default(),
             tells: core.control.plan.cursor,
             joined: 0,
             excused: std::thread::panicking(),
@@ -158,7 +163,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[inline(always)]
-    fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
+    pub(crate) fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
         let filling = Filling { producer: self, seq, len: 1 };
         // SAFETY: claimed by this handle (I2), which the guard borrows.
         fill(unsafe { &mut *filling.producer.slots.event(seq) });
@@ -305,13 +310,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[inline]
-    fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
+    pub(crate) fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
         let capacity = self.capacity();
         if (1..=capacity).contains(&asked) { Ok(()) } else { Err(ClaimError::Length { asked, capacity }) }
     }
 
     #[inline]
-    fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
+    pub(crate) fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
         self.core.touch(seq, len as u64, true);
         if S::MANY {
             self.open = Some((seq, len as u64));
@@ -424,24 +429,52 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     fn wait(&mut self, len: u64, slowest: usize, deadline: Option<Instant>) -> Result<(), ClaimError> {
-        let core = &*self.core;
+        let (core, next) = (&*self.core, self.next);
         let control = &core.control;
-        let (next, capacity) = (self.next, core.capacity());
-        let mut ready = || {
-            let (next, closed) = if S::MANY {
-                let word = ClaimWord(control.line(Control::CLAIM).load(Relaxed));
-                (word.seq(next), word.is_closed())
-            } else {
-                (next, false)
-            };
-            let (gate, _) = core.gate(next.wrapping_sub(capacity));
-            closed || !control.is_running() || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
-        };
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        match control.wait_at(waiter, deadline, &mut self.counts, &mut ready) {
+        match control.wait_at(waiter, deadline, &mut self.counts, &mut || Self::may_claim(core, next, len)) {
             Ok(()) => Ok(()),
             Err(BatchError::Closed(closed)) => Err(closed.into()),
             Err(_) => Err(ClaimError::TimedOut { stage: control.name(slowest) }),
+        }
+    }
+
+    /// Whether `len` positions might be claimed now, or never will. `next`: where this handle stands, as far as it knows. Changes nothing but the
+    /// sentinel, and rings nothing, so it may run under a bell's lock.
+    fn may_claim(core: &Core<E, L>, next: u64, len: u64) -> bool {
+        let (control, capacity) = (&core.control, core.capacity());
+        let (next, closed) = if S::MANY {
+            let word = ClaimWord(control.line(Control::CLAIM).load(Relaxed));
+            (word.seq(next), word.is_closed())
+        } else {
+            (next, false)
+        };
+        let (gate, _) = core.gate(next.wrapping_sub(capacity));
+        closed || !control.is_running() || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
+    }
+
+    /// Takes `len` positions if they are free now; if not, has a task woken when they may be.
+    pub(crate) fn reserve_or_arm(&mut self, len: u64, waker: &Waker) -> Poll<Result<u64, Closed>> {
+        loop {
+            match self.reserve(len) {
+                Ok(seq) => return Poll::Ready(Ok(seq)),
+                Err(Refusal::Closed(closed)) => return Poll::Ready(Err(closed)),
+                Err(Refusal::Contended) => crate::sync::spin_loop(),
+                Err(Refusal::Gated(_)) if !self.arm_for(len, waker) => return Poll::Pending,
+                Err(Refusal::Gated(_)) => {}
+            }
+        }
+    }
+
+    pub(crate) fn arm_for(&mut self, len: u64, waker: &Waker) -> bool {
+        let number = self.number.get();
+        let (core, next) = (&*self.core, self.next);
+        core.control.arm(core.control.producer_party(), number, waker, &mut || Self::may_claim(core, next, len))
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let Some(number) = self.number.taken() {
+            self.core.control.bell_of(self.core.control.producer_party()).disarm(number);
         }
     }
 

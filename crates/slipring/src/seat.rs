@@ -8,6 +8,7 @@
 //! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
 
 use std::marker::PhantomData;
+use std::task::Waker;
 use std::time::Instant;
 
 use crate::control::{Control, Waiter, ahead};
@@ -18,6 +19,7 @@ use crate::report::Counts;
 use crate::slots::{Layout, View};
 use crate::stamp::Run;
 use crate::sync::Arc;
+use crate::task::TaskNumber;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
@@ -59,6 +61,25 @@ pub(crate) trait Seat<E, L: Layout> {
         self.desk().core.control.ended(self.next())
     }
 
+    /// Whether a look should be made: there might be something, or there never will.
+    fn stirs(&self) -> bool {
+        self.something() || self.ended().is_some()
+    }
+
+    /// Has a task woken when a look should be made, unless one should be now: then `true`.
+    fn arm(&mut self, waker: &Waker) -> bool {
+        let number = self.desk_mut().number.get();
+        let desk = self.desk();
+        desk.control().arm(desk.stage, number, waker, &mut || self.stirs())
+    }
+
+    fn disarm(&mut self) {
+        if let Some(number) = self.desk_mut().number.taken() {
+            let desk = self.desk();
+            desk.control().bell_of(desk.stage).disarm(number);
+        }
+    }
+
     /// Waits until [`Seat::look`] has something or never will.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let core = self.desk().core.clone();
@@ -66,7 +87,7 @@ pub(crate) trait Seat<E, L: Layout> {
         let counts = std::mem::take(&mut self.desk_mut().counts);
         let mut waiting = Waiting { seat: self, counts, ring: PhantomData };
         let (seat, counts) = (&*waiting.seat, &mut waiting.counts);
-        core.control.wait_at(waiter, deadline, counts, &mut || seat.something() || seat.ended().is_some())
+        core.control.wait_at(waiter, deadline, counts, &mut || seat.stirs())
     }
 }
 
@@ -91,12 +112,14 @@ pub struct Desk<E, L: Layout> {
     pub(crate) counts: Counts,
     /// What the handler is doing, or failed at, is no single event.
     pub(crate) between: bool,
+    /// Under which its tasks wait.
+    pub(crate) number: TaskNumber,
 }
 
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let counts = Counts::new(core.control.plan.stages.len());
-        Desk { slots: core.slots, core, stage, counts, between: false }
+        Desk { slots: core.slots, core, stage, counts, between: false, number: TaskNumber::default() }
     }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {

@@ -143,7 +143,8 @@ pub struct Tap<E, L: Layout = Inside> {
 }
 
 /// Which stage of which graph a handle stands for, once that is built.
-pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<(Weak<Core<E, L>>, usize)>>);
+pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
+type Found<E, L> = (Weak<Core<E, L>>, usize);
 
 impl<E, L: Layout> Clone for Place<E, L> {
     fn clone(&self) -> Self {
@@ -160,7 +161,7 @@ impl<E, L: Layout> Place<E, L> {
         Place(Arc::new(StdMutex::new((Arc::downgrade(core), stage))))
     }
 
-    fn lock(&self) -> StdGuard<'_, (Weak<Core<E, L>>, usize)> {
+    fn lock(&self) -> StdGuard<'_, Found<E, L>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

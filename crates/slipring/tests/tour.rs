@@ -1,6 +1,6 @@
 //! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on Rust 1.95; it is the wish,
 //! not the implementation: names and signatures may improve, none may become harder to use or need an annotation here.
-use slipring::{Graph, Wait};
+use slipring::{From, Graph, Tap, Wait};
 use std::{
     collections::HashMap,
     error::Error,
@@ -113,6 +113,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     stages.read("sum", |v, _| sum += v).feed(0..10, |slot, i| *slot = i)?;
     assert_eq!(sum, 45 + 40);
 
+    // 5. Subscribe and unsubscribe on the fly, from another thread.
+    let tap = Tap::new();
+    slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).read("end", |_, _| ()).run(|p| {
+        for i in 0..10 {
+            p.publish(|v| *v = i)?;
+        }
+        thread::scope(|s| {
+            let (joined, at) = std::sync::mpsc::channel();
+            let tap = &tap;
+            let late = s.spawn(move || {
+                let mut sub = tap.subscribe(From::Now)?;
+                joined.send(()).ok();
+                let batch = sub.batch(8)?;
+                let first = batch[0];
+                batch.release();
+                Ok::<_, slipring::Closed>(first) // dropped here: unsubscribed
+            });
+            at.recv().ok();
+            for i in 10..200 {
+                p.publish(|v| *v = i)?;
+            }
+            assert!(late.join().unwrap()? % 2 == 0);
+            Ok(())
+        })
+    })?;
+
     // 6. Polling in a loop that has other work; a run-time graph; every lease on this thread.
     let g = Graph::new(64, Reading::default);
     let parse = g.writer("parse");
@@ -155,6 +181,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     assert_eq!(total, 3 * 4950);
 
+    // 8. Async: lends slots, no copy, no thread burnt.
+    let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    let sum = block_on(async {
+        let mut sum = 0;
+        for i in 0..8 {
+            tx.publish_async(|v| *v = i).await.unwrap();
+        }
+        tx.close();
+        while let Ok(batch) = rx.batch_async(4).await {
+            sum += batch.iter().sum::<u64>();
+            batch.release()
+        }
+        sum
+    });
+    assert_eq!(sum, 28);
+
     // 9. spawn: outlives the function.
     let (tally, seen) = std::sync::mpsc::channel();
     let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("forward", move |v, _| tally.send(*v)).spawn()?;
@@ -174,4 +216,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (_a, _b) = (g.writer("enrich"), g.reader("journal"));
     println!("{}", g.build().err().unwrap());
     Ok(())
+}
+
+fn block_on<F: Future>(f: F) -> F::Output {
+    let mut f = std::pin::pin!(f);
+    loop {
+        if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            return v;
+        }
+        thread::yield_now()
+    }
 }

@@ -73,7 +73,7 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         }
     }
     fn is_ready(&self) -> bool {
-        self.seat.something() || self.seat.ended().is_some()
+        self.seat.stirs()
     }
     fn waits_for(&self) -> usize {
         self.seat.waits_for()

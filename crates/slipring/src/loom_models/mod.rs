@@ -32,6 +32,7 @@ mod gate;
 mod join;
 mod pool;
 mod publish;
+mod task;
 mod tombstone;
 mod wait;
 

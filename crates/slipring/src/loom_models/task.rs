@@ -1,0 +1,119 @@
+//! Tasks that sleep: wakers left at bells.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+use loom::thread;
+
+use super::*;
+use crate::sync::{Condvar, Mutex};
+use Access::Read;
+
+/// Sleeps until woken, once for each wake-up or several.
+struct Woken(Mutex<bool>, Condvar);
+
+impl Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
+    let waker = Waker::from(woken.clone());
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        let mut flag = woken.0.lock().unwrap();
+        while !*flag {
+            flag = woken.1.wait(flag).unwrap();
+        }
+        *flag = false;
+    }
+}
+
+/// A task that waits for an event, and a thread that publishes one.
+#[test]
+fn loom_a_task_reads() {
+    explore(100, None, || {
+        let ring = ring(blocking(1), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 0).unwrap();
+            tx
+        });
+        let batch = block_on(rx.batch_async(1)).unwrap();
+        assert_eq!(batch[0], 0);
+        batch.release();
+        drop((publishing.join().unwrap(), rx));
+    });
+}
+
+#[test]
+fn loom_twin_task_unfenced() {
+    caught("task::loom_a_task_reads", "task-unfenced", Caught::Deadlock);
+}
+
+#[test]
+fn loom_twin_ringer_unfenced_before_a_task() {
+    caught("task::loom_a_task_reads", "ringer-unfenced", Caught::Deadlock);
+}
+
+#[test]
+fn loom_twin_task_blind() {
+    caught("task::loom_a_task_reads", "task-blind", Caught::Deadlock);
+}
+
+#[test]
+fn loom_twin_tasks_unwoken() {
+    caught("task::loom_a_task_reads", "tasks-unwoken", Caught::Deadlock);
+}
+
+/// A task that waits for room, and a thread that releases.
+#[test]
+fn loom_a_task_publishes() {
+    explore(100, None, || {
+        let ring = ring(blocking(1), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        tx.publish(|event| *event = 0).unwrap();
+        let releasing = thread::spawn(move || {
+            rx.poll(1, |event, _| assert_eq!(*event, 0)).unwrap();
+            rx
+        });
+        block_on(tx.publish_async(|event| *event = 1)).unwrap();
+        drop((releasing.join().unwrap(), tx));
+    });
+}
+
+#[test]
+fn loom_twin_leaf_unrung_before_a_task() {
+    caught("task::loom_a_task_publishes", "leaf-unrung", Caught::Deadlock);
+}
+
+/// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all the same.
+#[test]
+fn loom_a_task_goes_away() {
+    explore(400, Some(2), || {
+        let ring = ring(blocking(1), &[(Read, 0, &[]), (Read, 0, &[])]);
+        let (mut tx, mut stays, mut goes) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 0).unwrap();
+            tx
+        });
+        let going = thread::spawn(move || {
+            let polled = pin!(goes.batch_async(1)).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            (polled, goes)
+        });
+        block_on(stays.batch_async(1)).unwrap().release();
+        drop((publishing.join().unwrap(), going.join().unwrap(), stays));
+    });
+}
+
+#[test]
+fn loom_twin_tasks_unwoken_beside_one_that_goes() {
+    caught("task::loom_a_task_goes_away", "tasks-unwoken", Caught::Deadlock);
+}

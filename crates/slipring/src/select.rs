@@ -1,0 +1,150 @@
+//! Waiting for several rings at once, and being woken by way of somebody else's event loop.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use crate::lease::{Consumer, sealed as lease};
+use crate::producer::{Producer, sealed as producer};
+use crate::seat::Seat;
+use crate::slots::Layout;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A handle that may have something to do later: events for a consumer, room for a producer.
+///
+/// Sealed: the handles of this library are.
+pub trait Waitable: sealed::Sealed {
+    /// Has `waker` woken once, when it is worth looking again; unless it is now: then `true`, and nobody will wake it.
+    ///
+    /// Worth a look is progress, and the end, good or bad; the look may still find nothing, for others may be faster. A second call
+    /// replaces the waker of the first. It is woken on the thread that made the progress, so it should be quick: an executor's
+    /// waker, or one that writes to an eventfd. Where the graph's strategy does not park, nobody tells: the waker is woken at once.
+    fn arm(&mut self, waker: &Waker) -> bool;
+    /// Takes the waker back.
+    fn disarm(&mut self);
+    /// Whether progress wakes: whether the graph's strategy parks.
+    fn wakes(&self) -> bool;
+}
+
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {}
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A, C, L> {
+    fn arm(&mut self, waker: &Waker) -> bool {
+        self.seat().arm(waker)
+    }
+    fn disarm(&mut self) {
+        self.seat().disarm();
+    }
+    fn wakes(&self) -> bool {
+        self.desk().control().parks
+    }
+}
+
+impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {}
+impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
+    fn arm(&mut self, waker: &Waker) -> bool {
+        self.arm_for(1, waker)
+    }
+    fn disarm(&mut self) {
+        Producer::disarm(self);
+    }
+    fn wakes(&self) -> bool {
+        self.core().control.parks
+    }
+}
+
+/// Waits for several handles, of one ring or of several, on one thread.
+///
+/// ```
+/// use slipring::Selector;
+/// let (mut a, mut left) = slipring::unicast(8, || 0u32)?;
+/// let (mut b, mut right) = slipring::unicast(8, String::new)?;
+/// b.publish(|text| text.push_str("here"))?;
+/// let mut selector = Selector::new();
+/// match selector.wait(&mut [&mut left, &mut right], None) {
+///     Some(0) => { left.poll(8, |_, _| ())?; }
+///     Some(_) => { right.poll(8, |text, _| assert_eq!(text, "here"))?; }
+///     None => unreachable!("no deadline was given"),
+/// }
+/// a.publish(|number| *number = 1)?;
+/// assert_eq!(selector.wait(&mut [&mut left, &mut right], None), Some(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Selector {
+    parked: Arc<Parked>,
+    /// Where the next wait begins to look, so that a busy handle does not hide the others.
+    turn: usize,
+}
+
+#[derive(Debug, Default)]
+struct Parked {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+        self.changed.notify_one();
+    }
+}
+
+/// Where nobody wakes, this long between two looks.
+const NAP: Duration = Duration::from_micros(50);
+
+impl Selector {
+    /// A selector; one for each thread that waits.
+    pub fn new() -> Selector {
+        Selector::default()
+    }
+
+    /// Waits until one of the handles is worth a look, and says which; they are favoured in turn. `None`: the deadline passed first, or there
+    /// is no handle and no deadline.
+    ///
+    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs.
+    pub fn wait(&mut self, handles: &mut [&mut dyn Waitable], deadline: Option<Instant>) -> Option<usize> {
+        if handles.is_empty() && deadline.is_none() {
+            return None;
+        }
+        let waker = Waker::from(self.parked.clone());
+        let wakes = handles.iter().all(|handle| handle.wakes());
+        loop {
+            *self.parked.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
+            let count = handles.len();
+            let from = self.turn;
+            let ready = (0..count).map(|i| (from + i) % count).find(|&i| handles[i].arm(&waker));
+            if let Some(ready) = ready {
+                self.turn = ready + 1;
+                handles.iter_mut().for_each(|handle| handle.disarm());
+                return Some(ready);
+            }
+            let limit = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => {
+                    handles.iter_mut().for_each(|handle| handle.disarm());
+                    return None;
+                }
+                limit => limit,
+            };
+            if wakes {
+                self.park(limit);
+            } else {
+                std::thread::sleep(limit.unwrap_or(NAP).min(NAP));
+            }
+        }
+    }
+
+    fn park(&self, limit: Option<Duration>) {
+        let mut woken = self.parked.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        while !*woken {
+            woken = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => self.parked.changed.wait(woken).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(Duration::ZERO) => return,
+                Some(left) => self.parked.changed.wait_timeout(woken, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0,
+            };
+        }
+    }
+}

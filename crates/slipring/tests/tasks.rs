@@ -1,0 +1,259 @@
+//! Futures, streams, and waiting for several rings at once, on executors of this file's own.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use slipring::{Closed, From, Graph, Selector, Wait, Waitable};
+
+/// Wakes a thread, and counts.
+struct Unpark(Thread, AtomicUsize);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Relaxed);
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, which sleeps while nobody wakes it. A wake-up that is lost ends the test.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current(), AtomicUsize::new(0))));
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        thread::park_timeout(Duration::from_secs(10));
+        assert!(Instant::now() < end, "nobody woke the task");
+    }
+}
+
+#[test]
+fn a_task_feeds_a_task() {
+    for capacity in [1, 2, 64] {
+        let (mut tx, mut rx) = slipring::unicast(capacity, || 0u64).unwrap();
+        let sending = thread::spawn(move || {
+            block_on(async {
+                for i in 0..5_000 {
+                    tx.publish_async(|slot| *slot = i).await.unwrap();
+                }
+            });
+        });
+        let mut next = 0;
+        let ended = block_on(async {
+            loop {
+                match rx.batch_async(8).await {
+                    Ok(batch) => {
+                        for value in batch.iter() {
+                            assert_eq!(*value, next);
+                            next += 1;
+                        }
+                        batch.release();
+                    }
+                    Err(closed) => return closed,
+                }
+            }
+        });
+        assert!(matches!(ended, Closed::Drained));
+        assert_eq!(next, 5_000);
+        sending.join().unwrap();
+    }
+}
+
+#[test]
+fn tasks_stand_where_stages_stand() {
+    let graph = Graph::new(4, || 0u64).shared();
+    let double = graph.pool_writer("double", 2);
+    let (end, tap) = (graph.reader("end").after(&double), graph.tap("tap", 1).after(&double));
+    let ring = graph.build().unwrap();
+    let tap = ring.tap(tap);
+    let mut late = tap.subscribe(From::Now).unwrap();
+    let workers = ring.pool_writers(double).into_iter().map(|mut worker| {
+        thread::spawn(move || {
+            block_on(async {
+                while let Ok(mut batch) = worker.batch_async(2).await {
+                    batch.iter_mut().for_each(|value| *value *= 2);
+                    batch.release();
+                }
+            });
+        })
+    });
+    let workers: Vec<_> = workers.collect();
+    let mut end = ring.reader(end);
+    let producers: Vec<_> = (0..2)
+        .map(|_| {
+            let mut tx = ring.producer();
+            thread::spawn(move || {
+                block_on(async {
+                    for _ in 0..500 {
+                        let mut slots = tx.claim_n_async(2).await.unwrap();
+                        slots.iter_mut().for_each(|slot| *slot = 1);
+                        slots.publish();
+                    }
+                });
+            })
+        })
+        .collect();
+    drop(ring);
+    let following = thread::spawn(move || {
+        block_on(async {
+            let mut sum = 0;
+            while let Ok(batch) = late.batch_async(3).await {
+                sum += batch.iter().sum::<u64>();
+                batch.release();
+            }
+            sum
+        })
+    });
+    let sum = block_on(async {
+        let mut sum = 0;
+        while let Ok(batch) = end.batch_async(usize::MAX).await {
+            sum += batch.iter().sum::<u64>();
+            batch.release();
+        }
+        sum
+    });
+    assert_eq!((sum, following.join().unwrap()), (4_000, 4_000));
+    workers.into_iter().chain(producers).for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
+    let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
+    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let waker = Waker::from(unpark.clone());
+    let mut cx = Context::from_waker(&waker);
+    {
+        let mut batch = pin!(rx.batch_async(1));
+        assert!(batch.as_mut().poll(&mut cx).is_pending());
+    }
+    tx.publish(|slot| *slot = 1).unwrap();
+    assert_eq!(unpark.1.load(Relaxed), 0, "its future is gone");
+    let mut ran = false;
+    {
+        let mut publish = pin!(tx.publish_async(|_| ran = true));
+        assert!(publish.as_mut().poll(&mut cx).is_pending());
+        assert!(publish.as_mut().poll(&mut cx).is_pending());
+    }
+    assert!(!ran);
+    let mut publish = pin!(tx.publish_async(|slot| *slot = 2));
+    assert!(publish.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(rx.poll(1, |v, _| assert_eq!(*v, 1)).unwrap(), 1);
+    assert_eq!(unpark.1.load(Relaxed), 1, "woken once, and only by the release");
+    assert!(matches!(publish.as_mut().poll(&mut cx), Poll::Ready(Ok(1))));
+    assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left behind");
+}
+
+#[test]
+fn an_end_wakes_tasks() {
+    for halted in [false, true] {
+        let (tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
+        let (asked, asking) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            block_on(async {
+                let mut batch = pin!(rx.batch_async(1));
+                std::future::poll_fn(|cx| {
+                    let polled = batch.as_mut().poll(cx);
+                    asked.send(()).ok();
+                    polled
+                })
+                .await
+                .map(|batch| batch.len())
+            })
+        });
+        asking.recv().unwrap();
+        if halted {
+            tx.halt()
+        } else {
+            tx.close()
+        }
+        let ended = waiting.join().unwrap();
+        assert!(matches!((halted, ended), (true, Err(Closed::Halted)) | (false, Err(Closed::Drained))));
+    }
+}
+
+#[test]
+fn where_nobody_rings_a_task_looks_again() {
+    let graph = Graph::new(2, || 0u64).wait(Wait::Yielding);
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    let sending = thread::spawn(move || (0..100).for_each(|i| drop(tx.publish(|slot| *slot = i))));
+    let mut seen = 0;
+    let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
+    let waker = Waker::from(unpark.clone());
+    while seen < 100 {
+        let mut batch = pin!(end.batch_async(4));
+        match batch.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(batch) => {
+                let batch = batch.unwrap();
+                seen += batch.len();
+                batch.release();
+            }
+            Poll::Pending => thread::park_timeout(Duration::from_secs(10)),
+        }
+    }
+    sending.join().unwrap();
+}
+
+#[test]
+fn one_thread_waits_for_several_rings() {
+    for wait in [Wait::Blocking, Wait::Yielding] {
+        let mut rings: Vec<_> = (0..3)
+            .map(|_| {
+                let graph = Graph::new(4, || 0u64).wait(wait.clone());
+                let end = graph.reader("end");
+                let ring = graph.build().unwrap();
+                (ring.producer(), ring.reader(end))
+            })
+            .collect();
+        let (mut txs, mut rxs): (Vec<_>, Vec<_>) = rings.drain(..).unzip();
+        let sending = thread::spawn(move || {
+            for i in 0..600u64 {
+                txs[(i * 7 % 3) as usize].publish(|slot| *slot = i).unwrap();
+            }
+        });
+        let mut selector = Selector::new();
+        let mut open = vec![true; 3];
+        let (mut seen, mut last) = (0, [None; 3]);
+        let end = Instant::now() + Duration::from_secs(30);
+        while open.contains(&true) {
+            let numbers: Vec<usize> = (0..3).filter(|&i| open[i]).collect();
+            let mut handles: Vec<&mut dyn Waitable> =
+                rxs.iter_mut().enumerate().filter(|(i, _)| open[*i]).map(|(_, rx)| rx as &mut dyn Waitable).collect();
+            let ready = numbers[selector.wait(&mut handles, Some(end)).expect("a wake-up was lost")];
+            match rxs[ready].poll(8, |&value, _| {
+                assert!(last[ready] < Some(value));
+                last[ready] = Some(value);
+                seen += 1;
+            }) {
+                Ok(_) => {}
+                Err(Closed::Drained) => open[ready] = false,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert_eq!(seen, 600);
+        sending.join().unwrap();
+    }
+}
+
+#[test]
+fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
+    let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
+    let mut selector = Selector::new();
+    assert_eq!(selector.wait(&mut [], None), None);
+    assert_eq!(selector.wait(&mut [&mut rx], Some(Instant::now() + Duration::from_millis(2))), None);
+    assert_eq!(selector.wait(&mut [&mut tx], None), Some(0));
+    tx.publish(|_| ()).unwrap();
+    assert_eq!(selector.wait(&mut [&mut tx], Some(Instant::now() + Duration::from_millis(2))), None);
+    assert_eq!(selector.wait(&mut [&mut tx, &mut rx], None), Some(1));
+    drop(rx);
+    assert_eq!(selector.wait(&mut [&mut tx], None), Some(0), "it has failed, which is worth a look");
+    assert!(tx.publish(|_| ()).is_err());
+}
