@@ -78,6 +78,8 @@ pub struct Control {
     /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own. How many are alive in the lower half,
     /// how many there ever were in the upper one.
     makers: AtomicU64,
+    /// How many handles had tasks that waited.
+    tasks: AtomicU64,
     /// Handles that are alive, per stage.
     alive: Box<[AtomicUsize]>,
     /// Which seats are taken, per stage where readers or workers join.
@@ -182,6 +184,7 @@ impl Control {
             tally: Tally::new(plan.stages.len()),
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
+            tasks: AtomicU64::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
             seats: plan
                 .stages
@@ -418,6 +421,11 @@ impl Control {
     pub(crate) fn bell_of(&self, party: usize) -> &Bell {
         let bell = self.plan.stages.get(party).map_or(PRODUCER_BELL, |stage| stage.bell);
         &self.bells[bell]
+    }
+
+    /// A number for the tasks of one handle. Numbers only tell handles apart.
+    pub(crate) fn next_task(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
     }
 
     /// Has a task woken when `ready`, unless it is: then `true`. Where nobody rings, the task is woken at once, to look again.

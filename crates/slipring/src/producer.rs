@@ -467,7 +467,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     pub(crate) fn arm_for(&mut self, len: u64, waker: &Waker) -> bool {
-        let number = self.number.get();
+        let number = self.number.get(&self.core.control);
         let (core, next) = (&*self.core, self.next);
         core.control.arm(core.control.producer_party(), number, waker, &mut || Self::may_claim(core, next, len))
     }

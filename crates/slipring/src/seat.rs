@@ -68,7 +68,8 @@ pub(crate) trait Seat<E, L: Layout> {
 
     /// Has a task woken when a look should be made, unless one should be now: then `true`.
     fn arm(&mut self, waker: &Waker) -> bool {
-        let number = self.desk_mut().number.get();
+        let desk = self.desk_mut();
+        let number = desk.number.get(&desk.core.control);
         let desk = self.desk();
         desk.control().arm(desk.stage, number, waker, &mut || self.stirs())
     }

@@ -9,24 +9,23 @@
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use crate::claim::Slots;
+use crate::control::Control;
 use crate::error::{ClaimError, Closed};
 use crate::lease::{Batch, Consumer, sealed as lease};
 use crate::producer::{Producer, sealed as producer};
 use crate::seat::Seat;
 use crate::slots::{Inside, Layout};
 
-/// What a handle's tasks are known by at a bell; drawn when one waits first. Numbers only tell handles apart.
+/// What a handle's tasks are known by at a bell; drawn when one waits first.
 #[derive(Default)]
 pub(crate) struct TaskNumber(Option<NonZeroU64>);
 
 impl TaskNumber {
-    pub(crate) fn get(&mut self) -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        self.0.get_or_insert_with(|| NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap_or(NonZeroU64::MIN)).get()
+    pub(crate) fn get(&mut self, control: &Control) -> u64 {
+        self.0.get_or_insert_with(|| control.next_task()).get()
     }
     pub(crate) fn taken(&self) -> Option<u64> {
         self.0.map(NonZeroU64::get)
@@ -225,9 +224,10 @@ impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: La
                 }
             }
         }
-        let batch = this.consumer.lend(1);
-        let value = (this.map)(&batch[0], crate::At { seq: batch.first_seq() });
-        drop(batch);
+        let value = {
+            let batch = this.consumer.lend(1);
+            (this.map)(&batch[0], crate::At { seq: batch.first_seq() })
+        };
         this.left -= 1;
         let seat = this.consumer.seat();
         seat.advance(1, 1);
