@@ -220,7 +220,7 @@ fn one_thread_waits_for_several_rings() {
             }
         });
         let mut selector = Selector::new();
-        let mut open = vec![true; 3];
+        let mut open = [true; 3];
         let (mut seen, mut last) = (0, [None; 3]);
         let end = Instant::now() + Duration::from_secs(30);
         while open.contains(&true) {
