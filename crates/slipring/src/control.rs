@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::bell::{Bell, fence_before_ring};
 use crate::error::{BatchError, Cause, Closed, Failure};
+use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
-use crate::report::{Counts, Report, Tally};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
 use crate::wait::{self, Wait};
 
@@ -72,7 +72,7 @@ pub struct Control {
     bells: Box<[Bell]>,
     failure: Mutex<Option<Failure>>,
     deadline: Option<(Instant, Duration)>,
-    tally: Tally,
+    pub(crate) gauges: Gauges,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
     /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own. How many are alive in the lower half,
@@ -149,7 +149,15 @@ impl ClaimWord {
 }
 
 impl Control {
-    pub(crate) fn new(plan: Plan, wait: Wait, parks: bool, start: u64, deadline: Option<Duration>, timed: bool) -> Control {
+    pub(crate) fn new(
+        plan: Plan,
+        wait: Wait,
+        parks: bool,
+        start: u64,
+        deadline: Option<Duration>,
+        timed: bool,
+        samples: Option<Samples>,
+    ) -> Control {
         let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
@@ -181,7 +189,7 @@ impl Control {
             failure: Mutex::new(None),
             // A deadline beyond what the clock can count is none.
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
-            tally: Tally::new(plan.stages.len()),
+            gauges: Gauges::new(plan.stages.len(), samples),
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
@@ -441,22 +449,15 @@ impl Control {
     }
 
     /// Waits until `ready`, the graph's own deadline, or `deadline`. Counts the wait against whom it was for.
-    pub(crate) fn wait_at(
-        &self,
-        waiter: Waiter,
-        deadline: Option<Instant>,
-        counts: &mut Counts,
-        ready: &mut dyn FnMut() -> bool,
-    ) -> Result<(), BatchError> {
+    pub(crate) fn wait_at(&self, waiter: Waiter, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> Result<(), BatchError> {
         let own = self.deadline;
         let earliest = match (own, deadline) {
             (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let bell = self.bell_of(waiter.party);
-        let (in_time, waited) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
-        counts.waits += 1;
-        counts.waited_for[waiter.waits_for] += waited;
+        let (in_time, waited, sleeps) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
+        self.gauges.waited(waiter.party, waiter.waits_for, waited, sleeps);
         if in_time {
             return Ok(());
         }
@@ -514,12 +515,10 @@ impl Control {
 
     // Counting.
 
-    pub(crate) fn count(&self, party: usize, counts: &Counts) {
-        self.tally.add(party, counts);
-    }
-
-    pub(crate) fn report(&self) -> Report {
-        self.tally.report(self.plan.stages.iter().map(|stage| stage.name.clone()), self.is_halted())
+    /// Adds what a handle has counted since it told last.
+    #[inline]
+    pub(crate) fn count(&self, party: usize, now: Counts, told: &mut Counts) {
+        self.gauges.tell(party, now, told);
     }
 
     pub(crate) const SENTINEL: usize = SENTINEL_LINE;

@@ -10,6 +10,7 @@ use std::panic::resume_unwind;
 
 use crate::control::{Control, ahead};
 use crate::error::{BuildError, panic_message};
+use crate::gauges::Samples;
 use crate::plan::{Plan, StageSpec};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
@@ -66,26 +67,40 @@ pub(crate) struct Settings {
     pub(crate) deadline: Option<std::time::Duration>,
     /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome every time.
     pub(crate) timed: bool,
+    /// Whether somebody wants to know how far the producers are.
+    pub(crate) watched: bool,
+    /// Of how many events one is timed.
+    pub(crate) sample: Option<u64>,
 }
 
 impl Settings {
     pub(crate) fn new(capacity: usize) -> Settings {
-        Settings { capacity, start: 0, wait: Wait::default(), many_producers: false, deadline: None, timed: !cfg!(slipring_loom) }
+        Settings {
+            capacity,
+            start: 0,
+            wait: Wait::default(),
+            many_producers: false,
+            deadline: None,
+            timed: !cfg!(slipring_loom),
+            watched: false,
+            sample: None,
+        }
     }
 }
 
 impl<E, L: Layout> Core<E, L> {
     pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
-        let Settings { capacity, start, wait, many_producers, deadline, timed } = settings;
+        let Settings { capacity, start, wait, many_producers, deadline, timed, watched, sample } = settings;
         let parks = wait.parks();
         let stamped = many_producers || !View::<E, L>::CURSOR;
         let mut plan = Plan::new(stages, capacity, many_producers, parks)?;
         plan.stamped = stamped;
-        plan.cursor |= !stamped;
+        plan.cursor |= !stamped || (watched && !many_producers);
+        let samples = sample.map(|every| Samples::new(every, capacity, plan.stages.len()));
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
-            control: Control::new(plan, wait, parks, start, deadline, timed),
+            control: Control::new(plan, wait, parks, start, deadline, timed, samples),
             slots,
             filled: false,
             #[cfg(slipring_loom)]

@@ -347,7 +347,7 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     match outcome {
         Ok(()) => {
             if done > 0 {
-                seat.desk_mut().counts.batches += 1;
+                seat.count_batch();
                 seat.release();
             }
             Ok(done)

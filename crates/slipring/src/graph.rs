@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::core::{Core, Settings};
 use crate::error::{BuildError, Cause, Error};
 use crate::lease::{Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
+use crate::monitor::Monitor;
 use crate::name::Name;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
@@ -134,6 +135,19 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Ends all waits this long after the build: the graph fails then, and names who was waiting.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.settings.deadline = Some(after);
+        self
+    }
+
+    /// Has a single producer tell how far it is, one more store for each publication, so that reports know lags and free slots exactly.
+    pub fn watched(mut self) -> Self {
+        self.settings.watched = true;
+        self
+    }
+
+    /// Times one of so many events (rounded up to a power of two), from its publication until each stage lets it go. See
+    /// [`StageReport::latency`](crate::StageReport::latency).
+    pub fn sample_latency(mut self, every: u64) -> Self {
+        self.settings.sample = Some(every);
         self
     }
 
@@ -421,7 +435,12 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.core.control.halt();
     }
 
-    /// What happened so far, as far as handles have been dropped.
+    /// A monitor of this ring, which does not keep it. Declare the graph [`watched`](Graph::watched) for it to know the producer's position.
+    pub fn monitor(&self) -> Monitor<E, L> {
+        Monitor::of(&self.core)
+    }
+
+    /// What happened so far, and how far everybody is.
     pub fn report(&self) -> Report {
         self.core.control.report()
     }

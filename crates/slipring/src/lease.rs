@@ -232,7 +232,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         }
         drop(polled);
         if done != 0 {
-            self.seat.desk_mut().counts.batches += 1;
+            self.seat.count_batch();
         } else if max != 0
             && let Some(closed) = self.seat.ended()
         {
@@ -358,7 +358,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
     pub fn release(self) {
         let Batch { len, consumer, .. } = self;
         if len != 0 {
-            consumer.seat.desk_mut().counts.batches += 1;
+            consumer.seat.count_batch();
             consumer.seat.advance(len, len);
             consumer.seat.release();
         }

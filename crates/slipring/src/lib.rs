@@ -58,11 +58,15 @@ mod crew;
 mod drive;
 mod error;
 mod events;
+#[cfg(feature = "metrics")]
+mod export;
 mod fault;
+mod gauges;
 mod graph;
 mod lease;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
+mod monitor;
 mod name;
 mod plan;
 mod pool;
@@ -83,8 +87,10 @@ pub use crew::Pool;
 pub use error::*;
 pub use events::*;
 pub use fault::*;
+pub use gauges::Latency;
 pub use graph::*;
 pub use lease::*;
+pub use monitor::Monitor;
 pub use name::*;
 pub use producer::*;
 pub use report::*;

@@ -251,6 +251,12 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         let done = self.next == self.end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
         if bound != self.bound {
+            if let Some(samples) = &self.desk.control().gauges.samples
+                && self.bound != IDLE
+            {
+                let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
+                samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len);
+            }
             self.bound = bound;
             let stage = self.desk.plan();
             self.desk.control().release(self.bound_line, bound, &stage.rings);
@@ -306,7 +312,7 @@ impl<E, L: Layout> Drop for Worker<E, L> {
             control.fail(self.desk.stage, Some(self.next()), Cause::Dropped);
         }
         self.desk.control().fire(self.desk.stage, self.worker);
-        self.desk.control().count(self.desk.stage, &self.desk.counts);
+        self.tell();
     }
 }
 

@@ -19,7 +19,7 @@ use crate::claim::{Slot, Slots};
 use crate::control::{ClaimWord, Control, Waiter};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
-use crate::report::Counts;
+use crate::gauges::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
 use crate::sync::{Arc, Relaxed, twin};
 use crate::task::TaskNumber;
@@ -60,9 +60,11 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     alone: Option<NonZeroU64>,
     /// Under which its tasks wait.
     number: TaskNumber,
-    /// Whether a cursor is moved besides.
+    /// Whether a publication is told to others than those who look at stamps, or at the cursor where there are none.
     tells: bool,
     counts: Counts,
+    /// What of them the graph's counters know.
+    told: Counts,
     /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
     /// worked out from this and its position, so that publishing one event counts nothing.
     joined: u64,
@@ -89,16 +91,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Relaxed)).seq(start) } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
-        let counts = Counts::new(core.control.plan.stages.len());
         Producer {
             slots: core.slots,
             next,
             limit,
             open: None,
-            counts,
+            counts: Counts::default(),
+            told: Counts::default(),
             alone: None,
             number: TaskNumber::default(),
-            tells: core.control.plan.cursor,
+            tells: core.control.gauges.samples.is_some() || (!S::MANY && core.control.plan.cursor && core.control.plan.stamped),
             joined: 0,
             excused: std::thread::panicking(),
             sharing: PhantomData,
@@ -391,6 +393,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Asks the gating stages how far they have come.
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
+        self.tell();
         let capacity = self.core.capacity();
         let (gate, slowest) = self.core.pass_gate(self.next.wrapping_sub(capacity));
         self.limit = gate.wrapping_add(capacity);
@@ -432,7 +435,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        match control.wait_at(waiter, deadline, &mut self.counts, &mut || Self::may_claim(core, next, len)) {
+        match control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len)) {
             Ok(()) => Ok(()),
             Err(BatchError::Closed(closed)) => Err(closed.into()),
             Err(_) => Err(ClaimError::TimedOut { stage: control.name(slowest) }),
@@ -489,15 +492,28 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // Ends of a claim.
 
-    #[inline(always)]
-    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
-        self.core.touch(seq, len, true);
+    /// Where somebody keeps times, or follows a cursor besides the stamps.
+    #[inline(never)]
+    fn commit_and_tell(&mut self, seq: u64, len: u64) {
+        if let Some(samples) = &self.core.control.gauges.samples {
+            samples.publishing(seq, len, true);
+        }
         if S::MANY {
             self.core.publish(seq, len);
         } else if View::<E, L>::CURSOR {
             self.core.publish_to(seq.wrapping_add(len));
-        } else if self.tells {
+        } else {
             self.core.publish_and_tell(seq, len);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
+        self.core.touch(seq, len, true);
+        if self.tells {
+            self.commit_and_tell(seq, len);
+        } else if View::<E, L>::CURSOR && !S::MANY {
+            self.core.publish_to(seq.wrapping_add(len));
         } else {
             self.core.publish(seq, len);
         }
@@ -511,10 +527,23 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
+    /// Tells the graph's counters what this handle has counted.
+    fn tell(&mut self) {
+        let control = &self.core.control;
+        if !S::MANY {
+            self.counts.events = self.next.wrapping_sub(control.start);
+        }
+        self.counts.batches = self.counts.events.wrapping_sub(self.joined);
+        control.count(control.producer_party(), self.counts, &mut self.told);
+    }
+
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
         // A single producer claims the same positions again (I3).
         if S::MANY && len != 0 {
+            if let Some(samples) = &self.core.control.gauges.samples {
+                samples.publishing(seq, len, false);
+            }
             twin!("given-up-unburied": self.core.bury(seq, len) => ());
             self.counts.tombstones += len;
         }
@@ -563,12 +592,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if last {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
-        if !S::MANY {
-            self.counts.events = self.next.wrapping_sub(control.start);
-        }
-        self.counts.batches = self.counts.events.wrapping_sub(self.joined);
-        control.count(control.producer_party(), &self.counts);
         control.remove_maker();
+        self.tell();
     }
 }
 

@@ -1,83 +1,24 @@
-//! What happened, told at the end: counts per stage, and for whom the others waited.
-//!
-//! Handles count in plain fields of their own and add them up here when they are dropped: a few additions per batch while the ring
-//! runs, nothing shared. These are statistics, not protocol, so the lock is the system's even under the model checker.
+//! What happened in a graph, or is happening: per stage, and who waited for whom.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::name::{Name, PRODUCER};
-
-/// What one handle counted, or several added up.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) events: u64,
-    pub(crate) batches: u64,
-    pub(crate) tombstones: u64,
-    pub(crate) waits: u64,
-    /// Time waited, by whom it was waited for: stages by number, the producer last.
-    pub(crate) waited_for: Box<[Duration]>,
-}
-
-impl Counts {
-    pub(crate) fn new(stages: usize) -> Counts {
-        Counts { waited_for: vec![Duration::ZERO; stages + 1].into(), ..Counts::default() }
-    }
-
-    fn add(&mut self, other: &Counts) {
-        self.events += other.events;
-        self.batches += other.batches;
-        self.tombstones += other.tombstones;
-        self.waits += other.waits;
-        for (mine, theirs) in self.waited_for.iter_mut().zip(&other.waited_for) {
-            *mine += *theirs;
-        }
-    }
-}
-
-/// Counts per stage, the producer last.
-pub(crate) struct Tally(Mutex<Vec<Counts>>);
-
-impl Tally {
-    pub(crate) fn new(stages: usize) -> Tally {
-        Tally(Mutex::new(vec![Counts::new(stages); stages + 1]))
-    }
-
-    pub(crate) fn add(&self, party: usize, counts: &Counts) {
-        let mut all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        all[party].add(counts);
-    }
-
-    pub(crate) fn report(&self, names: impl Iterator<Item = Name>, halted: bool) -> Report {
-        let all = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let stages = names
-            .chain([Name::new(PRODUCER)])
-            .enumerate()
-            .map(|(i, name)| {
-                let own = &all[i];
-                StageReport {
-                    name,
-                    events: own.events,
-                    batches: own.batches,
-                    tombstones: own.tombstones,
-                    waits: own.waits,
-                    waited: own.waited_for.iter().sum(),
-                    waited_for: all.iter().map(|other| other.waited_for[i]).sum(),
-                }
-            })
-            .collect();
-        Report { stages, halted }
-    }
-}
+use crate::gauges::Latency;
+use crate::name::Name;
 
 /// What happened in a graph, per stage; it prints as a table.
 ///
-/// Counts cover the handles that have ended. After `run`, `feed` or `join` that is all of them.
+/// While the graph runs, counts are as of the last time that a handle waited or had done 1,024 batches; after `run`, `feed` or `join` they are
+/// complete.
 #[derive(Clone, Debug)]
 pub struct Report {
-    stages: Vec<StageReport>,
-    halted: bool,
+    pub(crate) stages: Vec<StageReport>,
+    /// By who waited, and then by for whom.
+    pub(crate) waited: Vec<Duration>,
+    pub(crate) capacity: usize,
+    pub(crate) published: Option<u64>,
+    pub(crate) remaining: Option<usize>,
+    pub(crate) halted: bool,
 }
 
 /// What happened in one stage.
@@ -86,18 +27,32 @@ pub struct Report {
 pub struct StageReport {
     /// The stage; the producers together stand as [`PRODUCER`].
     pub name: Name,
+    /// The position up to which it has let go; for the producer, the furthest that is known to be published.
+    pub seq: u64,
+    /// How many events it is behind: behind the producer's position where that is known ([`Report::published_seq`]), else behind the stage that is furthest.
+    pub lag: u64,
     /// Events it handled; for the producer, events published.
     pub events: u64,
     /// Batches they came in; for the producer, publications. Workers of a pool: chunks.
     pub batches: u64,
     /// Slots it passed over because their claim was given up; for the producer, slots it gave up.
     pub tombstones: u64,
+    /// Events at which its handler failed and that it passed over ([`OnFault::skip`](crate::OnFault::skip)).
+    pub skipped: u64,
+    /// How often it started again at its last release because its handler failed ([`OnFault::retry`](crate::OnFault::retry)).
+    pub retries: u64,
+    /// For the producer: events that it dropped, or replaced by newer ones, because the ring was full and it was told to.
+    pub dropped: u64,
     /// How often it found nothing to do and waited.
     pub waits: u64,
+    /// How often it slept and was woken, by progress or by its own clock.
+    pub wakes: u64,
     /// How long it waited in all, summed over its workers.
     pub waited: Duration,
     /// How long all others waited for it.
     pub waited_for: Duration,
+    /// From publication until it let go, if the graph samples that ([`Chain::sample_latency`](crate::Chain::sample_latency)).
+    pub latency: Option<Latency>,
 }
 
 impl Report {
@@ -114,6 +69,29 @@ impl Report {
     /// The producer's side.
     pub fn producer(&self) -> &StageReport {
         &self.stages[self.stages.len() - 1]
+    }
+
+    /// How long one stage waited for another, by name; [`PRODUCER`](crate::PRODUCER) for the producer. `None`: there is no stage of that name.
+    pub fn waited(&self, who: &str, whom: &str) -> Option<Duration> {
+        let number = |name: &str| self.stages.iter().position(|stage| &*stage.name == name);
+        self.waited.get(number(who)? * self.stages.len() + number(whom)?).copied()
+    }
+
+    /// How many slots the ring has.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Up to where events are published (with many producers: claimed). Known where somebody keeps it: with many producers, a monitor, a
+    /// contiguous layout, or a tap directly behind the producer.
+    pub fn published_seq(&self) -> Option<u64> {
+        self.published
+    }
+
+    /// How many slots are free, where that is known: see [`Report::published_seq`].
+    #[doc(alias = "remainingCapacity")]
+    pub fn remaining(&self) -> Option<usize> {
+        self.remaining
     }
 
     /// Whether the graph was halted, so that events may have stayed unseen.
@@ -150,6 +128,15 @@ impl fmt::Display for Report {
                 stage.waited.as_secs_f64(),
                 stage.waited_for.as_secs_f64()
             )?;
+        }
+        for stage in &self.stages {
+            let told = [(stage.skipped, "skipped"), (stage.retries, "retried"), (stage.dropped, "dropped")];
+            for (count, what) in told.into_iter().filter(|(count, _)| *count != 0) {
+                writeln!(f, "`{}` {what} {count}", stage.name)?;
+            }
+            if let Some(Latency { samples, p50, p99, max }) = stage.latency {
+                writeln!(f, "`{}` let go after {p50:?} (half), {p99:?} (99 of 100), {max:?} (longest); {samples} samples", stage.name)?;
+            }
         }
         if let Some(slowest) = self.bottleneck() {
             writeln!(f, "the others waited longest for `{}`", slowest.name)?;

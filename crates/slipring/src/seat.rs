@@ -7,15 +7,14 @@
 //!   stages after it and the producers wait for the release.
 //! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
 
-use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::Instant;
 
 use crate::control::{Control, Waiter, ahead};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, Closed};
+use crate::gauges::{Counts, TELL_EVERY};
 use crate::plan::{Access, Stage};
-use crate::report::Counts;
 use crate::slots::{Layout, View};
 use crate::stamp::Run;
 use crate::sync::Arc;
@@ -81,27 +80,29 @@ pub(crate) trait Seat<E, L: Layout> {
         }
     }
 
+    /// Tells the graph's counters what this seat has counted.
+    fn tell(&mut self) {
+        let events = self.handled();
+        let desk = self.desk_mut();
+        desk.counts.events = events;
+        desk.core.control.count(desk.stage, desk.counts, &mut desk.told);
+    }
+
+    /// A batch is done.
+    #[inline(always)]
+    fn count_batch(&mut self) {
+        let counts = &mut self.desk_mut().counts;
+        counts.batches += 1;
+        if counts.batches.is_multiple_of(TELL_EVERY) {
+            self.tell();
+        }
+    }
+
     /// Waits until [`Seat::look`] has something or never will.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        let core = self.desk().core.clone();
+        self.tell();
         let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
-        let counts = std::mem::take(&mut self.desk_mut().counts);
-        let mut waiting = Waiting { seat: self, counts, ring: PhantomData };
-        let (seat, counts) = (&*waiting.seat, &mut waiting.counts);
-        core.control.wait_at(waiter, deadline, counts, &mut || seat.stirs())
-    }
-}
-
-/// Brings a seat's counts back after a wait, even if the user's own strategy panics.
-struct Waiting<'a, E, L: Layout, S: Seat<E, L> + ?Sized> {
-    seat: &'a mut S,
-    counts: Counts,
-    ring: PhantomData<(E, L)>,
-}
-
-impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
-    fn drop(&mut self) {
-        self.seat.desk_mut().counts = std::mem::take(&mut self.counts);
+        self.desk().control().wait_at(waiter, deadline, &mut || self.stirs())
     }
 }
 
@@ -111,6 +112,8 @@ pub struct Desk<E, L: Layout> {
     pub(crate) slots: View<E, L>,
     pub(crate) stage: usize,
     pub(crate) counts: Counts,
+    /// What of them the graph's counters know.
+    told: Counts,
     /// What the handler is doing, or failed at, is no single event.
     pub(crate) between: bool,
     /// Under which its tasks wait.
@@ -119,8 +122,8 @@ pub struct Desk<E, L: Layout> {
 
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
-        let counts = Counts::new(core.control.plan.stages.len());
-        Desk { slots: core.slots, core, stage, counts, between: false, number: TaskNumber::default() }
+        let (counts, told) = Default::default();
+        Desk { slots: core.slots, core, stage, counts, told, between: false, number: TaskNumber::default() }
     }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
@@ -367,6 +370,9 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn release(&mut self) {
         if self.released != self.next {
+            if let Some(samples) = &self.desk.control().gauges.samples {
+                samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released));
+            }
             self.released = self.next;
             self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
         }
@@ -401,8 +407,7 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
 impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
     fn drop(&mut self) {
         self.role.goes(&self.desk, self.next);
-        self.desk.counts.events = self.handled();
-        self.desk.control().count(self.desk.stage, &self.desk.counts);
+        self.tell();
     }
 }
 

@@ -3,6 +3,8 @@
 //! Nothing else in the crate may import `std::sync::atomic`: what is not named here is not modelled.
 
 pub(crate) use std::sync::Arc;
+/// Counts that no protocol rests on, and that the model checker need not see.
+pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 #[cfg(not(slipring_loom))]

@@ -360,7 +360,7 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
 
 impl Control {
     /// The furthest that anybody behind a tap has said to go.
-    fn said(&self, tap: &Stage) -> u64 {
+    pub(crate) fn said(&self, tap: &Stage) -> u64 {
         let mut furthest = None;
         for &line in &tap.said {
             let said = self.line(line).load(Relaxed);

@@ -232,7 +232,7 @@ impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: La
         let seat = this.consumer.seat();
         seat.advance(1, 1);
         if this.left == 0 {
-            seat.desk_mut().counts.batches += 1;
+            seat.count_batch();
             seat.release();
         }
         Poll::Ready(Some(Ok(value)))

@@ -181,7 +181,8 @@ impl FromStr for Wait {
     }
 }
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline, and how long it took;
+/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline, how long it took, and how often
+/// it slept;
 /// a wait of a few looks counts as no time, because reading the clock would take longer. `ready` runs no user code.
 #[cold]
 pub(crate) fn wait_until(
@@ -191,13 +192,13 @@ pub(crate) fn wait_until(
     bell: &Bell,
     deadline: Option<Instant>,
     ready: &mut dyn FnMut() -> bool,
-) -> (bool, Duration) {
-    let mut looks = 0;
+) -> (bool, Duration, u64) {
+    let (mut looks, mut sleeps) = (0, 0);
     let mut since = None;
     let elapsed = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
     loop {
         if ready() {
-            return (true, elapsed(since));
+            return (true, elapsed(since), sleeps);
         }
         let idle = wait.idle(Waited { looks, crowded });
         if since.is_none() && (looks == 16 || !matches!(idle, Idle::Spin(_))) {
@@ -208,7 +209,7 @@ pub(crate) fn wait_until(
             Some(deadline) if looks % 64 == 0 || !matches!(idle, Idle::Spin(_)) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return (ready(), elapsed(since));
+                    return (ready(), elapsed(since), sleeps);
                 }
                 Some(left)
             }
@@ -216,9 +217,15 @@ pub(crate) fn wait_until(
         };
         match idle {
             Idle::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
-            Idle::Park if parks => bell.sleep(left, ready),
+            Idle::Park if parks => {
+                sleeps += 1;
+                bell.sleep(left, ready);
+            }
             Idle::Yield | Idle::Park => yield_now(),
-            Idle::Sleep(time) => sleep(left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP)),
+            Idle::Sleep(time) => {
+                sleeps += 1;
+                sleep(left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP));
+            }
         }
         looks += 1;
     }

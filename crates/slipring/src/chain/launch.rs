@@ -45,7 +45,7 @@ pub(super) struct Built<'env, E, L: Layout> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Allocates everything and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Parts { mut settings, mut factory, specs, makers, on_start, problem, .. } = *self.parts;
+        let Parts { mut settings, mut factory, specs, makers, monitors, on_start, problem, .. } = *self.parts;
         settings.many_producers = many_producers;
         let mut makers = makers.into_iter();
         let mut groups = Groups::new();
@@ -53,6 +53,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Some(problem) => Err(problem),
             None => Core::build(settings, specs, &mut factory),
         };
+        let core = core.and_then(|core| monitors.iter().try_for_each(|monitor| monitor.bind(&core)).map(|()| core));
         let built = core.and_then(|core| Self::seat(&core, &mut makers, &mut groups).map(|()| core));
         let dropped = let_go(factory);
         match built {
@@ -61,7 +62,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                 if let Some(panic) = dropped {
                     control.fail(control.producer_party(), None, Cause::Panic(panic));
                 }
-                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, control), stage };
+                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners), stage };
                 let threads = groups.into_iter().map(seating).collect();
                 Ok(Built { core, threads, on_start })
             }

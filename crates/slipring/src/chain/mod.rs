@@ -23,6 +23,7 @@ use crate::drive::Handler;
 use crate::error::{BuildError, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Outcome;
+use crate::monitor::Monitor;
 use crate::plan::{Access, Crew, Plan, StageSpec};
 use crate::pool::Worker;
 use crate::seat::One;
@@ -81,6 +82,7 @@ struct Parts<'env, E, L: Layout> {
     makers: Vec<Maker<'env, E, L>>,
     /// Taps declared so far that no writing stage came after.
     taps: Vec<usize>,
+    monitors: Vec<Monitor<E, L>>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
 }
@@ -122,6 +124,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             specs: Vec::new(),
             makers: Vec::new(),
             taps: Vec::new(),
+            monitors: Vec::new(),
             on_start: None,
             problem: None,
         }),
@@ -139,7 +142,16 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
             problem.get_or_insert(BuildError::Misplaced { what });
         }
-        let parts = Box::new(Parts { settings, factory, specs: Vec::new(), makers: Vec::new(), taps: Vec::new(), on_start, problem });
+        let parts = Box::new(Parts {
+            settings,
+            factory,
+            specs: Vec::new(),
+            makers: Vec::new(),
+            taps: Vec::new(),
+            monitors: Vec::new(),
+            on_start,
+            problem,
+        });
         Chain { parts, base: Vec::new(), ends: Vec::new(), place: PhantomData }
     }
 }
@@ -148,6 +160,20 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
     /// How stages wait for events and the producer for room. Default: [`Wait::Blocking`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.parts.settings.wait = wait;
+        self
+    }
+
+    /// Lets a monitor look at the chain while it runs. The producer tells how far it is, one more store for each publication.
+    pub fn monitor(mut self, monitor: &Monitor<E, L>) -> Self {
+        self.parts.settings.watched = true;
+        self.parts.monitors.push(monitor.clone());
+        self
+    }
+
+    /// Times one of so many events (rounded up to a power of two), from its publication until each stage lets it go. See
+    /// [`StageReport::latency`](crate::StageReport::latency).
+    pub fn sample_latency(mut self, every: u64) -> Self {
+        self.parts.settings.sample = Some(every);
         self
     }
 

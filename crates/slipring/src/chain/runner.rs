@@ -10,7 +10,6 @@ use crate::control::{Control, Waiter};
 use crate::drive::{End, Handler, Pace, drive, step};
 use crate::error::{Cause, panic_message};
 use crate::fault::Fault;
-use crate::report::Counts;
 use crate::seat::Seat;
 use crate::slots::Layout;
 
@@ -98,14 +97,12 @@ pub(super) struct Crew<'env> {
     runners: Vec<BoxedRunner<'env>>,
     running: Vec<bool>,
     started: usize,
-    /// Waits of the thread as a whole, counted for its first stage.
-    counts: Counts,
 }
 
 impl<'env> Crew<'env> {
-    pub(super) fn new(runners: Vec<BoxedRunner<'env>>, control: &Control) -> Crew<'env> {
+    pub(super) fn new(runners: Vec<BoxedRunner<'env>>) -> Crew<'env> {
         let running = vec![true; runners.len()];
-        Crew { runners, running, started: 0, counts: Counts::new(control.plan.stages.len()) }
+        Crew { runners, running, started: 0 }
     }
 
     /// The whole life of the crew's thread.
@@ -176,20 +173,16 @@ impl<'env> Crew<'env> {
                 let waiting = || self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner);
                 let Some(first) = waiting().next() else { return };
                 let waiter = Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
-                let counts = &mut self.counts;
                 let mut ready = || waiting().any(|runner| runner.is_ready());
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
                 // says so.
-                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, None, counts, &mut ready)));
+                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, None, &mut ready)));
             }
         }
     }
 
     /// Stops whoever was started, and lets everybody's handler go (I2).
     pub(super) fn stop(self, control: &Control) {
-        if let Some(first) = self.runners.first() {
-            control.count(first.stage(), &self.counts);
-        }
         for (i, mut runner) in self.runners.into_iter().enumerate() {
             let stage = runner.stage();
             if i < self.started {

@@ -1,0 +1,192 @@
+//! Counters that anybody may read while a graph runs, and latencies of a sample of its events.
+//!
+//! Handles count in plain fields of their own and add what is new to their party's counters now and then: at every wait, every 1,024 batches,
+//! at the end. So counting costs a few additions a batch, and reading costs the graph nothing.
+//!
+//! Invariants
+//! - I1: these are statistics. No protocol rests on them, nothing is ordered by them, and the model checker does not see them.
+//! - I2: the time of a sampled event is stored before the event is published and read before it is released, so the two are of one event.
+
+use std::time::{Duration, Instant};
+
+use crate::sync::{Line, Relaxed, Statistic};
+
+/// What one handle counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    pub(crate) batches: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) skipped: u64,
+    pub(crate) retries: u64,
+    pub(crate) dropped: u64,
+}
+
+/// What the handles of one party counted together.
+#[derive(Default)]
+pub(crate) struct Party {
+    pub(crate) events: Statistic,
+    pub(crate) batches: Statistic,
+    pub(crate) tombstones: Statistic,
+    pub(crate) skipped: Statistic,
+    pub(crate) retries: Statistic,
+    pub(crate) dropped: Statistic,
+    pub(crate) waits: Statistic,
+    pub(crate) wakes: Statistic,
+}
+
+/// The counters of a graph: its stages by number, the producers last.
+pub(crate) struct Gauges {
+    parties: Box<[Line<Party>]>,
+    /// Nanoseconds waited, by who waited and then by for whom.
+    waited: Box<[Statistic]>,
+    pub(crate) samples: Option<Samples>,
+}
+
+/// A handle tells its counts after so many batches, if it never waits.
+pub(crate) const TELL_EVERY: u64 = 1024;
+
+impl Gauges {
+    pub(crate) fn new(stages: usize, samples: Option<Samples>) -> Gauges {
+        let parties = stages + 1;
+        Gauges {
+            parties: (0..parties).map(|_| Line(Party::default())).collect(),
+            waited: (0..parties * parties).map(|_| Statistic::new(0)).collect(),
+            samples,
+        }
+    }
+
+    pub(crate) fn party(&self, party: usize) -> &Party {
+        &self.parties[party].0
+    }
+
+    /// Adds what a handle has counted since it told last.
+    #[cold]
+    pub(crate) fn tell(&self, party: usize, now: Counts, told: &mut Counts) {
+        let before = std::mem::replace(told, now);
+        let all = self.party(party);
+        let add = |all: &Statistic, now: u64, before: u64| {
+            if now != before {
+                all.fetch_add(now.wrapping_sub(before), Relaxed);
+            }
+        };
+        add(&all.events, now.events, before.events);
+        add(&all.batches, now.batches, before.batches);
+        add(&all.tombstones, now.tombstones, before.tombstones);
+        add(&all.skipped, now.skipped, before.skipped);
+        add(&all.retries, now.retries, before.retries);
+        add(&all.dropped, now.dropped, before.dropped);
+    }
+
+    /// A party has waited for another one, so long, and slept so often meanwhile.
+    pub(crate) fn waited(&self, party: usize, whom: usize, time: Duration, sleeps: u64) {
+        let own = self.party(party);
+        own.waits.fetch_add(1, Relaxed);
+        own.wakes.fetch_add(sleeps, Relaxed);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.waited[party * self.parties.len() + whom].fetch_add(nanos, Relaxed);
+    }
+
+    pub(crate) fn waited_for(&self, party: usize, whom: usize) -> Duration {
+        Duration::from_nanos(self.waited[party * self.parties.len() + whom].load(Relaxed))
+    }
+
+    pub(crate) fn parties(&self) -> usize {
+        self.parties.len()
+    }
+}
+
+/// When every so-many-th event was published, and how long each stage took until it let it go.
+pub(crate) struct Samples {
+    /// log2 of how many positions lie between two samples.
+    shift: u32,
+    epoch: Instant,
+    /// Nanoseconds since the epoch, by position; 0: not sampled.
+    published: Box<[Statistic]>,
+    stages: Box<[Line<Taken>]>,
+}
+
+/// The last latencies of a stage.
+struct Taken {
+    count: Statistic,
+    nanos: [Statistic; LATENCIES],
+}
+
+/// So many latencies are kept for each stage.
+const LATENCIES: usize = 256;
+
+impl Samples {
+    pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Samples {
+        let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
+        let kept = ((capacity as u64 >> shift) + 2).next_power_of_two();
+        let taken = || Taken { count: Statistic::new(0), nanos: [const { Statistic::new(0) }; LATENCIES] };
+        Samples {
+            shift,
+            epoch: Instant::now(),
+            published: (0..kept).map(|_| Statistic::new(0)).collect(),
+            stages: (0..stages).map(|_| Line(taken())).collect(),
+        }
+    }
+
+    /// The first sampled position of `[from, from + len)`.
+    #[inline]
+    fn sampled(&self, from: u64, len: u64) -> Option<u64> {
+        let mask = (1 << self.shift) - 1;
+        let next = from.wrapping_neg() & mask;
+        (next < len).then(|| from.wrapping_add(next))
+    }
+
+    fn slot(&self, seq: u64) -> &Statistic {
+        &self.published[(seq >> self.shift) as usize & (self.published.len() - 1)]
+    }
+
+    /// `[from, from + len)` are about to be published, or, if not `live`, given up.
+    pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
+        let (mut from, mut len) = (from, len);
+        while let Some(seq) = self.sampled(from, len) {
+            self.slot(seq).store(if live { (self.epoch.elapsed().as_nanos() as u64).max(1) } else { 0 }, Relaxed);
+            let done = seq.wrapping_sub(from) + 1;
+            if len <= done {
+                break;
+            }
+            (from, len) = (from.wrapping_add(done), len - done);
+        }
+    }
+
+    /// A stage is about to let `[from, from + len)` go.
+    pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64) {
+        // One of them says enough.
+        let Some(seq) = self.sampled(from, len) else { return };
+        let published = self.slot(seq).load(Relaxed);
+        if published != 0 {
+            let taken = &self.stages[stage].0;
+            let at = taken.count.fetch_add(1, Relaxed) as usize % LATENCIES;
+            taken.nanos[at].store((self.epoch.elapsed().as_nanos() as u64).saturating_sub(published), Relaxed);
+        }
+    }
+
+    /// Of the last latencies of a stage.
+    pub(crate) fn latency(&self, stage: usize) -> Option<Latency> {
+        let taken = &self.stages.get(stage)?.0;
+        let samples = taken.count.load(Relaxed);
+        let kept = (samples as usize).min(LATENCIES);
+        let mut nanos: Vec<u64> = taken.nanos[..kept].iter().map(|nanos| nanos.load(Relaxed)).collect();
+        nanos.sort_unstable();
+        let quantile = |percent: usize| nanos.get(kept * percent / 100).or(nanos.last()).copied().map(Duration::from_nanos);
+        Some(Latency { samples, p50: quantile(50)?, p99: quantile(99)?, max: quantile(100)? })
+    }
+}
+
+/// How long it took from an event's publication until a stage let it go: of the last 256 sampled events.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Latency {
+    /// How many were sampled in all.
+    pub samples: u64,
+    /// Half of the last ones took no longer.
+    pub p50: Duration,
+    /// 99 of 100.
+    pub p99: Duration,
+    /// The longest of them.
+    pub max: Duration,
+}

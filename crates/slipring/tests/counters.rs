@@ -1,0 +1,188 @@
+//! What a graph tells about itself while it runs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipring::{Graph, Monitor, PRODUCER, Wait};
+
+#[test]
+fn positions_lags_and_free_slots_are_told_while_it_runs() {
+    let graph = Graph::new(8, || 0u64).watched().first_seq(u64::MAX - 1);
+    let parse = graph.pool_writer("parse", 2);
+    let (end, tap) = (graph.reader("end").after(&parse), graph.tap("tap", 1).after(&parse));
+    let ring = graph.build().unwrap();
+    let (mut tx, mut parse, mut end, _tap) = (ring.producer(), ring.pool_writers(parse), ring.reader(end), ring.tap(tap));
+    let monitor = ring.monitor();
+    let told = |stage: &str| {
+        let report = monitor.report().unwrap();
+        let stage = report.stage(stage).unwrap();
+        (stage.seq, stage.lag)
+    };
+    (0..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    assert_eq!((told("parse"), told("end"), told("tap")), ((u64::MAX - 1, 5), (u64::MAX - 1, 5), (u64::MAX - 1, 5)));
+    assert_eq!(told(PRODUCER), (3, 0));
+    let mut parsed = 0;
+    while parsed < 5 {
+        parsed += parse.iter_mut().map(|worker| worker.poll(1, |v, _| *v += 1).unwrap()).sum::<usize>();
+    }
+    assert_eq!((told("parse"), told("end"), told("tap")), ((3, 0), (u64::MAX - 1, 5), (3, 0)));
+    assert_eq!(end.poll(2, |_, _| ()).unwrap(), 2);
+    let now = monitor.report().unwrap();
+    assert_eq!((now.capacity(), now.published_seq(), now.remaining()), (8, Some(3), Some(5)));
+    assert_eq!(told("end"), (0, 3));
+    drop((ring, tx, parse, end));
+    assert!(monitor.report().is_none(), "a monitor keeps no graph");
+}
+
+#[test]
+fn counts_are_told_at_waits_and_after_many_batches() {
+    let graph = Graph::new(4, || 0u64).shared();
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    for i in 0..2048 {
+        tx.publish(|slot| *slot = i).unwrap();
+        assert_eq!(end.poll(1, |_, _| ()).unwrap(), 1);
+    }
+    drop(tx.try_claim().unwrap());
+    let now = ring.report();
+    assert_eq!((now.stage("end").unwrap().events, now.stage("end").unwrap().batches), (2048, 2048));
+    assert_eq!(now.published_seq(), Some(2049), "claimed, that is");
+    // A short wait may be over before it came to sleep.
+    let slept = (0..1000).any(|_| {
+        assert!(end.batch_by(1, Instant::now() + Duration::from_millis(5)).is_err());
+        ring.report().stage("end").unwrap().wakes > 0
+    });
+    let now = ring.report();
+    let end_now = now.stage("end").unwrap();
+    assert_eq!((end_now.events, end_now.tombstones, end_now.lag), (2048, 1, 0));
+    assert!(slept && end_now.waits >= 1);
+    assert!(now.waited("end", PRODUCER).unwrap() > Duration::ZERO && now.waited(PRODUCER, "end") == Some(Duration::ZERO));
+    assert_eq!(now.waited("end", "nobody"), None);
+    drop(tx);
+    let now = ring.report();
+    assert_eq!((now.producer().events, now.producer().tombstones), (2048, 1));
+}
+
+#[test]
+fn a_monitor_looks_at_a_chain_from_another_thread() {
+    let monitor = Monitor::new();
+    assert!(monitor.report().is_none());
+    let watching = thread::scope(|s| {
+        let looking = monitor.clone();
+        let watcher = s.spawn(move || {
+            let end = Instant::now() + Duration::from_secs(20);
+            let mut looks = 0;
+            while Instant::now() < end {
+                match looking.report() {
+                    None if looks > 0 => break,
+                    None => thread::yield_now(),
+                    Some(report) => {
+                        looks += 1;
+                        let (first, second) = (report.stage("first").unwrap(), report.stage("second").unwrap());
+                        assert!(first.events <= 20_000 && second.lag <= 64 + report.capacity() as u64, "{report}");
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                }
+            }
+            looks
+        });
+        slipring::ring(64, || 0u64)
+            .wait(Wait::Yielding)
+            .monitor(&monitor)
+            .sample_latency(50)
+            .write("first", |v, _| *v += 1)
+            .read("second", |_, _| ())
+            .feed(0..20_000, |slot, i| *slot = i)
+            .map(|done| (done, watcher.join().unwrap()))
+    });
+    let (done, looks) = watching.unwrap();
+    assert!(looks > 0, "it was never seen running");
+    let latency = |stage: &str| done.report.stage(stage).unwrap().latency.expect("sampled");
+    for stage in ["first", "second"] {
+        let latency = latency(stage);
+        assert!(latency.samples > 100 && latency.samples <= 20_000 / 64 + 1, "{latency:?}");
+        assert!(latency.p50 <= latency.p99 && latency.p99 <= latency.max && latency.max < Duration::from_secs(20));
+    }
+    assert!(done.report.producer().latency.is_none());
+    assert!(done.report.to_string().contains("`second` let go after"));
+}
+
+#[test]
+fn pools_and_shared_producers_sample_latencies_too() {
+    let done = slipring::ring(16, || 0u64)
+        .sample_latency(1)
+        .read_pool("pool", 2, |_| |_, _| ())
+        .run_shared(|p| {
+            let mut other = p.clone();
+            for i in 0..200 {
+                p.publish(|slot| *slot = i)?;
+                other.publish(|slot| *slot = i)?;
+                drop(other.claim()?);
+            }
+            Ok(())
+        })
+        .unwrap();
+    let latency = done.report.stage("pool").unwrap().latency.unwrap();
+    assert!(latency.samples > 0 && latency.max < Duration::from_secs(20), "{latency:?}");
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn a_recorder_is_told_by_ring_and_stage() {
+    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+    use std::sync::{Arc, Mutex};
+
+    /// Keeps the last value of every series.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<std::collections::BTreeMap<String, f64>>>);
+    struct Series(Kept, String);
+    impl metrics::CounterFn for Series {
+        fn increment(&self, _: u64) {}
+        fn absolute(&self, value: u64) {
+            self.0.0.lock().unwrap().insert(self.1.clone(), value as f64);
+        }
+    }
+    impl metrics::GaugeFn for Series {
+        fn increment(&self, _: f64) {}
+        fn decrement(&self, _: f64) {}
+        fn set(&self, value: f64) {
+            self.0.0.lock().unwrap().insert(self.1.clone(), value);
+        }
+    }
+    impl Kept {
+        fn series(&self, key: &Key) -> Arc<Series> {
+            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            Arc::new(Series(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
+        }
+    }
+    impl Recorder for Kept {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.series(key))
+        }
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.series(key))
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    let graph = Graph::new(8, || 0u64).watched();
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    (0..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    end.poll(2, |_, _| ()).unwrap();
+    let kept = Kept::default();
+    metrics::with_local_recorder(&kept, || ring.monitor().report().unwrap().export("feed"));
+    drop((end, tx));
+    let kept = kept.0.lock().unwrap();
+    let value = |series: &str| kept.get(series).copied();
+    assert_eq!(value("slipring_lag_events ring=feed stage=end"), Some(3.0), "{kept:?}");
+    assert_eq!(value("slipring_remaining_slots ring=feed"), Some(5.0));
+    assert_eq!(value("slipring_tombstones_total ring=feed stage=producer"), Some(0.0));
+}
