@@ -470,6 +470,18 @@ impl Control {
         Err(BatchError::TimedOut)
     }
 
+    /// Stays away for a time, or until the graph ends.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now().checked_add(time);
+        while self.is_running() {
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() || self.deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline) {
+                return;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(10)));
+        }
+    }
+
     // Chunks of workers that left.
 
     pub(crate) fn orphan(&self, stage: usize, orphan: Orphan) {

@@ -8,10 +8,10 @@
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::core::Core;
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsMut, straight};
 use crate::fault::Fault;
+use crate::policy::Policy;
 use crate::seat::{Desk, Seat, space};
 use crate::slots::{Layout, Slots};
 use crate::stamp::Run;
@@ -26,6 +26,9 @@ pub(crate) trait Handler<E, L: Layout> {
         Ok(())
     }
     fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     fn stop(&mut self) -> Result<(), Fault> {
@@ -150,6 +153,9 @@ pub(crate) enum End {
 /// How much a loop handles before it tells the others: about a microsecond's worth, and no more than an eighth of the ring.
 pub(crate) struct Pace {
     most: u64,
+    /// How much a handler of batches is given at most.
+    gather: u64,
+    idle_every: Option<Duration>,
     /// How many events are handled between two looks at the clock; learned.
     stretch: u64,
     timed: bool,
@@ -173,18 +179,31 @@ const LONG_RUN: u64 = 192;
 const DENSE: u64 = 32;
 
 impl Pace {
-    pub(crate) fn new<E, L: Layout>(core: &Core<E, L>) -> Pace {
-        let capacity = core.capacity();
-        match core.control.timed {
+    pub(crate) fn new<E, L: Layout>(desk: &Desk<E, L>) -> Pace {
+        let capacity = desk.core.capacity();
+        let Policy { max_batch, idle_every, .. } = desk.plan().policy;
+        let gather = (capacity / 4).max(1).min(max_batch);
+        match desk.control().timed {
             true => Pace {
-                most: (capacity / 8).clamp(1, 1024),
+                most: (capacity / 8).clamp(1, 1024).min(max_batch),
+                gather,
+                idle_every,
                 stretch: 1,
                 timed: true,
                 keeps_up: false,
                 short: (capacity / 8).min(DENSE),
                 long: (capacity / 4).min(256),
             },
-            false => Pace { most: capacity, stretch: capacity, timed: false, keeps_up: false, short: 0, long: 0 },
+            false => Pace {
+                most: capacity.min(max_batch),
+                gather,
+                idle_every,
+                stretch: capacity,
+                timed: false,
+                keeps_up: false,
+                short: 0,
+                long: 0,
+            },
         }
     }
 
@@ -202,6 +221,11 @@ impl Pace {
         } else {
             0
         }
+    }
+
+    /// When a handler that waits is to be told again.
+    pub(crate) fn idles_until(&self) -> Option<Instant> {
+        self.idle_every.and_then(|every| Instant::now().checked_add(every))
     }
 
     /// Learns from a stretch that was as long as it could be.
@@ -265,6 +289,9 @@ pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
 ) -> (Walked, Result<(), Fault>) {
     let first = seat.next();
     let mut pass = Pass { seat, walked: Walked { found: found.len, ..Walked::default() }, ring: PhantomData };
+    if H::GATHERS {
+        pass.seat.desk_mut().stretch = found.len;
+    }
     // SAFETY: just looked at (seat::I2); the seat releases nothing while the pass borrows it. Only for one that walks runs there are more.
     let lent = unsafe { Lent::new(pass.seat.desk(), first, found.len, found.to) };
     let outcome = handler.handle(lent, &mut pass.walked);
@@ -284,7 +311,7 @@ impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
 /// Handles what is there now, as far as the pace lets it. Does not release.
 #[inline(always)]
 fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> (u64, Result<(), Fault>) {
-    let most = if H::GATHERS { (seat.desk().core.capacity() / 4).max(1) } else { pace.most };
+    let most = if H::GATHERS { pace.gather } else { pace.most };
     let mut done = 0;
     let mut clock = None;
     let mut since_clock = 0;
@@ -356,17 +383,29 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     }
 }
 
+/// Tells a handler that there is nothing.
+#[inline(always)]
+pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> Result<(), End> {
+    seat.desk_mut().between = true;
+    let outcome = handler.idle();
+    seat.desk_mut().between = outcome.is_err();
+    outcome.map_err(End::Fault)
+}
+
 /// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's closure adds up stays in registers.
 #[inline(always)]
 pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> End {
-    let mut pace = Pace::new(&seat.desk().core);
+    let mut pace = Pace::new(seat.desk());
     loop {
         match step(seat, handler, &mut pace) {
             Ok(0) => {
                 if let Some(closed) = seat.ended() {
                     return End::Closed(closed);
                 }
-                match seat.wait(None) {
+                if let Err(end) = idle(seat, handler) {
+                    return end;
+                }
+                match seat.wait(pace.idles_until()) {
                     Ok(()) | Err(BatchError::TimedOut | BatchError::Unavailable | BatchError::Contended) => {}
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }

@@ -135,6 +135,9 @@ pub enum Closed {
     Halted,
     /// A stage or a producer failed; the graph has ended.
     Failed(Failure),
+    /// The call would wait for its own caller for ever: this stage holds the ring, and only the caller could move it on. Nothing was
+    /// published or lent; the graph goes on, and so may later calls.
+    WaitsForItself(Name),
     /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph goes on.
     Left,
     /// This reader could not join: a [`SubscribeError`] that was turned into a `Closed` by `?`.
@@ -157,6 +160,9 @@ impl fmt::Display for Closed {
             Closed::Drained => f.write_str("the ring is closed"),
             Closed::Halted => f.write_str("the graph was halted"),
             Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
+            Closed::WaitsForItself(stage) => {
+                write!(f, "this would wait for ever: stage `{stage}` holds the whole ring, and only the caller can move it on")
+            }
             Closed::Left => f.write_str("the reader was asked to leave its tap"),
             Closed::Refused(why) => why.fmt(f),
         }

@@ -198,7 +198,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
 
     fn declare<A, C>(&self, name: &str, access: Access, crew: Crew) -> Key<A, C> {
         let mut drawing = self.draft.lock();
-        drawing.stages.push(StageSpec { name: name.to_owned(), access, crew, after: Vec::new(), thread: None });
+        drawing.stages.push(StageSpec::new(name, access, crew, &[]));
         Key { draft: self.draft.clone(), stage: drawing.stages.len() - 1, workers: crew.len(), exchanged: false, kind: PhantomData }
     }
 
@@ -497,7 +497,7 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// # Errors
 /// As [`Graph::build`].
 pub fn unicast<E>(capacity: usize, mut factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
-    let reader = StageSpec { name: "reader".into(), access: Access::Read, crew: Crew::One, after: Vec::new(), thread: None };
+    let reader = StageSpec::new("reader", Access::Read, Crew::One, &[]);
     let core = Core::build(Settings::new(capacity), vec![reader], &mut factory)?;
     Ok((Producer::new(core.clone()), Consumer::every(core, 0)))
 }

@@ -30,6 +30,22 @@ pub(crate) mod sealed {
         #[allow(private_bounds)]
         type Seat<E, L: Layout>: Seat<E, L>;
     }
+    /// Who may go on without letting go.
+    pub trait Holds: Crew {
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64);
+    }
+    impl Holds for super::Every {
+        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64) {
+            seat.release_until(seq);
+        }
+    }
+    impl Holds for super::Joined {
+        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64) {
+            seat.release_until(seq);
+        }
+    }
     impl Access for super::Reading {}
     impl Access for super::Writing {}
     impl Crew for super::Every {
@@ -168,6 +184,9 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
             }
             if let Some(closed) = self.seat.ended() {
                 return Err(closed.into());
+            }
+            if self.seat.holds_all() {
+                return Err(Closed::WaitsForItself(self.stage()).into());
             }
             self.seat.wait(deadline)?;
         }
@@ -362,6 +381,49 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
             consumer.seat.advance(len, len);
             consumer.seat.release();
         }
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
+    /// Gives the first `count` events back early; the batch goes on with the others, and offsets count from there.
+    ///
+    /// # Panics
+    /// If the batch has fewer.
+    pub fn release_front(&mut self, count: usize) {
+        assert!(count <= self.view.len(), "cannot release {count} events of a batch of {}", self.view.len());
+        if count == 0 {
+            return;
+        }
+        let count = count as u64;
+        self.consumer.seat.advance(count, count);
+        self.consumer.seat.release();
+        self.len -= count;
+        // SAFETY: what is left of the lease; nobody has a reference to what was released, for that would have borrowed this batch.
+        self.view = unsafe { Events::new(self.consumer.seat.desk().slots, self.consumer.seat.next(), self.len) };
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
+    /// Goes on to the next events without giving these back: a journal that acknowledges later. [`Consumer::release_until`] gives them
+    /// back, and so does the next [`Batch::release`] on this handle. Until then they count as the handle's, and
+    /// no call lends them again.
+    pub fn hold(self) {
+        let Batch { len, consumer, .. } = self;
+        if len != 0 {
+            consumer.seat.count_batch();
+            consumer.seat.advance(len, len);
+        }
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
+    /// Gives back what was [held](Batch::hold) and lies before `seq`: a position up to [`next_seq`](Consumer::next_seq). An earlier one
+    /// than was given back already changes nothing, and a later one than that stands for all.
+    ///
+    /// When a handle holds the whole ring nothing more can come, and a call that waits says
+    /// [`Closed::WaitsForItself`] until something is given back.
+    pub fn release_until(&mut self, seq: u64) {
+        C::release_until(&mut self.seat, seq);
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 
 use crate::error::BuildError;
 use crate::name::{Name, PRODUCER};
+use crate::policy::Policy;
 use crate::sync::twin;
 
 /// Whether a stage may change events.
@@ -68,6 +69,13 @@ pub(crate) struct StageSpec {
     pub(crate) after: Vec<usize>,
     /// Stages with the same label run on the same thread, and so wait at the same bell.
     pub(crate) thread: Option<String>,
+    pub(crate) policy: Policy,
+}
+
+impl StageSpec {
+    pub(crate) fn new(name: &str, access: Access, crew: Crew, after: &[usize]) -> StageSpec {
+        StageSpec { name: name.to_owned(), access, crew, after: after.to_vec(), thread: None, policy: Policy::default() }
+    }
 }
 
 /// A stage as built.
@@ -77,6 +85,7 @@ pub(crate) struct Stage {
     pub(crate) crew: Crew,
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
+    pub(crate) policy: Policy,
     /// Its first line of shared words. One stage: its released position. A pool: its claim word, a bound per worker, a position that the claim
     /// word was near. A tap: how many are there, a bound per member, a ticket per member.
     pub(crate) line: usize,
@@ -215,6 +224,7 @@ impl Plan {
                 crew: spec.crew,
                 after: spec.after.clone(),
                 thread: spec.thread.clone(),
+                policy: spec.policy.clone(),
                 line: lines,
                 bell: bell_of[i],
                 rings,
@@ -368,7 +378,7 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
-        StageSpec { name: name.into(), access, crew: Crew::One, after: after.to_vec(), thread: None }
+        StageSpec::new(name, access, Crew::One, after)
     }
     fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
         Plan::new(specs, 8, false, true)

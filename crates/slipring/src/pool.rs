@@ -266,6 +266,13 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
             self.adapt();
         }
     }
+    fn rewind(&mut self) {
+        if self.bound != IDLE {
+            let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
+            self.next = self.next.wrapping_sub(len);
+            self.desk.counts.events -= len;
+        }
+    }
     fn something(&self) -> bool {
         let core = &*self.desk.core;
         let word = PoolWord(core.control.line(self.word_line).load(Relaxed)); // a look only; taking acquires

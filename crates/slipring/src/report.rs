@@ -25,7 +25,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StageReport {
-    /// The stage; the producers together stand as [`PRODUCER`].
+    /// The stage; the producers together stand as [`PRODUCER`](crate::PRODUCER).
     pub name: Name,
     /// The position up to which it has let go; for the producer, the furthest that is known to be published.
     pub seq: u64,

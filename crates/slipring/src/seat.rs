@@ -38,6 +38,12 @@ pub(crate) trait Seat<E, L: Layout> {
     fn advance(&mut self, len: u64, found: u64);
     /// Lets go of everything before [`Seat::next`].
     fn release(&mut self);
+    /// Goes back to what was released last.
+    fn rewind(&mut self);
+    /// Whether this seat holds the whole ring, so that nothing can come before it lets go.
+    fn holds_all(&self) -> bool {
+        false
+    }
     /// Whether a look might find something. Changes nothing and rings nothing, so it may run under a bell's lock.
     fn something(&self) -> bool;
     /// Whom a wait would be for: a stage by number, or the producer.
@@ -116,6 +122,8 @@ pub struct Desk<E, L: Layout> {
     told: Counts,
     /// What the handler is doing, or failed at, is no single event.
     pub(crate) between: bool,
+    /// How many events a handler of batches was given at once.
+    pub(crate) stretch: u64,
     /// Under which its tasks wait.
     pub(crate) number: TaskNumber,
 }
@@ -123,7 +131,7 @@ pub struct Desk<E, L: Layout> {
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let (counts, told) = Default::default();
-        Desk { slots: core.slots, core, stage, counts, told, between: false, number: TaskNumber::default() }
+        Desk { slots: core.slots, core, stage, counts, told, between: false, stretch: 1, number: TaskNumber::default() }
     }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
@@ -192,6 +200,8 @@ pub struct Walk<E, L: Layout, R: Role> {
     /// What the stages before this one are known to have let go. Unused directly behind the producer.
     limit: u64,
     released: u64,
+    /// What stood at the last release: `live_end`, `run_end`, and the count of tombstones.
+    then: (u64, u64, u64),
 }
 
 impl<E, L: Layout> One<E, L> {
@@ -217,6 +227,18 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             run_end: at,
             limit: at,
             released: at,
+            then: (at, at, 0),
+        }
+    }
+
+    /// Lets go of what comes before `seq`, of what it has handled.
+    pub(crate) fn release_until(&mut self, seq: u64) {
+        let next = self.next;
+        if ahead(seq, self.released) > 0 {
+            // As if it stood there; what was released cannot be handled again.
+            self.next = if ahead(next, seq) >= 0 { seq } else { next };
+            self.release();
+            self.next = next;
         }
     }
 
@@ -374,8 +396,16 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
                 samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released));
             }
             self.released = self.next;
+            self.then = (self.live_end, self.run_end, self.desk.counts.tombstones);
             self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
         }
+    }
+    fn rewind(&mut self) {
+        self.next = self.released;
+        (self.live_end, self.run_end, self.desk.counts.tombstones) = self.then;
+    }
+    fn holds_all(&self) -> bool {
+        self.next.wrapping_sub(self.released) >= self.desk.core.capacity()
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;

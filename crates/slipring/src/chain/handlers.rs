@@ -23,6 +23,11 @@ pub trait ReadHandler<E> {
         let _ = next_seq;
         Ok(())
     }
+    /// When there is nothing to handle, before the stage waits: a good place to flush what is buffered. Again while it waits, if
+    /// [`Chain::idle_every`](crate::Chain::idle_every) says so. Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    fn idle(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
     /// At the end, however it came about, if `start` went well.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
@@ -40,6 +45,11 @@ pub trait WriteHandler<E> {
     /// After each batch, before it is released. `next_seq` is the position after the batch.
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
+        Ok(())
+    }
+    /// When there is nothing to handle, before the stage waits: a good place to flush what is buffered. Again while it waits, if
+    /// [`Chain::idle_every`](crate::Chain::idle_every) says so. Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     /// At the end, however it came about, if `start` went well.
@@ -60,6 +70,9 @@ macro_rules! by_reference {
             }
             fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
                 (**self).batch_end(next_seq)
+            }
+            fn idle(&mut self) -> Result<(), Fault> {
+                (**self).idle()
             }
             fn stop(&mut self) -> Result<(), Fault> {
                 (**self).stop()
@@ -139,6 +152,9 @@ macro_rules! with_life {
             }
             fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
                 self.0.batch_end(next_seq)
+            }
+            fn idle(&mut self) -> Result<(), Fault> {
+                self.0.idle()
             }
             fn stop(&mut self) -> Result<(), Fault> {
                 self.0.stop()

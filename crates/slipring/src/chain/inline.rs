@@ -6,7 +6,7 @@ use super::Chain;
 use super::launch::{Built, finish, produce_contained};
 use super::runner::Crew;
 use crate::core::Core;
-use crate::error::{Cause, ClaimError, Closed, Error};
+use crate::error::{BuildError, Cause, ClaimError, Closed, Error};
 use crate::fault::Fault;
 use crate::producer::Producer;
 use crate::slots::{Inside, Layout};
@@ -41,6 +41,10 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// As [`Chain::run`].
     pub fn run_inline<T>(mut self, produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
         self.parts.settings.timed = false;
+        if let Some(spec) = self.parts.specs.iter().find(|spec| spec.policy.own_loop) {
+            let what = format!("stage `{}` has a loop of its own, and cannot take turns on one thread", spec.name);
+            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+        }
         let Built { core, threads, .. } = self.build(false)?;
         let crews = threads.into_iter().map(|seating| seating.crew).collect();
         let mut inline = Inline { producer: Producer::new(core.clone()), core: core.clone(), crews };

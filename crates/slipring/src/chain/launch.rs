@@ -45,7 +45,7 @@ pub(super) struct Built<'env, E, L: Layout> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Allocates everything and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Parts { mut settings, mut factory, specs, makers, monitors, on_start, problem, .. } = *self.parts;
+        let Parts { mut settings, mut factory, specs, makers, monitors, on_faults, on_start, problem, .. } = *self.parts;
         settings.many_producers = many_producers;
         let mut makers = makers.into_iter();
         let mut groups = Groups::new();
@@ -53,7 +53,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Some(problem) => Err(problem),
             None => Core::build(settings, specs, &mut factory),
         };
-        let core = core.and_then(|core| monitors.iter().try_for_each(|monitor| monitor.bind(&core)).map(|()| core));
+        let core = core
+            .and_then(|core| monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| make_marks(&core)).map(|()| core));
         let built = core.and_then(|core| Self::seat(&core, &mut makers, &mut groups).map(|()| core));
         let dropped = let_go(factory);
         match built {
@@ -62,7 +63,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                 if let Some(panic) = dropped {
                     control.fail(control.producer_party(), None, Cause::Panic(panic));
                 }
-                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners), stage };
+                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, on_faults.clone()), stage };
                 let threads = groups.into_iter().map(seating).collect();
                 Ok(Built { core, threads, on_start })
             }
@@ -71,6 +72,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                 makers.for_each(|maker| drop(let_go(maker)));
                 groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
                 let_go(on_start);
+                let_go(on_faults);
                 Err(problem.into())
             }
         }
@@ -127,6 +129,19 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     pub fn run_shared<T>(self, produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
         self.build(true)?.run(Producer::new, produce, |producer| producer.core())
     }
+}
+
+/// Makes room for the marks of those stages that leave some.
+fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
+    for stage in &core.control.plan.stages {
+        if let Some(marks) = &stage.policy.marks
+            && !marks.make(core.control.start, core.control.plan.capacity)
+        {
+            let what = format!("the marks of `{}` are another stage's already; make some for each stage", stage.name);
+            return Err(BuildError::Misplaced { what });
+        }
+    }
+    Ok(())
 }
 
 /// A crew on its way to its thread. If the thread cannot be started the crew is still here, and what is reported is the system's refusal,

@@ -23,8 +23,10 @@ use crate::drive::Handler;
 use crate::error::{BuildError, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Outcome;
+use crate::lease::{Consumer, Every, Reader, Writer};
 use crate::monitor::Monitor;
 use crate::plan::{Access, Crew, Plan, StageSpec};
+use crate::policy::{Faulted, Marks, OnFault, Policy};
 use crate::pool::Worker;
 use crate::seat::One;
 use crate::slots::{Contiguous, Inside, Layout};
@@ -37,7 +39,7 @@ pub use launch::Done;
 pub use pipeline::{JoinError, Pipeline};
 
 use handlers::{ReadBatch, ReadEach, ReadWith, WriteBatch, WriteEach, WriteWith};
-use runner::{BoxedRunner, Seated};
+use runner::{BoxedRunner, OwnLoop, Seated};
 
 /// Marks a [`Chain`] on its own line: each stage comes after all before it.
 pub struct Line(());
@@ -72,6 +74,7 @@ pub trait MayWrite {}
 impl MayWrite for Line {}
 
 type Maker<'env, E, L> = Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+type OnFaulted<'env> = Arc<dyn Fn(&Faulted) + Send + Sync + 'env>;
 type OnStart<'env> = Arc<dyn Fn(&str) + Send + Sync + 'env>;
 
 /// What a chain is made of so far.
@@ -83,6 +86,7 @@ struct Parts<'env, E, L: Layout> {
     /// Taps declared so far that no writing stage came after.
     taps: Vec<usize>,
     monitors: Vec<Monitor<E, L>>,
+    on_faults: Option<OnFaulted<'env>>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
 }
@@ -125,6 +129,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             makers: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
+            on_faults: None,
             on_start: None,
             problem: None,
         }),
@@ -137,7 +142,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
 impl<'env, E: Send> Chain<'env, E, Inside, Line> {
     /// Events side by side, stamps beside: batches can be had as slices. Comes before the first stage.
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Parts { settings, factory, specs, on_start, mut problem, .. } = *self.parts;
+        let Parts { settings, factory, specs, on_start, on_faults, mut problem, .. } = *self.parts;
         if let Some(stage) = specs.first() {
             let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
             problem.get_or_insert(BuildError::Misplaced { what });
@@ -149,6 +154,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             makers: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
+            on_faults,
             on_start,
             problem,
         });
@@ -160,6 +166,12 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
     /// How stages wait for events and the producer for room. Default: [`Wait::Blocking`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.parts.settings.wait = wait;
+        self
+    }
+
+    /// Called for each failure that a stage survived by its policy, on the stage's thread. A panic in it ends the graph.
+    pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
+        self.parts.on_faults = Some(Arc::new(hook));
         self
     }
 
@@ -224,7 +236,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             // Whoever joins a tap before a stage that writes is done with an event before that stage has it.
             after.append(&mut self.parts.taps);
         }
-        self.parts.specs.push(StageSpec { name: name.to_owned(), access, crew, after, thread: None });
+        self.parts.specs.push(StageSpec::new(name, access, crew, &after));
         self.parts.makers.push(Box::new(maker));
         if matches!(crew, Crew::Tap(_)) {
             self.parts.taps.push(stage);
@@ -396,10 +408,110 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
+    /// Settles something for the stage declared last.
+    fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
+        let problem = match self.parts.specs.last_mut() {
+            Some(StageSpec { crew: Crew::Tap(_), name, .. }) => {
+                Some(format!("`{what}` follows tap `{name}`, whose readers are not the chain's"))
+            }
+            Some(StageSpec { policy, .. }) => {
+                change(policy);
+                None
+            }
+            None => Some(format!("`{what}` must follow the stage that it is for")),
+        };
+        if let Some(what) = problem {
+            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+        }
+        self
+    }
+
+    /// What becomes of the stage declared last when its handler returns an error. Default: [`OnFault::stop`]. Also when `batch_end` or `idle`
+    /// of a handler with a life does; then nothing is skipped, for no event was at fault.
+    pub fn on_error(self, on: OnFault) -> Self {
+        self.settle("on_error", |policy| policy.error = on)
+    }
+
+    /// What becomes of the stage declared last when its handler panics. Default: [`OnFault::stop`]. The handler is called again after its panic, so
+    /// what it keeps should be whole at any time.
+    #[doc(alias = "ExceptionHandler")]
+    pub fn on_panic(self, on: OnFault) -> Self {
+        self.settle("on_panic", |policy| policy.panic = on)
+    }
+
+    /// Notes which events the stage declared last skips, for later stages to ask.
+    pub fn marks(self, marks: &Marks) -> Self {
+        self.settle("marks", |policy| policy.marks = Some(marks.clone()))
+    }
+
+    /// The stage declared last (each worker of a pool) handles no more than so many events at a time before it releases them.
+    pub fn max_batch(self, events: usize) -> Self {
+        self.settle("max_batch", |policy| policy.max_batch = (events as u64).max(1))
+    }
+
+    /// Calls [`ReadHandler::idle`] of the stage declared last again each time it has waited so long. Without this it is called once before each wait.
+    #[doc(alias = "onTimeout")]
+    pub fn idle_every(self, time: Duration) -> Self {
+        self.settle("idle_every", |policy| policy.idle_every = Some(time))
+    }
+
+    /// A stage that reads in a loop of its own: `run` gets the stage's handle on the stage's thread, and everything that a handle can do:
+    /// early release within a batch ([`Batch::release_front`](crate::Batch::release_front)), late release after it
+    /// ([`Batch::hold`](crate::Batch::hold)), waiting for something else meanwhile. It comes back when the handle says `Closed`; if it comes back
+    /// earlier, the graph fails.
+    ///
+    /// ```
+    /// let mut lines = Vec::new();
+    /// slipring::ring(8, || 0u64)
+    ///     .read_by("journal", |rx| {
+    ///         while let Ok(mut batch) = rx.batch(4) {
+    ///             lines.push(batch[0]);
+    ///             batch.release_front(1); // the others are still held
+    ///             lines.extend(batch.iter().copied());
+    ///             batch.release();
+    ///         }
+    ///     })
+    ///     .feed(0..20, |slot, i| *slot = i)?;
+    /// assert_eq!(lines, (0..20).collect::<Vec<_>>());
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn read_by<R: Outcome + 'env>(self, name: &str, run: impl FnOnce(&mut Reader<E, L>) -> R + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.own_loop(name, Access::Read, run)
+    }
+
+    /// As [`Chain::read_by`], for a stage that may change events.
+    pub fn write_by<R: Outcome + 'env>(self, name: &str, run: impl FnOnce(&mut Writer<E, L>) -> R + Send + 'env) -> Self
+    where
+        P: MayWrite,
+    {
+        self.own_loop(name, Access::Write, run)
+    }
+
+    fn own_loop<A: crate::lease::sealed::Access, R: Outcome + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        run: impl FnOnce(&mut Consumer<E, A, Every, L>) -> R + Send + 'env,
+    ) -> Self
+    where
+        Consumer<E, A, Every, L>: Send,
+    {
+        let declared = self.declare(name, access, Crew::One, move |core, stage| {
+            Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage), run)) as BoxedRunner<'env>])
+        });
+        declared.settle("a loop of its own", |policy| policy.own_loop = true)
+    }
+
     /// Puts the stage declared last on the thread of this name. Stages with the same name take turns on one thread: often faster than
     /// threads that outnumber the cores.
     pub fn on(mut self, thread: &str) -> Self {
         let problem = match self.parts.specs.last_mut() {
+            Some(StageSpec { name, policy: Policy { own_loop: true, .. }, .. }) => {
+                Some(format!("`on({thread:?})` follows `{name}`, which has a loop of its own and cannot take turns"))
+            }
             Some(StageSpec { crew: Crew::One, thread: on, .. }) => {
                 *on = Some(thread.to_owned());
                 None

@@ -5,11 +5,16 @@
 //! - I2: whoever was started is stopped, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
+use std::time::Instant;
 
+use super::OnFaulted;
 use crate::control::{Control, Waiter};
-use crate::drive::{End, Handler, Pace, drive, step};
-use crate::error::{Cause, panic_message};
-use crate::fault::Fault;
+use crate::drive::{End, Handler, Pace, drive, idle, step};
+use crate::error::{Cause, Closed, panic_message};
+use crate::fault::{Fault, Outcome};
+use crate::lease::{Consumer, Every, sealed};
+use crate::policy::{Faulted, Policy, Verdict};
 use crate::seat::Seat;
 use crate::slots::Layout;
 
@@ -26,6 +31,14 @@ pub(super) trait Runner {
     fn run(&mut self) -> End;
     /// What is there now; `Ok(0)`: nothing, and more may come.
     fn step(&mut self) -> Result<u64, End>;
+    /// There is nothing, and the thread is about to wait; when it is to be told so again.
+    fn idle(&mut self) -> Result<Option<Instant>, End>;
+    /// What was settled for the stage.
+    fn policy(&self) -> &Policy;
+    /// Goes back to its last release, and counts that.
+    fn retry(&mut self);
+    /// Passes over what it failed at, if that was an event or a batch of them, and counts that.
+    fn skip(&mut self);
     /// Whether a step would do anything.
     fn is_ready(&self) -> bool;
     /// Whom a wait would be for.
@@ -41,7 +54,7 @@ pub(super) struct Seated<E, L: Layout, S: Seat<E, L>, H> {
 
 impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Seated<E, L, S, H> {
     pub(super) fn new(seat: S, handler: H) -> Self {
-        let pace = Pace::new(&seat.desk().core);
+        let pace = Pace::new(seat.desk());
         Seated { seat, handler, pace, ring: std::marker::PhantomData }
     }
 }
@@ -71,11 +84,95 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
             other => other,
         }
     }
+    fn idle(&mut self) -> Result<Option<Instant>, End> {
+        idle(&mut self.seat, &mut self.handler)?;
+        Ok(self.pace.idles_until())
+    }
+    fn policy(&self) -> &Policy {
+        &self.seat.desk().plan().policy
+    }
+    fn retry(&mut self) {
+        self.seat.rewind();
+        let desk = self.seat.desk_mut();
+        desk.between = false;
+        desk.counts.retries += 1;
+    }
+    fn skip(&mut self) {
+        if !self.seat.desk().between {
+            let (first, len) = (self.seat.next(), if H::GATHERS { self.seat.desk().stretch } else { 1 });
+            if let Some(marks) = &self.policy().marks {
+                marks.mark(first, len);
+            }
+            self.seat.advance(len, len);
+            self.seat.desk_mut().counts.skipped += len;
+        }
+        self.seat.desk_mut().between = false;
+    }
     fn is_ready(&self) -> bool {
         self.seat.stirs()
     }
     fn waits_for(&self) -> usize {
         self.seat.waits_for()
+    }
+}
+
+/// A stage with a loop of its own.
+pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
+    /// Until it has run.
+    consumer: Option<Consumer<E, A, Every, L>>,
+    run: Option<F>,
+    stage: usize,
+}
+
+impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
+    pub(super) fn new(consumer: Consumer<E, A, Every, L>, run: F) -> Self {
+        let stage = consumer.desk().stage;
+        OwnLoop { consumer: Some(consumer), run: Some(run), stage }
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
+    fn stage(&self) -> usize {
+        self.stage
+    }
+    fn at(&self) -> u64 {
+        self.consumer.as_ref().map_or(0, Consumer::next_seq)
+    }
+    fn failed_at(&self) -> Option<u64> {
+        self.consumer.as_ref().map(Consumer::next_seq)
+    }
+    fn start(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+    fn run(&mut self) -> End {
+        let (Some(consumer), Some(run)) = (&mut self.consumer, self.run.take()) else { return End::Closed(Closed::Drained) };
+        match run(consumer).outcome() {
+            // If it came back too early, dropping its handle says so.
+            Ok(()) => End::Closed(Closed::Drained),
+            Err(fault) => End::Fault(fault),
+        }
+    }
+    fn step(&mut self) -> Result<u64, End> {
+        Err(self.run())
+    }
+    fn idle(&mut self) -> Result<Option<Instant>, End> {
+        Ok(None)
+    }
+    fn policy(&self) -> &Policy {
+        static STOP: LazyLock<Policy> = LazyLock::new(Policy::default);
+        // Its loop is gone with what it failed at.
+        &STOP
+    }
+    fn retry(&mut self) {}
+    fn skip(&mut self) {}
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn waits_for(&self) -> usize {
+        self.stage
     }
 }
 
@@ -96,13 +193,60 @@ fn contain<T>(control: &Control, stage: usize, at: impl FnOnce() -> Option<u64>,
 pub(super) struct Crew<'env> {
     runners: Vec<BoxedRunner<'env>>,
     running: Vec<bool>,
+    /// Where each failed last, and how often there.
+    faults: Vec<(Option<u64>, u32)>,
+    on_faults: Option<OnFaulted<'env>>,
     started: usize,
 }
 
 impl<'env> Crew<'env> {
-    pub(super) fn new(runners: Vec<BoxedRunner<'env>>) -> Crew<'env> {
-        let running = vec![true; runners.len()];
-        Crew { runners, running, started: 0 }
+    pub(super) fn new(runners: Vec<BoxedRunner<'env>>, on_faults: Option<OnFaulted<'env>>) -> Crew<'env> {
+        let (running, faults) = (vec![true; runners.len()], vec![(None, 0); runners.len()]);
+        Crew { runners, running, faults, on_faults, started: 0 }
+    }
+
+    /// Lets a runner go on after a failure, if its policy says so. `Some`: it does not, or there was none.
+    fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
+        let runner = &mut self.runners[i];
+        let on = match &end {
+            End::Closed(_) => return Some(end),
+            End::Fault(_) => runner.policy().error,
+            End::Panic(_) => runner.policy().panic,
+        };
+        let at = runner.failed_at();
+        let (last, tries) = &mut self.faults[i];
+        if *last != at {
+            (*last, *tries) = (at, 0);
+        }
+        let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
+        *tries += 1;
+        let (stage, hook) = (runner.stage(), &self.on_faults);
+        // The error's text, its drop and the hook are the user's.
+        contain(
+            control,
+            stage,
+            || at,
+            || {
+                if let Some(hook) = hook {
+                    let message = match &end {
+                        End::Fault(fault) => fault.to_string(),
+                        End::Panic(message) => message.clone(),
+                        End::Closed(_) => String::new(),
+                    };
+                    hook(&Faulted { stage: control.name(stage), seq: at, message, verdict });
+                }
+                drop(end);
+                Ok(())
+            },
+        );
+        match verdict {
+            Verdict::Retried => {
+                runner.retry();
+                control.pause(on.pauses());
+            }
+            Verdict::Skipped => runner.skip(),
+        }
+        None
     }
 
     /// The whole life of the crew's thread.
@@ -119,10 +263,15 @@ impl<'env> Crew<'env> {
         );
         if hooked.is_some() && self.start(control) {
             match &mut self.runners[..] {
-                [alone] => {
-                    let mut runner = AssertUnwindSafe(&mut **alone);
-                    let end = catch_unwind(move || runner.run()).unwrap_or_else(|panic| End::Panic(panic_message(panic)));
-                    settle(control, alone, end);
+                [_] => {
+                    let end = loop {
+                        let mut runner = AssertUnwindSafe(&mut *self.runners[0]);
+                        let end = catch_unwind(move || runner.run()).unwrap_or_else(|panic| End::Panic(panic_message(panic)));
+                        if let Some(end) = self.survive(0, control, end) {
+                            break end;
+                        }
+                    };
+                    settle(control, &self.runners[0], end);
                 }
                 _ => self.take_turns(control),
             }
@@ -146,37 +295,64 @@ impl<'env> Crew<'env> {
     pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
         let mut handled = 0;
         let mut ended = false;
-        for (runner, running) in self.runners.iter_mut().zip(&mut self.running) {
-            if *running {
-                let mut stepped = AssertUnwindSafe(&mut **runner);
+        for i in 0..self.runners.len() {
+            if self.running[i] {
+                let mut stepped = AssertUnwindSafe(&mut *self.runners[i]);
                 match catch_unwind(move || stepped.step()).unwrap_or_else(|panic| Err(End::Panic(panic_message(panic)))) {
                     Ok(count) => handled += count,
                     Err(end) => {
-                        settle(control, runner, end);
-                        *running = false;
+                        // That one has survived, or has ended, may be what the others wait for.
                         ended = true;
+                        self.survive_or_end(i, control, end);
                     }
                 }
             }
         }
-        if self.running.iter().any(|&running| running) {
-            // That one has ended may be what the others wait for.
-            Some(handled.max(u64::from(ended)))
-        } else {
-            None
+        if self.running.iter().any(|&running| running) { Some(handled.max(u64::from(ended))) } else { None }
+    }
+
+    /// `true`: it goes on.
+    fn survive_or_end(&mut self, i: usize, control: &Control, end: End) -> bool {
+        match self.survive(i, control, end) {
+            None => true,
+            Some(end) => {
+                settle(control, &self.runners[i], end);
+                self.running[i] = false;
+                false
+            }
         }
+    }
+
+    /// Tells everybody that there is nothing; when the first of them wants to be told again. `Err`: somebody failed at that.
+    fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
+        let mut earliest: Option<Instant> = None;
+        for i in 0..self.runners.len() {
+            if self.running[i] {
+                let mut idling = AssertUnwindSafe(&mut *self.runners[i]);
+                match catch_unwind(move || idling.idle()).unwrap_or_else(|panic| Err(End::Panic(panic_message(panic)))) {
+                    Ok(until) => earliest = earliest.into_iter().chain(until).min(),
+                    Err(end) => {
+                        self.survive_or_end(i, control, end);
+                        return Err(());
+                    }
+                }
+            }
+        }
+        Ok(earliest)
     }
 
     fn take_turns(&mut self, control: &Control) {
         while let Some(handled) = self.turn(control) {
-            if handled == 0 {
+            if handled == 0
+                && let Ok(until) = self.idle(control)
+            {
                 let waiting = || self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner);
                 let Some(first) = waiting().next() else { return };
                 let waiter = Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
                 let mut ready = || waiting().any(|runner| runner.is_ready());
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
                 // says so.
-                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, None, &mut ready)));
+                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, until, &mut ready)));
             }
         }
     }

@@ -125,13 +125,7 @@ fn ring(settings: Settings, stages: &[Spec]) -> Ring {
 
 /// As [`ring`], with any crews.
 fn ring_of<'a>(settings: Settings, stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> Ring {
-    let named = |(i, (access, crew, after)): (usize, (Access, Crew, &[usize]))| StageSpec {
-        name: format!("s{i}"),
-        access,
-        crew,
-        after: after.to_vec(),
-        thread: None,
-    };
+    let named = |(i, (access, crew, after)): (usize, (Access, Crew, &[usize]))| StageSpec::new(&format!("s{i}"), access, crew, after);
     let stages = stages.into_iter().enumerate().map(named).collect();
     Core::build(settings, stages, &mut || u64::MAX).expect("a sound graph")
 }
