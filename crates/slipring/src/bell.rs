@@ -92,7 +92,8 @@ impl Bell {
     /// Lets a task sleep on, which waits for something else now or is gone.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.gate), number);
-        drop(own);
+        // A task that is let go is the user's, and this may be called while unwinding.
+        crate::error::let_go(own);
     }
 
     fn remove(&self, tasks: &mut Vec<(u64, Waker)>, number: u64) -> Option<Waker> {

@@ -163,7 +163,7 @@ impl Control {
         let mut pools = 0;
         for stage in &plan.stages {
             let first = match stage.crew {
-                Crew::One => continue,
+                Crew::One | Crew::Shards(_) => continue,
                 Crew::Pool { room, .. } => {
                     pools += room;
                     PoolWord::new(start, 0).0
@@ -264,6 +264,7 @@ impl Control {
                 // A worker that lost a race for a chunk may show an old bound for a moment; what was let go stays let go.
                 near.wrapping_add(least.max(0) as u64)
             }
+            Crew::Shards(shards) => self.least_passed(stage.line, shards, near),
             Crew::Tap(_) => {
                 let (up, _) = self.upstream(number, near);
                 near.wrapping_add(ahead(up, near).min(self.held(number, near)).max(0) as u64)

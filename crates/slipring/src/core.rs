@@ -12,6 +12,7 @@ use crate::control::{Control, ahead};
 use crate::error::{BuildError, panic_message};
 use crate::gauges::Samples;
 use crate::plan::{Plan, StageSpec};
+use crate::shard::{Lane, Sorter};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
 use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
@@ -20,6 +21,8 @@ use crate::wait::{Wait, WaitStrategy};
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
+    /// Per stage, if it has shards: whose each event is.
+    pub(crate) lanes: Box<[Option<Lane<E>>]>,
     /// Whether the events are still to be dropped.
     filled: bool,
     #[cfg(slipring_loom)]
@@ -89,7 +92,13 @@ impl Settings {
 }
 
 impl<E, L: Layout> Core<E, L> {
-    pub(crate) fn build(settings: Settings, stages: Vec<StageSpec>, factory: &mut dyn FnMut() -> E) -> Result<Arc<Core<E, L>>, BuildError> {
+    /// `sorters`: for each stage that has shards, which is known by number.
+    pub(crate) fn build(
+        settings: Settings,
+        stages: Vec<StageSpec>,
+        sorters: Vec<(usize, Sorter<E>)>,
+        factory: &mut dyn FnMut() -> E,
+    ) -> Result<Arc<Core<E, L>>, BuildError> {
         let Settings { capacity, start, wait, many_producers, deadline, timed, watched, sample } = settings;
         let parks = wait.parks();
         let stamped = many_producers || !View::<E, L>::CURSOR;
@@ -97,9 +106,15 @@ impl<E, L: Layout> Core<E, L> {
         plan.stamped = stamped;
         plan.cursor |= !stamped || (watched && !many_producers);
         let samples = sample.map(|every| Samples::new(every, capacity, plan.stages.len()));
+        let mut lanes: Box<[Option<Lane<E>>]> = plan.stages.iter().map(|_| None).collect();
+        for (stage, sorter) in sorters {
+            let bytes_per_slot = Lane::<E>::BYTES_PER_SLOT;
+            lanes[stage] = Some(Lane::new(sorter, capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
+        }
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
+            lanes,
             control: Control::new(plan, wait, parks, start, deadline, timed, samples),
             slots,
             filled: false,

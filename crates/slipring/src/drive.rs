@@ -362,7 +362,8 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     seat.check().map_err(End::Closed)?;
     let (done, outcome) = pass(seat, handler, pace);
     let outcome = match outcome {
-        Ok(()) if done > 0 => {
+        // Something may be left from before a failure: what was skipped last, and what came before it.
+        Ok(()) if done > 0 || seat.holds() => {
             // If this panics, nobody comes back to say that no event was at fault.
             seat.desk_mut().between = true;
             let outcome = handler.batch_end(seat.next());
@@ -373,7 +374,7 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     };
     match outcome {
         Ok(()) => {
-            if done > 0 {
+            if done > 0 || seat.holds() {
                 seat.count_batch();
                 seat.release();
             }

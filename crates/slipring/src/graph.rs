@@ -4,19 +4,24 @@
 //! - I1: a key exchanges once, for the handle of its own stage in its own graph.
 //! - I2: a stage whose key or ring goes before anybody attached fails the graph: it could never let go of an event.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::core::{Core, Settings};
 use crate::error::{BuildError, Cause, Error};
-use crate::lease::{Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, Shared, Writer, Writing};
+use crate::lease::{
+    Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter, Sharded, Shared, Writer, Writing,
+};
 use crate::monitor::Monitor;
 use crate::name::Name;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
 use crate::report::Report;
+use crate::shard::{Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
 use crate::tap::Tap;
 use crate::wait::Wait;
@@ -70,6 +75,7 @@ pub struct Graph<E, L: Layout = Inside, S = Single> {
     draft: Arc<Draft>,
     settings: Settings,
     factory: Box<dyn FnMut() -> E>,
+    sorters: RefCell<Vec<(usize, Sorter<E>)>>,
     kind: PhantomData<(L, S)>,
 }
 
@@ -89,6 +95,10 @@ pub type ReaderKey = Key<Reading, Every>;
 pub type WriterKey = Key<Writing, Every>;
 /// The key of a tap.
 pub type TapKey = Key<Reading, Joined>;
+/// The key of shards that read.
+pub type ShardReaderKey = Key<Reading, Sharded>;
+/// The key of shards that may write.
+pub type ShardWriterKey = Key<Writing, Sharded>;
 /// The key of a pool that reads.
 pub type PoolReaderKey = Key<Reading, Shared>;
 /// The key of a pool that may write.
@@ -101,6 +111,7 @@ impl<E: 'static> Graph<E> {
             draft: Arc::new(Draft { specs: Mutex::default() }),
             settings: Settings::new(capacity),
             factory: Box::new(factory),
+            sorters: RefCell::default(),
             kind: PhantomData,
         }
     }
@@ -109,7 +120,7 @@ impl<E: 'static> Graph<E> {
 impl<E, L: Layout, S> Graph<E, L, S> {
     /// Events side by side, so that batches can be had as slices. See [`Contiguous`] for what it changes besides.
     pub fn contiguous(self) -> Graph<E, Contiguous, S> {
-        Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }
+        Graph { draft: self.draft, settings: self.settings, factory: self.factory, sorters: self.sorters, kind: PhantomData }
     }
 
     /// Many producers: [`Ring::producer`] can be called often, and its handles can be cloned.
@@ -117,7 +128,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Claiming is a compare-and-swap then, unless a handle is alone: no other is alive, and the [`Ring`], which could make one, is dropped.
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings.many_producers = true;
-        Graph { draft: self.draft, settings: self.settings, factory: self.factory, kind: PhantomData }
+        Graph { draft: self.draft, settings: self.settings, factory: self.factory, sorters: self.sorters, kind: PhantomData }
     }
 
     /// How stages wait for events and producers for room. Default: [`Wait::Blocking`].
@@ -185,6 +196,35 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Crew::pool(workers))
     }
 
+    /// Declares shards: each event goes to one of `shards`, by its key, so that each key's events are seen in sequence. Whoever comes after sees
+    /// sequence order. See [`Chain::read_shards`](crate::Chain::read_shards) on the key.
+    pub fn shard_reader<K: Hash>(&self, name: &str, shards: usize, key: impl Fn(&E) -> K + Send + Sync + 'static) -> ShardReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare_shards(name, Access::Read, shards, key)
+    }
+
+    /// Declares shards that may change events.
+    pub fn shard_writer<K: Hash>(&self, name: &str, shards: usize, key: impl Fn(&E) -> K + Send + Sync + 'static) -> ShardWriterKey
+    where
+        E: Send,
+    {
+        self.declare_shards(name, Access::Write, shards, key)
+    }
+
+    fn declare_shards<A, C, K: Hash>(
+        &self,
+        name: &str,
+        access: Access,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> Key<A, C> {
+        let declared = self.declare(name, access, Crew::Shards(shards));
+        self.sorters.borrow_mut().push((declared.stage, sorter(shards, key)));
+        declared
+    }
+
     /// Declares a tap, with room for so many readers at a time: a place where they join and leave while the graph runs. See [`Tap`].
     ///
     /// A stage that writes has to come [`after`](Key::after) it or before it, as with every other stage; one that comes after it sees an event
@@ -219,7 +259,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             drawing.stages.clone()
         };
         // Not under the lock: the factory and the events are user code, and may hold keys.
-        let built = Core::build(self.settings.clone(), stages, &mut self.factory);
+        let built = Core::build(self.settings.clone(), stages, self.sorters.take(), &mut self.factory);
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
         drawing.sealed = built.is_ok() && abandoned.is_none();
@@ -421,6 +461,26 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
     }
 
+    /// The handles of all shards of a stage that reads, in their order.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn shard_readers(&self, key: ShardReaderKey) -> Vec<ShardReader<E, L>> {
+        let shards = key.workers;
+        let stage = self.attach(key);
+        (0..shards).map(|shard| Consumer::shard(self.core.clone(), stage, shard)).collect()
+    }
+
+    /// The handles of all shards of a stage that may write, in their order.
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
+        let shards = key.workers;
+        let stage = self.attach(key);
+        (0..shards).map(|shard| Consumer::shard(self.core.clone(), stage, shard)).collect()
+    }
+
     /// The tap, to which readers can subscribe from now on.
     ///
     /// # Panics
@@ -498,6 +558,6 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// As [`Graph::build`].
 pub fn unicast<E>(capacity: usize, mut factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", Access::Read, Crew::One, &[]);
-    let core = Core::build(Settings::new(capacity), vec![reader], &mut factory)?;
+    let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut factory)?;
     Ok((Producer::new(core.clone()), Consumer::every(core, 0)))
 }

@@ -19,6 +19,7 @@ use crate::fault::Fault;
 use crate::name::Name;
 use crate::pool;
 use crate::seat::{self, Seat};
+use crate::shard;
 use crate::slots::{Inside, Layout, Slots};
 use crate::sync::Arc;
 use crate::tap;
@@ -54,6 +55,9 @@ pub(crate) mod sealed {
     impl Crew for super::Joined {
         type Seat<E, L: Layout> = seat::Walk<E, L, tap::Member>;
     }
+    impl Crew for super::Sharded {
+        type Seat<E, L: Layout> = shard::Shard<E, L>;
+    }
     impl Crew for super::Shared {
         type Seat<E, L: Layout> = pool::Worker<E, L>;
     }
@@ -69,6 +73,8 @@ pub struct Every(());
 pub struct Joined(());
 /// Marks a [`Consumer`] that shares the events with the other workers of its pool.
 pub struct Shared(());
+/// Marks a [`Consumer`] that sees the events of its own keys.
+pub struct Sharded(());
 
 /// A stage's handle, through which events are lent: a [`Reader`], a [`Writer`], a [`PoolReader`] or a [`PoolWriter`].
 ///
@@ -90,6 +96,10 @@ pub type Writer<E, L = Inside> = Consumer<E, Writing, Every, L>;
 pub type PoolReader<E, L = Inside> = Consumer<E, Reading, Shared, L>;
 /// A worker of a pool that may change events.
 pub type PoolWriter<E, L = Inside> = Consumer<E, Writing, Shared, L>;
+/// A shard of a stage that reads.
+pub type ShardReader<E, L = Inside> = Consumer<E, Reading, Sharded, L>;
+/// A shard of a stage that may change events.
+pub type ShardWriter<E, L = Inside> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize) -> Self {
@@ -104,6 +114,12 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 
     pub(crate) fn membership(&self) -> (&seat::Desk<E, L>, &tap::Member) {
         (self.seat.desk(), self.seat.role())
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
+    pub(crate) fn shard(core: Arc<Core<E, L>>, stage: usize, shard: usize) -> Self {
+        Consumer { seat: shard::Shard::new(core, stage, shard), access: PhantomData }
     }
 }
 

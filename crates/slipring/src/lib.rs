@@ -75,6 +75,7 @@ mod producer;
 mod report;
 mod seat;
 mod select;
+mod shard;
 mod slots;
 mod stamp;
 mod sync;

@@ -81,6 +81,8 @@ impl Control {
         match plan.crew {
             Crew::One => self.line(plan.line).load(Acquire), // SYNC[released]: lookers-on
             Crew::Pool { .. } => self.frontier(stage, self.landmark(stage).wrapping_sub(self.plan.capacity as u64)),
+            // No shard is further ahead of the others than that.
+            Crew::Shards(_) => self.frontier(stage, self.line(plan.line).load(Relaxed).wrapping_sub(self.plan.capacity as u64)),
             Crew::Tap(_) => self.frontier(stage, self.said(plan)),
         }
     }

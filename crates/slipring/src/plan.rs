@@ -26,6 +26,8 @@ pub(crate) enum Crew {
     One,
     /// Each event goes to one of so many workers; more may join, up to `room` at a time.
     Pool { workers: usize, room: usize },
+    /// Each event goes to one of so many shards, by a key.
+    Shards(usize),
     /// Readers join and leave while the graph runs, up to so many at a time. With nobody there, everything passes.
     Tap(usize),
 }
@@ -40,6 +42,7 @@ impl Crew {
         match self {
             Crew::One => 1,
             Crew::Pool { workers, .. } => workers,
+            Crew::Shards(shards) => shards,
             Crew::Tap(_) => 0,
         }
     }
@@ -48,6 +51,7 @@ impl Crew {
         match self {
             Crew::One => 1,
             Crew::Pool { room, .. } | Crew::Tap(room) => room,
+            Crew::Shards(shards) => shards,
         }
     }
     /// How many lines of shared words it takes. See [`Stage::line`].
@@ -55,6 +59,7 @@ impl Crew {
         match self {
             Crew::One => 1,
             Crew::Pool { room, .. } => 1 + room + 1,
+            Crew::Shards(shards) => shards,
             Crew::Tap(room) => 1 + room + room,
         }
     }
@@ -86,9 +91,11 @@ pub(crate) struct Stage {
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Its first line of shared words. One stage: its released position. A pool: its claim word, a bound per worker, a position that the claim
+    /// Its first line of shared words. One stage: its released position. Shards: what each has passed. A pool: its claim word, a bound per worker, a position that the claim
     /// word was near. A tap: how many are there, a bound per member, a ticket per member.
     pub(crate) line: usize,
+    /// The stages whose shards go by keys that this stage works out.
+    pub(crate) sorts: Vec<usize>,
     /// What this stage has to say before it passes a tap.
     pub(crate) guard: Option<Guard>,
     /// Of a tap: the lines where those say it who follow.
@@ -126,6 +133,8 @@ pub(crate) struct Plan {
     pub(crate) sentinel: bool,
     /// The bells that a publication rings.
     pub(crate) producer_rings: Vec<usize>,
+    /// The stages whose shards go by keys that the producers work out.
+    pub(crate) producer_sorts: Vec<usize>,
     pub(crate) lines: usize,
     pub(crate) bells: usize,
     pub(crate) capacity: usize,
@@ -146,6 +155,11 @@ impl Plan {
         }
         check_names(&specs)?;
         for spec in &specs {
+            if let Crew::Shards(asked) = spec.crew
+                && !(1..=capacity).contains(&asked)
+            {
+                return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+            }
             if let Crew::Pool { workers, room } = spec.crew {
                 for asked in [workers, room] {
                     if !(1..=capacity).contains(&asked) {
@@ -158,7 +172,7 @@ impl Plan {
                 }
             }
         }
-        check_soundness(&specs)?;
+        let before = check_soundness(&specs)?;
         check_taps(&specs)?;
 
         // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
@@ -219,6 +233,7 @@ impl Plan {
             stages.push(Stage {
                 guard,
                 said: Vec::new(),
+                sorts: Vec::new(),
                 name: Name::new(&spec.name),
                 access: spec.access,
                 crew: spec.crew,
@@ -230,6 +245,16 @@ impl Plan {
                 rings,
             });
             lines += spec.crew.lines();
+        }
+        let mut producer_sorts = Vec::new();
+        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| matches!(spec.crew, Crew::Shards(_))) {
+            debug_assert!(spec.crew.room() > 0);
+            // Stages that write come one after the other (I1), so the last one has the most before it.
+            let writers = (0..specs.len()).filter(|&earlier| before[i][earlier] && specs[earlier].access == Access::Write);
+            match writers.max_by_key(|&writer| before[writer].iter().filter(|is| **is).count()) {
+                Some(last) => stages[last].sorts.push(i),
+                None => producer_sorts.push(i),
+            }
         }
         let leaves: Vec<usize> = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
         let guard = guard_of(&leaves, &mut lines);
@@ -254,6 +279,7 @@ impl Plan {
             cursor: first_tap && !many_producers,
             sentinel: first_tap && many_producers,
             producer_rings,
+            producer_sorts,
             lines,
             bells,
             capacity,
@@ -307,8 +333,8 @@ fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// I1 and I2: works out everything that comes before each stage.
-fn check_soundness(specs: &[StageSpec]) -> Result<(), BuildError> {
+/// I1 and I2: works out, and says, everything that comes before each stage.
+fn check_soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     let count = specs.len();
     let mut before = vec![vec![false; count]; count];
     let mut done = vec![false; count];
@@ -338,7 +364,7 @@ fn check_soundness(specs: &[StageSpec]) -> Result<(), BuildError> {
             }
         }
     }
-    Ok(())
+    Ok(before)
 }
 
 impl fmt::Display for Plan {
@@ -351,6 +377,7 @@ impl fmt::Display for Plan {
                 Crew::One => access.to_owned(),
                 Crew::Pool { workers, room } if room == workers => format!("pool of {workers}, {access}"),
                 Crew::Pool { workers, room } => format!("pool of {workers}, room for {room}, {access}"),
+                Crew::Shards(shards) => format!("{shards} shards by key, {access}"),
                 Crew::Tap(room) => format!("tap with room for {room}"),
             };
             write!(f, "  {:width$}  {kind}, after ", stage.name.as_str())?;

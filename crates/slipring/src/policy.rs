@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::name::Name;
-use crate::sync::{Relaxed, Statistic};
+use crate::seat::Seat;
+use crate::slots::Layout;
+use crate::sync::{AtomicU64, Relaxed, twin};
 
 /// What becomes of a stage when its handler returns an error, or panics. The default is to stop: the graph fails.
 ///
@@ -124,7 +126,7 @@ impl fmt::Display for Faulted {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Marks(Arc<OnceLock<Box<[Statistic]>>>);
+pub struct Marks(Arc<OnceLock<Box<[AtomicU64]>>>);
 
 impl Marks {
     /// Marks of no stage yet.
@@ -142,13 +144,10 @@ impl Marks {
 
     /// Room for a ring that begins at `start`. `false`: there is one already.
     pub(crate) fn make(&self, start: u64, capacity: usize) -> bool {
-        let mut marks: Box<[Statistic]> = (0..capacity).map(|_| Statistic::new(0)).collect();
-        for offset in 0..capacity as u64 {
-            // The position that the slot would have held a lap before.
-            let seq = start.wrapping_add(offset);
-            *marks[seq as usize & (capacity - 1)].get_mut() = seq.wrapping_sub(capacity as u64).wrapping_add(1);
-        }
-        self.0.set(marks).is_ok()
+        let capacity = capacity as u64;
+        // No slot is marked for a position that it will hold: each is for the one that it would have held a lap before the first.
+        let before = |slot: u64| start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity);
+        self.0.set((0..capacity).map(|slot| AtomicU64::new(before(slot).wrapping_add(1))).collect()).is_ok()
     }
 
     pub(crate) fn mark(&self, first: u64, len: u64) {
@@ -158,6 +157,20 @@ impl Marks {
             }
         }
     }
+}
+
+/// Passes over what a seat failed at, and notes it (I2).
+pub(crate) fn skip<E, L: Layout>(seat: &mut impl Seat<E, L>, len: u64) {
+    let first = seat.next();
+    let marks = seat.desk().plan().policy.marks.clone();
+    let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
+    twin!("marked-before-release": mark() => ());
+    seat.advance(len, len);
+    seat.desk_mut().counts.skipped += len;
+    twin!("marked-before-release": () => {
+        seat.release();
+        mark();
+    });
 }
 
 /// All that is settled for one stage of a chain.

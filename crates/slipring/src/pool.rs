@@ -243,6 +243,9 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     #[inline(always)]
     fn advance(&mut self, len: u64, _found: u64) {
         debug_assert!(len <= self.end.wrapping_sub(self.next));
+        if self.desk.sorts {
+            self.desk.sort(self.next, len);
+        }
         self.desk.counts.events += len;
         self.next = self.next.wrapping_add(len);
     }
@@ -269,9 +272,14 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn rewind(&mut self) {
         if self.bound != IDLE {
             let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
+            let len = twin!("worker-rewound-too-far": len => len + 1);
             self.next = self.next.wrapping_sub(len);
             self.desk.counts.events -= len;
         }
+    }
+    /// A look at a chunk's end releases it.
+    fn holds(&self) -> bool {
+        false
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;
@@ -305,6 +313,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
 
 impl<E, L: Layout> Drop for Worker<E, L> {
     fn drop(&mut self) {
+        self.disarm();
         let control = self.desk.control();
         let remain = control.sign_off(self.desk.stage); // SYNC[signed-off]: the last one sees what the others let go
         if self.next != self.end && remain > 0 && !std::thread::panicking() && control.stopped().is_none() {

@@ -100,7 +100,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             told: Counts::default(),
             alone: None,
             number: TaskNumber::default(),
-            tells: core.control.gauges.samples.is_some() || (!S::MANY && core.control.plan.cursor && core.control.plan.stamped),
+            tells: core.control.gauges.samples.is_some()
+                || !core.control.plan.producer_sorts.is_empty()
+                || (!S::MANY && core.control.plan.cursor && core.control.plan.stamped),
             joined: 0,
             excused: std::thread::panicking(),
             sharing: PhantomData,
@@ -492,9 +494,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // Ends of a claim.
 
-    /// Where somebody keeps times, or follows a cursor besides the stamps.
+    /// Where somebody keeps times, goes by keys, or follows a cursor besides the stamps.
     #[inline(never)]
     fn commit_and_tell(&mut self, seq: u64, len: u64) {
+        let core = &*self.core;
+        twin!("sorted-late": core.sort(&core.control.plan.producer_sorts, core.control.producer_party(), seq, len) => ());
         if let Some(samples) = &self.core.control.gauges.samples {
             samples.publishing(seq, len, true);
         }
@@ -505,6 +509,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         } else {
             self.core.publish_and_tell(seq, len);
         }
+        twin!("sorted-late": () => core.sort(&core.control.plan.producer_sorts, core.control.producer_party(), seq, len));
     }
 
     #[inline(always)]
@@ -583,6 +588,7 @@ impl<E, L: Layout> Clone for Producer<E, L, Many> {
 impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
     fn drop(&mut self) {
         self.settle();
+        self.disarm();
         let control = &self.core.control;
         if std::thread::panicking() && !self.excused {
             let panic = Cause::Panic(HELD_PANIC.into());

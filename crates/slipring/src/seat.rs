@@ -17,7 +17,7 @@ use crate::gauges::{Counts, TELL_EVERY};
 use crate::plan::{Access, Stage};
 use crate::slots::{Layout, View};
 use crate::stamp::Run;
-use crate::sync::Arc;
+use crate::sync::{Arc, twin};
 use crate::task::TaskNumber;
 
 /// What the loops and the leases need of a consumer, one or worker.
@@ -40,6 +40,8 @@ pub(crate) trait Seat<E, L: Layout> {
     fn release(&mut self);
     /// Goes back to what was released last.
     fn rewind(&mut self);
+    /// Whether something is handled and not released, and no look releases it.
+    fn holds(&self) -> bool;
     /// Whether this seat holds the whole ring, so that nothing can come before it lets go.
     fn holds_all(&self) -> bool {
         false
@@ -120,6 +122,8 @@ pub struct Desk<E, L: Layout> {
     pub(crate) counts: Counts,
     /// What of them the graph's counters know.
     told: Counts,
+    /// Whether this stage works out keys for shards.
+    pub(crate) sorts: bool,
     /// What the handler is doing, or failed at, is no single event.
     pub(crate) between: bool,
     /// How many events a handler of batches was given at once.
@@ -131,7 +135,8 @@ pub struct Desk<E, L: Layout> {
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let (counts, told) = Default::default();
-        Desk { slots: core.slots, core, stage, counts, told, between: false, stretch: 1, number: TaskNumber::default() }
+        let sorts = !core.control.plan.stages[stage].sorts.is_empty();
+        Desk { slots: core.slots, core, stage, sorts, counts, told, between: false, stretch: 1, number: TaskNumber::default() }
     }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
@@ -140,6 +145,11 @@ impl<E, L: Layout> Desk<E, L> {
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
         &self.core.control.plan.stages[self.stage]
+    }
+    /// Works out whose these events are, which this stage is done with and has not let go.
+    #[cold]
+    pub(crate) fn sort(&self, first: u64, len: u64) {
+        self.core.sort(&self.plan().sorts, self.stage, first, len);
     }
     /// Tells the model checker that this stage has these events now.
     #[inline(always)]
@@ -160,6 +170,12 @@ impl<E, L: Layout> Desk<E, L> {
 pub trait Role {
     /// Whether this one may begin in the middle of a run.
     const MIDWAY: bool = false;
+    /// Whether what it lets go is timed.
+    const SAMPLES: bool = true;
+    /// Whether the tombstones that it passes are counted.
+    fn counts_tombstones(&self) -> bool {
+        true
+    }
     /// Why this one may not go on, while the others may.
     #[inline(always)]
     fn refused(&self, _control: &Control) -> Option<Closed> {
@@ -200,8 +216,10 @@ pub struct Walk<E, L: Layout, R: Role> {
     /// What the stages before this one are known to have let go. Unused directly behind the producer.
     limit: u64,
     released: u64,
-    /// What stood at the last release: `live_end`, `run_end`, and the count of tombstones.
-    then: (u64, u64, u64),
+    /// How many positions it has passed without an event of its own there.
+    passed: u64,
+    /// What stood at the last release: `live_end`, `run_end`, `passed`, and the count of tombstones.
+    then: (u64, u64, u64, u64),
 }
 
 impl<E, L: Layout> One<E, L> {
@@ -227,7 +245,8 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             run_end: at,
             limit: at,
             released: at,
-            then: (at, at, 0),
+            passed: 0,
+            then: (at, at, 0, 0),
         }
     }
 
@@ -324,16 +343,28 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         if self.next != self.live_end {
             return false;
         }
+        let holds = self.released != self.next;
         // A stage lets go of a tombstone as a whole, so the limit never lies inside of one.
         while self.first || self.next != self.limit {
             let Run::Tombstone(len) = self.desk.slots.run_at(self.next) else { break };
             self.next = self.next.wrapping_add(len);
-            self.desk.counts.tombstones += len;
+            self.passed += len;
+            self.desk.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
         }
         self.live_end = self.next;
         self.run_end = self.next;
-        self.release();
+        // At once, unless events before them are still held.
+        if !holds {
+            self.release();
+        }
         true
+    }
+
+    /// Passes over events that are known to be there and are not its own.
+    pub(crate) fn pass_over(&mut self, len: u64) {
+        debug_assert!(len <= self.live_end.wrapping_sub(self.next));
+        self.next = self.next.wrapping_add(len);
+        self.passed += len;
     }
 }
 
@@ -379,11 +410,14 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     }
     #[inline(always)]
     fn handled(&self) -> u64 {
-        self.next.wrapping_sub(self.began).wrapping_sub(self.desk.counts.tombstones)
+        self.next.wrapping_sub(self.began).wrapping_sub(self.passed)
     }
     #[inline(always)]
     fn advance(&mut self, len: u64, found: u64) {
         debug_assert!(len <= found);
+        if self.desk.sorts {
+            self.desk.sort(self.next, len);
+        }
         if found > self.live_end.wrapping_sub(self.next) {
             self.live_end = self.next.wrapping_add(found);
         }
@@ -392,17 +426,23 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn release(&mut self) {
         if self.released != self.next {
-            if let Some(samples) = &self.desk.control().gauges.samples {
+            if R::SAMPLES
+                && let Some(samples) = &self.desk.control().gauges.samples
+            {
                 samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released));
             }
             self.released = self.next;
-            self.then = (self.live_end, self.run_end, self.desk.counts.tombstones);
+            self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
             self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
         }
     }
     fn rewind(&mut self) {
-        self.next = self.released;
-        (self.live_end, self.run_end, self.desk.counts.tombstones) = self.then;
+        self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
+        (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones) = self.then;
+    }
+    #[inline(always)]
+    fn holds(&self) -> bool {
+        self.released != self.next
     }
     fn holds_all(&self) -> bool {
         self.next.wrapping_sub(self.released) >= self.desk.core.capacity()
@@ -436,6 +476,7 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
 
 impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
     fn drop(&mut self) {
+        self.disarm();
         self.role.goes(&self.desk, self.next);
         self.tell();
     }

@@ -257,3 +257,32 @@ fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
     assert_eq!(selector.wait(&mut [&mut tx], None), Some(0), "it has failed, which is worth a look");
     assert!(tx.publish(|_| ()).is_err());
 }
+
+#[test]
+fn who_goes_takes_its_waker_along() {
+    struct Counts(AtomicUsize);
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+    let counts = Arc::new(Counts(AtomicUsize::new(0)));
+    let waker = Waker::from(counts.clone());
+    let graph = Graph::new(4, || 0u64).shared();
+    let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
+    let pool = graph.pool_reader("pool", 1).room(2);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end, tap, mut pool) = (ring.producer(), ring.reader(end), ring.tap(tap), ring.pool_readers(pool));
+    for _ in 0..10 {
+        assert!(!tap.subscribe(From::Now).unwrap().arm(&waker));
+        assert!(!pool[0].pool().join().unwrap().arm(&waker));
+    }
+    (0..4).for_each(|_| _ = tx.publish(|_| ()).unwrap());
+    for _ in 0..10 {
+        assert!(!tx.clone().arm(&waker));
+    }
+    assert_eq!(Arc::strong_count(&counts), 2, "none is kept");
+    end.poll(8, |_, _| ()).unwrap();
+    while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
+    assert_eq!(counts.0.load(Relaxed), 0, "nobody is woken for nothing");
+}

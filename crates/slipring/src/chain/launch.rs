@@ -45,13 +45,13 @@ pub(super) struct Built<'env, E, L: Layout> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Allocates everything and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Parts { mut settings, mut factory, specs, makers, monitors, on_faults, on_start, problem, .. } = *self.parts;
+        let Parts { mut settings, mut factory, specs, makers, sorters, monitors, on_faults, on_start, problem, .. } = *self.parts;
         settings.many_producers = many_producers;
         let mut makers = makers.into_iter();
         let mut groups = Groups::new();
         let core = match problem {
             Some(problem) => Err(problem),
-            None => Core::build(settings, specs, &mut factory),
+            None => Core::build(settings, specs, sorters, &mut factory),
         };
         let core = core
             .and_then(|core| monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| make_marks(&core)).map(|()| core));

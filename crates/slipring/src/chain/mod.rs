@@ -12,6 +12,7 @@ mod pipeline;
 mod runner;
 
 use std::fmt;
+use std::hash::Hash;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::monitor::Monitor;
 use crate::plan::{Access, Crew, Plan, StageSpec};
 use crate::policy::{Faulted, Marks, OnFault, Policy};
 use crate::pool::Worker;
-use crate::seat::One;
+use crate::seat::{One, Seat};
+use crate::shard::{Shard, Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
 use crate::tap::Tap;
 use crate::wait::{Wait, WaitStrategy};
@@ -83,6 +85,7 @@ struct Parts<'env, E, L: Layout> {
     factory: Box<dyn FnMut() -> E + 'env>,
     specs: Vec<StageSpec>,
     makers: Vec<Maker<'env, E, L>>,
+    sorters: Vec<(usize, Sorter<E>)>,
     /// Taps declared so far that no writing stage came after.
     taps: Vec<usize>,
     monitors: Vec<Monitor<E, L>>,
@@ -127,6 +130,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             factory: Box::new(factory),
             specs: Vec::new(),
             makers: Vec::new(),
+            sorters: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
             on_faults: None,
@@ -152,6 +156,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             factory,
             specs: Vec::new(),
             makers: Vec::new(),
+            sorters: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
             on_faults,
@@ -254,20 +259,39 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    fn pool<H: Handler<E, L> + Send + 'env>(
+    fn pool<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, workers: usize, make: impl FnMut(usize) -> H + 'env) -> Self {
+        self.several(name, access, Crew::pool(workers), make, Worker::new)
+    }
+
+    fn shards<K: Hash, H: Handler<E, L> + Send + 'env>(
+        mut self,
+        name: &str,
+        access: Access,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        make: impl FnMut(usize) -> H + 'env,
+    ) -> Self {
+        self.parts.sorters.push((self.parts.specs.len(), sorter(shards, key)));
+        self.several(name, access, Crew::Shards(shards), make, Shard::new)
+    }
+
+    /// A stage of several handlers, each with a seat and a thread of its own.
+    fn several<H: Handler<E, L> + Send + 'env, S: Seat<E, L> + Send + 'env>(
         self,
         name: &str,
         access: Access,
-        workers: usize,
+        crew: Crew,
         mut make: impl FnMut(usize) -> H + 'env,
+        seat: fn(Arc<Core<E, L>>, usize, usize) -> S,
     ) -> Self {
         let pool = name.to_owned();
-        self.declare(name, access, Crew::pool(workers), move |core, stage| {
+        self.declare(name, access, crew, move |core, stage| {
+            let workers = crew.len();
             let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
             let mut panicked = None;
             for worker in 0..workers {
                 match catch_unwind(AssertUnwindSafe(|| make(worker))) {
-                    Ok(handler) => runners.push(Box::new(Seated::new(Worker::new(core.clone(), stage, worker), handler))),
+                    Ok(handler) => runners.push(Box::new(Seated::new(seat(core.clone(), stage, worker), handler))),
                     Err(panic) => {
                         panicked = Some(panic_message(panic));
                         break;
@@ -408,6 +432,53 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
+    /// Shards: `shards` threads, each of which reads the events of its own keys, so that events with the same key are seen by the same handler, in
+    /// sequence. `make` is called once for each shard, before the start. Whoever comes after sees sequence order again.
+    ///
+    /// `key` is called once for each event, by the last stage before that may write, or by the producer if there is none, when it is done with the
+    /// event: keep it short. Which shard a key goes to is the same in every run of a build, and known to nobody else; keys are spread evenly,
+    /// their events only if no key has most of them. A panic of `key` ends the graph. Costs four bytes a slot.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::Mutex;
+    /// let books = Mutex::new(HashMap::new());
+    /// slipring::ring(64, || ("", 0))
+    ///     .read_shards("books", 3, |(symbol, _)| *symbol, |_shard| {
+    ///         |(symbol, price): &(&'static str, i32), _| { books.lock().unwrap().insert(*symbol, *price); }
+    ///     })
+    ///     .feed([("A", 1), ("B", 7), ("A", 2)], |slot, order| *slot = order)?;
+    /// assert_eq!(books.lock().unwrap()["A"], 2);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "partition")]
+    pub fn read_shards<K: Hash, R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.shards(name, Access::Read, shards, key, move |shard| ReadEach::new(make(shard)))
+    }
+
+    /// Shards that may change events; see [`Chain::read_shards`].
+    pub fn write_shards<K: Hash, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.shards(name, Access::Write, shards, key, move |shard| WriteEach::new(make(shard)))
+    }
+
     /// Settles something for the stage declared last.
     fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
         let problem = match self.parts.specs.last_mut() {
@@ -518,6 +589,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             }
             Some(StageSpec { name, crew: Crew::Tap(_), .. }) => {
                 Some(format!("`on({thread:?})` follows tap `{name}`, whose readers come with threads of their own"))
+            }
+            Some(StageSpec { name, crew: Crew::Shards(_), .. }) => {
+                Some(format!("`on({thread:?})` follows shards `{name}`, which have threads of their own"))
             }
             Some(StageSpec { name, .. }) => {
                 Some(format!("`on({thread:?})` follows pool `{name}`, whose workers have threads of their own"))

@@ -14,7 +14,7 @@ use crate::drive::{End, Handler, Pace, drive, idle, step};
 use crate::error::{Cause, Closed, panic_message};
 use crate::fault::{Fault, Outcome};
 use crate::lease::{Consumer, Every, sealed};
-use crate::policy::{Faulted, Policy, Verdict};
+use crate::policy::{Faulted, Policy, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
 
@@ -99,12 +99,8 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
     }
     fn skip(&mut self) {
         if !self.seat.desk().between {
-            let (first, len) = (self.seat.next(), if H::GATHERS { self.seat.desk().stretch } else { 1 });
-            if let Some(marks) = &self.policy().marks {
-                marks.mark(first, len);
-            }
-            self.seat.advance(len, len);
-            self.seat.desk_mut().counts.skipped += len;
+            let len = if H::GATHERS { self.seat.desk().stretch } else { 1 };
+            skip(&mut self.seat, len);
         }
         self.seat.desk_mut().between = false;
     }

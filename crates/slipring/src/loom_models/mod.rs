@@ -30,8 +30,10 @@ use crate::wait::Wait;
 mod ending;
 mod gate;
 mod join;
+mod policy;
 mod pool;
 mod publish;
+mod shard;
 mod task;
 mod tombstone;
 mod wait;
@@ -125,9 +127,12 @@ fn ring(settings: Settings, stages: &[Spec]) -> Ring {
 
 /// As [`ring`], with any crews.
 fn ring_of<'a>(settings: Settings, stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> Ring {
+    Core::build(settings, named(stages), Vec::new(), &mut || u64::MAX).expect("a sound graph")
+}
+
+fn named<'a>(stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> Vec<StageSpec> {
     let named = |(i, (access, crew, after)): (usize, (Access, Crew, &[usize]))| StageSpec::new(&format!("s{i}"), access, crew, after);
-    let stages = stages.into_iter().enumerate().map(named).collect();
-    Core::build(settings, stages, &mut || u64::MAX).expect("a sound graph")
+    stages.into_iter().enumerate().map(named).collect()
 }
 
 fn producer(ring: &Ring) -> Producer<u64> {

@@ -95,8 +95,8 @@ fn loom_twin_alone_in_company() {
 #[test]
 fn loom_a_cursor_publishes() {
     explore(90, None, || {
-        let reader = StageSpec { name: "s0".into(), access: Read, crew: Crew::One, after: vec![], thread: None };
-        let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], &mut || u64::MAX).expect("a sound graph");
+        let reader = StageSpec::new("s0", Read, Crew::One, &[]);
+        let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX).expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0);
         let mut tx: Producer<u64, Contiguous> = Producer::new(ring);
         let reading = thread::spawn(move || {

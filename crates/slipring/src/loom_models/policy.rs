@@ -1,0 +1,130 @@
+//! Stages that go on after a failure: again from the last release, or past the event.
+
+use loom::thread;
+
+use super::*;
+use crate::policy::{Marks, skip};
+use crate::seat::Seat;
+use Access::{Read, Write};
+
+/// Handles what is there twice, as after a failure at its end, and then releases it.
+fn twice<C: crate::lease::sealed::Crew>(
+    writer: &mut Consumer<u64, crate::lease::Writing, C>,
+    max: usize,
+    again: impl Fn(&mut Consumer<u64, crate::lease::Writing, C>, usize),
+) {
+    again(writer, max);
+    if let Some(mut batch) = nothing(writer.try_batch(max)) {
+        batch.iter_mut().for_each(|event| *event += 100);
+        batch.release();
+    }
+}
+
+fn publish_some(tx: &mut Producer<u64>, first: u64, tries: u64) {
+    (first..first + tries).for_each(|value| _ = tx.try_publish(|event| *event = value));
+}
+
+/// A writer that has released an event starts again at the next; a reader has the first one, and the producer laps both.
+#[test]
+fn loom_a_writer_starts_again() {
+    explore(500, Some(3), || {
+        let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        publish_some(&mut tx, 0, 2);
+        let writing = thread::spawn(move || {
+            let mut batch = writer.try_batch(1).unwrap();
+            batch[0] += 100;
+            batch.release();
+            twice(&mut writer, 1, |writer, max| {
+                if let Some(mut batch) = nothing(writer.try_batch(max)) {
+                    batch.iter_mut().for_each(|event| *event += 1000);
+                    batch.hold();
+                }
+                writer.seat().rewind();
+            });
+            writer
+        });
+        let reading = thread::spawn(move || {
+            for _ in 0..2 {
+                rx.poll(2, |event, at| assert_eq!(*event % 100, at.seq.wrapping_sub(START))).unwrap();
+            }
+            rx
+        });
+        publish_some(&mut tx, 2, 1);
+        drop((writing.join().unwrap(), reading.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_rewound_too_far() {
+    caught("policy::loom_a_writer_starts_again", "rewound-too-far", Caught::Race);
+}
+
+/// The same in a pool, with a colleague at work beside it.
+#[test]
+fn loom_a_worker_starts_again() {
+    explore(300, Some(2), || {
+        let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
+        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let mut rx = reader(&ring, 1);
+        let mut claim = tx.claim_n(4).unwrap();
+        claim.iter_mut().enumerate().for_each(|(i, event)| *event = i as u64);
+        claim.publish();
+        let working = thread::spawn(move || {
+            for _ in 0..2 {
+                twice(&mut one, 1, |worker, max| {
+                    let seat = worker.seat();
+                    let len = seat.gather(max as u64, max as u64);
+                    seat.desk().touch(seat.next(), len);
+                    seat.advance(len, len);
+                    seat.rewind();
+                });
+            }
+            one
+        });
+        let other = thread::spawn(move || {
+            two.poll(4, |event, _| *event += 100).unwrap();
+            two
+        });
+        rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100)).unwrap();
+        drop((working.join().unwrap(), other.join().unwrap(), rx));
+    });
+}
+
+#[test]
+fn loom_twin_worker_rewound_too_far() {
+    caught("policy::loom_a_worker_starts_again", "worker-rewound-too-far", Caught::Race);
+}
+
+/// Whoever has an event in hand that was skipped knows it.
+#[test]
+fn loom_a_skipped_event_is_marked() {
+    explore(100, None, || {
+        let marks = Marks::new();
+        let mut stages = named([(Write, Crew::One, &[][..]), (Read, Crew::One, &[0])]);
+        stages[0].policy.marks = Some(marks.clone());
+        let ring: Ring = Core::build(settings(2), stages, Vec::new(), &mut || 0).unwrap();
+        assert!(marks.make(START, 2));
+        let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        publish_some(&mut tx, 0, 2);
+        let writing = thread::spawn(move || {
+            writer.poll(1, |_, _| ()).unwrap();
+            assert_eq!(writer.seat().look(1), 1);
+            skip(writer.seat(), 1);
+            writer.seat().release();
+            writer
+        });
+        let reading = thread::spawn(move || {
+            for _ in 0..2 {
+                rx.poll(2, |_, at| assert_eq!(marks.skipped(at.seq), at.seq == START.wrapping_add(1), "the mark of {}", at.seq)).unwrap();
+            }
+            rx
+        });
+        drop((writing.join().unwrap(), reading.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_marked_before_release() {
+    caught("policy::loom_a_skipped_event_is_marked", "marked-before-release", Caught::Saying("the mark of"));
+}

@@ -1,0 +1,110 @@
+//! Shards: whose an event is, and what all of them have passed.
+
+use loom::thread;
+
+use super::*;
+use crate::lease::ShardWriter;
+use crate::shard::Sorter;
+use Access::{Read, Write};
+
+/// Even events are the first shard's, odd ones the second's.
+fn by_parity() -> Sorter<u64> {
+    Box::new(|event| (event % 2) as u32)
+}
+
+fn sharded(settings: Settings, stages: &[(Access, Crew, &[usize])], shards: usize) -> Ring {
+    Core::build(settings, named(stages.iter().copied()), vec![(shards, by_parity())], &mut || u64::MAX).expect("a sound graph")
+}
+
+fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
+    Consumer::shard(ring.clone(), stage, shard)
+}
+
+/// Polls so often; says how many events there were, each of them the shard's own.
+fn work(shard: &mut ShardWriter<u64>, own: u64, looks: usize) -> usize {
+    let mut seen = 0;
+    for _ in 0..looks {
+        seen += shard
+            .poll(4, |event, _| {
+                assert_eq!(*event % 2, own, "an event of the other shard");
+                *event += 100;
+            })
+            .unwrap();
+    }
+    seen
+}
+
+/// An event of one shard is passed by the other before its slot is filled again.
+#[test]
+fn loom_the_producer_waits_for_every_shard() {
+    explore(3_000, Some(2), || {
+        let ring = sharded(settings(2), &[(Write, Crew::Shards(2), &[])], 0);
+        let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
+        let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
+        let odds = thread::spawn(move || (work(&mut odd, 1, 2), odd));
+        let mut published = 0;
+        for _ in 0..4 {
+            published += usize::from(tx.try_publish(|event| *event = 1 + published as u64).is_ok());
+        }
+        let ((mut seen, mut even), (others, mut odd)) = (evens.join().unwrap(), odds.join().unwrap());
+        seen += others + work(&mut even, 0, 1) + work(&mut odd, 1, 1);
+        assert_eq!(seen, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_shard_relaxed() {
+    caught("shard::loom_the_producer_waits_for_every_shard", "shard-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_one_shard_gates() {
+    caught("shard::loom_the_producer_waits_for_every_shard", "one-shard-gates", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_sorted_late() {
+    caught("shard::loom_the_producer_waits_for_every_shard", "sorted-late", Caught::Saying("events were lost"));
+}
+
+/// The key stands after a stage that writes, and a reader behind the shards sees sequence order.
+#[test]
+fn loom_shards_between_a_writer_and_a_reader() {
+    explore(300, Some(2), || {
+        let ring = sharded(settings(2), &[(Write, Crew::One, &[]), (Write, Crew::Shards(2), &[0]), (Read, Crew::One, &[1])], 1);
+        let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 2));
+        let (mut even, mut odd) = (shard(&ring, 1, 0), shard(&ring, 1, 1));
+        (0..2).for_each(|i| _ = tx.publish(|event| *event = i).unwrap());
+        let writing = thread::spawn(move || {
+            // What the producer would have sorted is another's now.
+            writer.poll(2, |event, _| *event += 11).unwrap();
+            (work(&mut odd, 1, 2), odd, writer)
+        });
+        let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
+        for _ in 0..2 {
+            rx.poll(2, |&event, at| assert_eq!(event, at.seq.wrapping_sub(START) + 111)).unwrap();
+        }
+        drop((writing.join().unwrap(), evens.join().unwrap(), rx));
+    });
+}
+
+/// Nothing for one of the shards, and still it lets everything go.
+#[test]
+fn loom_a_shard_without_events_holds_nobody() {
+    explore(100, Some(2), || {
+        let ring = sharded(blocking(2), &[(Read, Crew::Shards(2), &[])], 0);
+        let mut tx = producer(&ring);
+        let mut odd = Consumer::<u64, crate::lease::Reading, crate::lease::Sharded>::shard(ring.clone(), 0, 1);
+        let mut even = Consumer::<u64, crate::lease::Reading, crate::lease::Sharded>::shard(ring.clone(), 0, 0);
+        let evens = thread::spawn(move || even.for_each(|_, _| panic!("an event of the other shard")));
+        let odds = thread::spawn(move || odd.for_each(|_, _| ()));
+        (0..3).for_each(|_| _ = tx.publish(|event| *event = 1).unwrap());
+        drop(tx);
+        assert_eq!((evens.join().unwrap().unwrap(), odds.join().unwrap().unwrap()), (0, 3));
+    });
+}
+
+#[test]
+fn loom_twin_others_held() {
+    caught("shard::loom_a_shard_without_events_holds_nobody", "others-held", Caught::Deadlock);
+}

@@ -1,0 +1,496 @@
+//! What becomes of a stage that fails, how much it handles at a time, and when it releases.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use slipring::{At, BatchError, Closed, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler, Verdict, WriteHandler};
+
+/// Publishes `0..count` and lets the stages work in batches of `size`, on this thread.
+fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()>, Error> {
+    chain
+        .deadline(Duration::from_secs(60))
+        .run_inline(|p| (0..count).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+}
+
+/// What a handler sees that fails at some events, so many times each, in batches of so many.
+fn seen_with_retries(fails: &[(u64, u32)], batch: usize, count: u64, on: OnFault) -> (Vec<u64>, Vec<u64>, Result<Done<()>, Error>) {
+    let (mut seen, mut behind, mut left) = (Vec::new(), Vec::new(), fails.to_vec());
+    let outcome = inline(
+        slipring::ring(16, || 0u64)
+            .read("tries", |v, _| {
+                seen.push(*v);
+                match left.iter_mut().find(|(at, times)| at == v && *times > 0) {
+                    Some((_, times)) => {
+                        *times -= 1;
+                        Err("not yet")
+                    }
+                    None => Ok(()),
+                }
+            })
+            .on_error(on)
+            .max_batch(batch)
+            .read("behind", |v, _| behind.push(*v)),
+        count,
+    );
+    (seen, behind, outcome)
+}
+
+#[test]
+fn a_retry_starts_again_at_the_last_release() {
+    let all: Vec<u64> = (0..8).collect();
+    let on = OnFault::retry(3);
+    // The first, a middle and the last event of a batch of four.
+    for (fails, expected) in [
+        (vec![(4, 1)], vec![0, 1, 2, 3, 4, 4, 5, 6, 7]),
+        (vec![(6, 1)], vec![0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7]),
+        (vec![(7, 1)], vec![0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7]),
+        // Repeated at one event, and at several of a batch.
+        (vec![(5, 3)], vec![0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 4, 5, 6, 7]),
+        (vec![(4, 1), (5, 1), (7, 1)], vec![0, 1, 2, 3, 4, 4, 5, 4, 5, 6, 7, 4, 5, 6, 7]),
+        (vec![(0, 2)], vec![0, 0, 0, 1, 2, 3, 4, 5, 6, 7]),
+    ] {
+        let (seen, behind, done) = seen_with_retries(&fails, 4, 8, on);
+        let done = done.unwrap();
+        assert_eq!(seen, expected, "{fails:?}");
+        assert_eq!(behind, all, "nothing is lost, and nothing comes twice behind");
+        let stage = done.report.stage("tries").unwrap();
+        let retries: u32 = fails.iter().map(|(_, times)| times).sum();
+        assert_eq!((stage.retries, stage.events, stage.skipped), (u64::from(retries), 8, 0));
+    }
+    // Batches of one see nothing again but what failed.
+    let (seen, behind, done) = seen_with_retries(&[(3, 2), (7, 1)], 1, 8, on);
+    done.unwrap();
+    assert_eq!((seen, behind), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], all));
+}
+
+#[test]
+fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
+    let (seen, behind, outcome) = seen_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2));
+    let error = outcome.unwrap_err();
+    let ErrorKind::Failed(failure) = error.kind() else { panic!("{error}") };
+    assert_eq!((failure.stage().as_str(), failure.seq()), ("tries", Some(5)));
+    assert!(error.to_string().contains("not yet"), "{error}");
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5]);
+    assert!(behind.len() <= 4);
+    let (seen, behind, done) = seen_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2).then_skip());
+    let done = done.unwrap();
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 6, 7]);
+    assert_eq!(behind, (0..8).collect::<Vec<_>>());
+    assert_eq!((done.report.stage("tries").unwrap().retries, done.report.stage("tries").unwrap().skipped), (2, 1));
+}
+
+#[test]
+fn tries_are_counted_for_each_event_anew() {
+    let fails: Vec<_> = (0..8).map(|i| (i, 2)).collect();
+    let (_, behind, done) = seen_with_retries(&fails, 1, 8, OnFault::retry(2));
+    assert_eq!(done.unwrap().report.stage("tries").unwrap().retries, 16);
+    assert_eq!(behind.len(), 8);
+}
+
+#[test]
+fn a_writer_finds_events_as_it_left_them() {
+    let mut failed = false;
+    let mut behind = Vec::new();
+    inline(
+        slipring::ring(8, || 0u64)
+            .write("adds", |v, at: At| {
+                *v += 100;
+                if at.seq == 2 && !std::mem::replace(&mut failed, true) { Err("once") } else { Ok(()) }
+            })
+            .on_error(OnFault::retry(1))
+            .max_batch(4)
+            .read("behind", |v, _| behind.push(*v)),
+        4,
+    )
+    .unwrap();
+    assert_eq!(behind, [200, 201, 202, 103]);
+}
+
+#[test]
+fn skipped_events_are_counted_and_marked_for_later_stages() {
+    for on_threads in [false, true] {
+        let marks = Marks::new();
+        let (mut kept, mut marked) = (Vec::new(), Vec::new());
+        let chain = slipring::ring(8, || 0u64)
+            .first_seq(u64::MAX - 3)
+            .write("parse", |v, _| if *v % 3 == 0 { Err(format!("{v}")) } else { Ok(()) })
+            .on_error(OnFault::skip())
+            .marks(&marks)
+            .read("keep", |v, at| if marks.skipped(at.seq) { marked.push(*v) } else { kept.push(*v) });
+        let done = if on_threads {
+            chain.feed(0..30, |slot, i| *slot = i).map(|done| done.report)
+        } else {
+            inline(chain, 30).map(|done| done.report)
+        };
+        assert_eq!(marked, (0..30).filter(|i| i % 3 == 0).collect::<Vec<_>>());
+        assert_eq!(kept, (0..30).filter(|i| i % 3 != 0).collect::<Vec<_>>());
+        assert_eq!(done.unwrap().stage("parse").unwrap().skipped, 10);
+    }
+}
+
+#[test]
+fn panics_have_a_policy_of_their_own() {
+    let told = Mutex::new(Vec::new());
+    let (mut tries, mut behind) = (0, Vec::new());
+    let done = inline(
+        slipring::ring(8, || 0u64)
+            .on_faults(|fault| told.lock().unwrap().push((fault.seq, fault.verdict, fault.to_string())))
+            .read("fragile", |v, _| {
+                if *v == 3 {
+                    tries += 1;
+                    assert!(tries > 2, "three");
+                }
+                if *v == 5 { Err("five") } else { Ok(()) }
+            })
+            .on_panic(OnFault::retry(5))
+            .on_error(OnFault::skip())
+            .max_batch(4)
+            .read("behind", |v, _| behind.push(*v)),
+        8,
+    )
+    .unwrap();
+    assert_eq!((done.report.stage("fragile").unwrap().retries, done.report.stage("fragile").unwrap().skipped), (2, 1));
+    assert_eq!(behind.len(), 8);
+    let told = told.into_inner().unwrap();
+    assert_eq!(told.len(), 3);
+    assert_eq!((told[0].0, told[0].1), (Some(3), Verdict::Retried));
+    assert_eq!((told[2].0, told[2].1), (Some(5), Verdict::Skipped));
+    assert!(told[0].2.contains("fragile") && told[0].2.contains("three"), "{}", told[0].2);
+    // An error's policy is none for panics.
+    let error = inline(slipring::ring(8, || 0u64).read("s", |_, _| -> () { panic!("no") }).on_error(OnFault::skip()), 1).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
+}
+
+#[test]
+fn a_hook_that_panics_ends_the_graph_and_names_the_stage() {
+    let error = inline(
+        slipring::ring(8, || 0u64).on_faults(|_| panic!("the hook")).read("s", |_, _| Err::<(), _>("no")).on_error(OnFault::skip()),
+        4,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("the hook") && error.to_string().contains("`s`"), "{error}");
+}
+
+#[test]
+fn a_handler_of_batches_skips_or_retries_its_batch() {
+    let (mut calls, mut behind) = (Vec::new(), 0);
+    let marks = Marks::new();
+    let mut failed = false;
+    let done = inline(
+        slipring::ring(16, || 0u64)
+            .read_batch("batches", |events, first| {
+                calls.push((first, events.len()));
+                match first {
+                    0 if !std::mem::replace(&mut failed, true) => Err("once"),
+                    4 => Err("never"),
+                    _ => Ok(()),
+                }
+            })
+            .on_error(OnFault::retry(1).then_skip())
+            .marks(&marks)
+            .max_batch(4)
+            .read("behind", |_, at| behind += u32::from(marks.skipped(at.seq))),
+        12,
+    )
+    .unwrap();
+    assert_eq!(calls, [(0, 4), (0, 4), (4, 4), (4, 4), (8, 4)]);
+    assert_eq!((behind, done.report.stage("batches").unwrap().skipped), (4, 4));
+}
+
+#[test]
+fn workers_of_a_pool_retry_and_skip_on_their_own() {
+    for threads in [false, true] {
+        let tries = AtomicU64::new(0);
+        let seen = Mutex::new(Vec::new());
+        let mut behind = Vec::new();
+        let chain = slipring::ring(16, || 0u64)
+            .write_pool("pool", 3, |_| {
+                |v: &mut u64, _| match *v {
+                    11 if tries.fetch_add(1, Relaxed) < 2 => Err("busy"),
+                    20 => Err("never"),
+                    _ => {
+                        seen.lock().unwrap().push(*v);
+                        Ok(())
+                    }
+                }
+            })
+            .on_error(OnFault::retry(2).then_skip())
+            .read("behind", |v, _| behind.push(*v));
+        let report = if threads { chain.feed(0..40, |slot, i| *slot = i).unwrap().report } else { inline(chain, 40).unwrap().report };
+        let pool = report.stage("pool").unwrap();
+        assert_eq!((pool.retries, pool.skipped, pool.events), (4, 1, 40));
+        assert_eq!(behind, (0..40).collect::<Vec<_>>());
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, (0..40).filter(|i| *i != 20).collect::<Vec<_>>(), "each at least once");
+    }
+}
+
+#[test]
+fn a_pause_before_a_retry_ends_with_the_graph() {
+    let began = Instant::now();
+    let error = slipring::ring(8, || 0u64)
+        .read("stubborn", |_, _| Err::<(), _>("busy"))
+        .on_error(OnFault::retry(u32::MAX).pause(Duration::from_secs(3600)))
+        .run(|tx| {
+            tx.publish(|_| ())?;
+            std::thread::sleep(Duration::from_millis(20));
+            tx.halt();
+            Ok(())
+        });
+    assert!(began.elapsed() < Duration::from_secs(600));
+    // Halting is no failure of a stage; that something was not handled is told by the report.
+    match error {
+        Ok(done) => assert_eq!(done.report.stage("stubborn").unwrap().events, 0),
+        Err(error) => assert!(!error.is_build(), "{error}"),
+    }
+}
+
+struct Counting<'a> {
+    log: &'a Mutex<Vec<String>>,
+    fail_end: u32,
+    fail_idle: u32,
+}
+
+impl ReadHandler<u64> for Counting<'_> {
+    fn start(&mut self) -> Result<(), Fault> {
+        self.log.lock().unwrap().push("start".into());
+        Ok(())
+    }
+    fn event(&mut self, event: &u64, _: At) -> Result<(), Fault> {
+        self.log.lock().unwrap().push(event.to_string());
+        Ok(())
+    }
+    fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
+        self.log.lock().unwrap().push(format!("end {next_seq}"));
+        match std::mem::take(&mut self.fail_end) {
+            0 => Ok(()),
+            left => {
+                self.fail_end = left - 1;
+                Err(std::io::Error::other("end").into())
+            }
+        }
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
+        self.log.lock().unwrap().push("idle".into());
+        if self.fail_idle == 0 {
+            return Ok(());
+        }
+        self.fail_idle -= 1;
+        Err(std::io::Error::other("idle").into())
+    }
+    fn stop(&mut self) -> Result<(), Fault> {
+        self.log.lock().unwrap().push("stop".into());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried() {
+    let log = Mutex::new(Vec::new());
+    inline(
+        slipring::ring(8, || 0u64)
+            .read_with("life", Counting { log: &log, fail_end: 1, fail_idle: 0 })
+            .on_error(OnFault::retry(1))
+            .max_batch(2),
+        4,
+    )
+    .unwrap();
+    assert_eq!(log.into_inner().unwrap(), ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "stop"]);
+    // Nothing can be skipped where no event was at fault: the batch goes on.
+    let log = Mutex::new(Vec::new());
+    let done = inline(
+        slipring::ring(8, || 0u64)
+            .read_with("life", Counting { log: &log, fail_end: 1, fail_idle: 0 })
+            .on_error(OnFault::skip())
+            .max_batch(2),
+        4,
+    )
+    .unwrap();
+    assert_eq!((done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events), (0, 4));
+    assert_eq!(log.into_inner().unwrap().iter().filter(|line| *line == "3").count(), 1);
+}
+
+#[test]
+fn idle_is_called_before_a_wait_and_again_as_often_as_asked() {
+    for (own_thread, fail_idle) in [(true, 0), (false, 0), (true, 2), (false, 2)] {
+        let log = Mutex::new(Vec::new());
+        let chain = slipring::ring(8, || 0u64)
+            .read_with("life", Counting { log: &log, fail_end: 0, fail_idle })
+            .on_error(OnFault::retry(5))
+            .idle_every(Duration::from_millis(2));
+        let chain = if own_thread { chain } else { chain.on("t").read("other", |_, _| ()).on("t") };
+        chain
+            .run(|tx| {
+                tx.publish(|slot| *slot = 1)?;
+                let soon = Instant::now() + Duration::from_secs(30);
+                // One that is called only once for a wait would keep this waiting.
+                while log.lock().unwrap().iter().filter(|line| *line == "idle").count() < 8 {
+                    assert!(Instant::now() < soon, "no more idle calls: {:?}", log.lock().unwrap());
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                tx.publish(|slot| *slot = 2)?;
+                Ok(())
+            })
+            .unwrap();
+        let log = log.into_inner().unwrap();
+        assert!(log.contains(&"2".to_owned()) && log.last().unwrap() == "stop", "{log:?}");
+    }
+}
+
+struct Journal(Vec<u64>);
+
+impl WriteHandler<u64> for Journal {
+    fn event(&mut self, event: &mut u64, _: At) -> Result<(), Fault> {
+        self.0.push(*event);
+        *event = 0;
+        Ok(())
+    }
+}
+
+#[test]
+fn batches_are_no_larger_than_asked_for() {
+    let sizes = Mutex::new(Vec::new());
+    let mut journal = Journal(Vec::new());
+    inline(
+        slipring::ring(64, || 0u64)
+            .read_batch("three", |events, _| sizes.lock().unwrap().push(events.len()))
+            .max_batch(3)
+            .write_with("journal", &mut journal)
+            .max_batch(0),
+        20,
+    )
+    .unwrap();
+    let sizes = sizes.into_inner().unwrap();
+    assert_eq!((sizes.iter().sum::<usize>(), *sizes.iter().max().unwrap()), (20, 3));
+    assert_eq!(journal.0.len(), 20);
+}
+
+#[test]
+fn the_front_of_a_batch_is_released_early() {
+    let graph = Graph::new(4, || 0u64);
+    let stage = graph.writer("stage");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut stage) = (ring.producer(), ring.writer(stage));
+    (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    let mut batch = stage.try_batch(4).unwrap();
+    assert!(tx.try_publish(|_| ()).is_err());
+    batch.release_front(0);
+    batch.release_front(3);
+    assert_eq!((batch.len(), batch[0], batch.first_seq()), (1, 3, 3));
+    assert_eq!(batch.get_mut(1), None);
+    (4..7).for_each(|i| _ = tx.try_publish(|slot| *slot = i).unwrap());
+    assert!(tx.try_publish(|_| ()).is_err(), "the last one is still held");
+    batch.release_front(1);
+    assert!(batch.is_empty());
+    batch.release();
+    tx.try_publish(|slot| *slot = 7).unwrap();
+    let mut seen = Vec::new();
+    stage.poll(8, |v, _| seen.push(*v)).unwrap();
+    assert_eq!(seen, [4, 5, 6, 7]);
+}
+
+#[test]
+#[should_panic(expected = "cannot release 5 events of a batch of 4")]
+fn more_than_a_batch_has_cannot_be_released() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    rx.try_batch(4).unwrap().release_front(5);
+}
+
+#[test]
+fn a_journal_releases_late() {
+    let (mut tx, mut rx) = slipring::unicast(8, || 0u64).unwrap();
+    (0..8).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    rx.try_batch(3).unwrap().hold();
+    rx.try_batch(3).unwrap().hold();
+    assert_eq!(rx.next_seq(), 6);
+    assert!(tx.try_publish(|_| ()).is_err(), "all are held");
+    rx.release_until(2);
+    (8..10).for_each(|i| _ = tx.try_publish(|slot| *slot = i).unwrap());
+    assert!(tx.try_publish(|_| ()).is_err());
+    rx.release_until(1); // given back already
+    assert!(tx.try_publish(|_| ()).is_err());
+    rx.release_until(u64::MAX / 2); // all that it holds, and no more
+    let mut seen = Vec::new();
+    while let Ok(batch) = rx.try_batch(8) {
+        seen.extend(batch.iter().copied());
+        batch.hold();
+    }
+    assert_eq!(seen, [6, 7, 8, 9]);
+    tx.close();
+    assert!(matches!(rx.batch(1), Err(Closed::Drained)));
+}
+
+#[test]
+fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
+    let graph = Graph::new(4, || 0u64).shared();
+    let (first, second) = (graph.reader("first"), graph.reader("second"));
+    let second = second.after(&first);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first, mut second) = (ring.producer(), ring.reader(first), ring.reader(second));
+    tx.publish(|slot| *slot = 1).unwrap();
+    drop(tx.claim().unwrap());
+    first.try_batch(4).unwrap().hold();
+    assert!(matches!(first.try_batch(4), Err(BatchError::Unavailable)));
+    assert!(matches!(second.try_batch(4), Err(BatchError::Unavailable)), "the first has not let go");
+    first.release_until(1);
+    assert_eq!(second.try_batch(4).unwrap().len(), 1);
+}
+
+#[test]
+fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
+    let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
+    (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    rx.batch(2).unwrap().hold();
+    let error = rx.batch(1).unwrap_err();
+    assert!(matches!(&error, Closed::WaitsForItself(stage) if stage.as_str() == "reader"), "{error}");
+    rx.release_until(1);
+    tx.publish(|slot| *slot = 2).unwrap();
+    assert_eq!(rx.batch(1).unwrap()[0], 2);
+}
+
+#[test]
+fn a_loop_of_its_own_may_fail_and_come_back_early() {
+    let error = slipring::ring(8, || 0u64).read_by("own", |rx| rx.batch(1).map(|batch| batch.release())).feed(0..100, |slot, i| *slot = i);
+    let error = error.unwrap_err();
+    assert!(error.to_string().contains("own"), "{error}");
+    let mut changed = Vec::new();
+    slipring::ring(8, || 0u64)
+        .write_by("own", |rx| {
+            let _ = rx.for_each(|v, _| *v += 1);
+            Ok::<(), Fault>(())
+        })
+        .read("behind", |v, _| changed.push(*v))
+        .feed(0..100, |slot, i| *slot = i)
+        .unwrap();
+    assert_eq!(changed, (1..=100).collect::<Vec<_>>());
+    let error = slipring::ring(8, || 0u64).read_by("own", |_| -> () { panic!("own loop") }).feed(0..100, |slot, i| *slot = i).unwrap_err();
+    assert!(error.to_string().contains("own loop"), "{error}");
+}
+
+#[test]
+fn settings_without_a_stage_and_marks_of_two_are_refused() {
+    let misplaced = |chain: slipring::Chain<'_, u64>| match inline(chain, 1) {
+        Err(error) if error.is_build() => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let ring = || slipring::ring(8, || 0u64);
+    for text in [
+        misplaced(ring().on_error(OnFault::skip())),
+        misplaced(ring().on_panic(OnFault::skip())),
+        misplaced(ring().max_batch(3)),
+        misplaced(ring().idle_every(Duration::ZERO)),
+        misplaced(ring().tap(&slipring::Tap::new()).max_batch(3)),
+    ] {
+        assert!(text.contains("must follow") || text.contains("readers are not the chain's"), "{text}");
+    }
+    let marks = Marks::new();
+    let text = misplaced(ring().read("a", |_, _| ()).marks(&marks).read("b", |_, _| ()).marks(&marks));
+    assert!(text.contains("`b`"), "{text}");
+    let text = misplaced(ring().read_by("own", |_| ()));
+    assert!(text.contains("own"), "{text}");
+    assert!(!marks.skipped(3) && !Marks::new().skipped(0));
+}
