@@ -1,0 +1,28 @@
+//! A process that has no descriptors left is told so. Alone in its file, for the limit is the whole process's.
+#![cfg(target_os = "linux")]
+
+use std::os::fd::AsRawFd;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slipring_eventfd::EventFd;
+
+#[test]
+fn too_many_descriptors_are_an_error() {
+    let first = EventFd::new().unwrap();
+    let before = getrlimit(Resource::Nofile);
+    let few = Rlimit { current: Some(first.as_raw_fd() as u64 + 8), ..before };
+    setrlimit(Resource::Nofile, few).unwrap();
+    let mut open = Vec::new();
+    let error = loop {
+        match EventFd::new() {
+            Ok(fd) => open.push(fd),
+            Err(error) => break error,
+        }
+        assert!(open.len() <= 8);
+    };
+    assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()), "{error}");
+    drop(first);
+    EventFd::new().expect("there is room for one again");
+    setrlimit(Resource::Nofile, before).unwrap();
+}

@@ -1,0 +1,584 @@
+//! Event loops on epoll and poll, as a user would write them. A wait that nobody ends within thirty seconds is a failure.
+#![cfg(target_os = "linux")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::thread;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::retry_on_intr;
+use slipring::{ClaimError, Closed, From, Graph, Reader, Wait, Waitable};
+use slipring_eventfd::EventFd;
+
+const LIMIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// An epoll set over some descriptors, which are known by their numbers here.
+struct Epoll(OwnedFd);
+
+impl Epoll {
+    fn of(fds: &[EventFd]) -> Epoll {
+        Epoll::triggered_by(epoll::EventFlags::empty(), fds)
+    }
+
+    fn triggered_by(edge: epoll::EventFlags, fds: &[EventFd]) -> Epoll {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        for (number, fd) in fds.iter().enumerate() {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN | edge).unwrap();
+        }
+        Epoll(epoll)
+    }
+
+    /// Which are readable, at the latest after `limit`.
+    fn within(&self, limit: &Timespec) -> Vec<usize> {
+        let mut events = Vec::with_capacity(8);
+        retry_on_intr(|| epoll::wait(&self.0, spare_capacity(&mut events), Some(limit))).unwrap();
+        events.iter().map(|event| event.data.u64() as usize).collect()
+    }
+
+    fn wait(&self) -> Vec<usize> {
+        let readable = self.within(&LIMIT);
+        assert!(!readable.is_empty(), "a wake-up was lost");
+        readable
+    }
+}
+
+/// Takes what is there; `false` when the ring has ended well.
+fn take(rx: &mut Reader<u64>, next: &mut u64) -> bool {
+    loop {
+        match rx.poll(8, |&value, _| {
+            assert_eq!(value, *next);
+            *next += 1;
+        }) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(Closed::Drained) => return false,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    // The smaller the ring, the more often both sides wait for each other.
+    for (capacity, count) in [(1, 20_000), (2, 20_000), (64, 100_000)] {
+        let (mut tx, mut rx) = slipring::unicast(capacity, || 0u64).unwrap();
+        let publishing = thread::spawn(move || {
+            for i in 0..count {
+                tx.publish(|slot| *slot = i).unwrap();
+                if i % 7 == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let fds = [EventFd::new().unwrap()];
+        let epoll = Epoll::of(&fds);
+        let mut next = 0;
+        while take(&mut rx, &mut next) {
+            if !fds[0].arm(&mut rx) {
+                assert_eq!(epoll.wait(), [0]);
+                assert!(fds[0].clear().unwrap());
+            }
+        }
+        assert_eq!(next, count);
+        assert!(epoll.within(&NOW).is_empty(), "nothing is left of it");
+        publishing.join().unwrap();
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_with_poll() {
+    const COUNT: u64 = 100_000;
+    let (mut tx, mut rx) = slipring::unicast(16, || 0u64).unwrap();
+    let publishing = thread::spawn(move || {
+        for i in 0..COUNT {
+            tx.publish(|slot| *slot = i).unwrap();
+            if i % 5 == 0 {
+                thread::yield_now();
+            }
+        }
+    });
+    let ready = EventFd::new().unwrap();
+    let mut next = 0;
+    while take(&mut rx, &mut next) {
+        if !ready.arm(&mut rx) {
+            let mut fds = [PollFd::new(&ready, PollFlags::IN)];
+            assert_eq!(retry_on_intr(|| poll(&mut fds, Some(&LIMIT))).unwrap(), 1, "a wake-up was lost");
+            assert_eq!(fds[0].revents(), PollFlags::IN);
+            assert!(ready.clear().unwrap());
+        }
+    }
+    assert_eq!(next, COUNT);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn no_wake_up_is_lost_where_edges_are_told() {
+    const EACH: u64 = 10_000;
+    let (mut rxs, publishing) = several(3, EACH);
+    // The first stands for two rings, so that it is signalled while it is readable.
+    let fds = [EventFd::new().unwrap(), EventFd::new().unwrap()];
+    let epoll = Epoll::triggered_by(epoll::EventFlags::ET, &fds);
+    let (mut next, mut open) = ([0; 3], [true; 3]);
+    while open.contains(&true) {
+        let mut again = false;
+        for ring in 0..3 {
+            if open[ring] {
+                open[ring] = take(&mut rxs[ring], &mut next[ring]);
+                again |= !open[ring] || fds[ring / 2].arm(&mut rxs[ring]);
+            }
+        }
+        if !again {
+            for fd in epoll.wait() {
+                fds[fd].clear().unwrap();
+            }
+        }
+    }
+    assert_eq!(next, [EACH; 3]);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn signals_that_come_together_are_written_once_and_none_is_lost() {
+    // The kernel's counter tells how often somebody wrote.
+    let written = |fd: &EventFd| {
+        let mut count = [0; 8];
+        rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    let fd = EventFd::new().unwrap();
+    let (mut txs, mut rxs): (Vec<_>, Vec<_>) = (0..3).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
+    assert!(rxs.iter_mut().all(|rx| !fd.arm(rx)));
+    txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
+    assert_eq!(written(&fd), 1);
+    fd.clear().unwrap(); // by the book, now
+    txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
+    assert_eq!(written(&fd), 0, "nobody was armed");
+
+    // Threads that signal as fast as they can: each waits until the loop has seen what it announced before it signalled.
+    const ROUNDS: u64 = 10_000;
+    let said: Arc<[AtomicU64; 3]> = Arc::default();
+    let (told, tellers): (Vec<_>, Vec<_>) = (0..3)
+        .map(|number| {
+            let (said, waker) = (said.clone(), fd.waker().clone());
+            let (told, seen) = std::sync::mpsc::channel();
+            let teller = thread::spawn(move || {
+                for round in 1..=ROUNDS {
+                    said[number].store(round, Relaxed);
+                    waker.wake_by_ref();
+                    while seen.recv().unwrap() < round {}
+                }
+            });
+            (told, teller)
+        })
+        .unzip();
+    let fds = [fd];
+    let epoll = Epoll::of(&fds);
+    let mut known = [0; 3];
+    while known != [ROUNDS; 3] {
+        epoll.wait();
+        fds[0].clear().unwrap();
+        for number in 0..3 {
+            let now = said[number].load(Relaxed);
+            if now != known[number] {
+                known[number] = now;
+                told[number].send(now).unwrap();
+            }
+        }
+    }
+    tellers.into_iter().for_each(|teller| teller.join().unwrap());
+}
+
+#[test]
+fn what_is_left_of_a_look_counts_as_there() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let fd = EventFd::new().unwrap();
+    tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
+    assert_eq!(rx.poll(2, |_, _| ()).unwrap(), 2);
+    assert!(fd.arm(&mut rx), "the third is there");
+    assert_eq!(rx.try_batch(1).unwrap().len(), 1);
+    assert!(fd.arm(&mut rx), "a batch that was not released comes again");
+    assert_eq!(rx.poll(2, |_, _| ()).unwrap(), 1);
+    assert!(!fd.arm(&mut rx));
+    assert!(fd.arm(&mut tx), "there is room");
+    tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
+    assert!(fd.clear().unwrap());
+    assert!(!fd.arm(&mut tx), "the ring is full");
+    assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
+    assert!(fd.clear().unwrap());
+}
+
+#[test]
+fn a_future_is_polled_in_a_loop() {
+    const COUNT: u64 = 20_000;
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let publishing = thread::spawn(move || tx.publish_all(0..COUNT, |slot, i| *slot = i).unwrap());
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    let mut cx = Context::from_waker(fds[0].waker());
+    let mut reading = pin!(async {
+        let mut next = 0;
+        loop {
+            match rx.batch_async(3).await {
+                Ok(batch) => {
+                    next += batch.iter().zip(next..).map(|(&value, due)| assert_eq!(value, due)).count() as u64;
+                    batch.release();
+                }
+                Err(closed) => return (next, closed),
+            }
+        }
+    });
+    let (next, closed) = loop {
+        match reading.as_mut().poll(&mut cx) {
+            Poll::Ready(end) => break end,
+            Poll::Pending => epoll.wait(),
+        };
+        fds[0].clear().unwrap();
+    };
+    assert!(matches!(closed, Closed::Drained), "{closed}");
+    assert_eq!((next, publishing.join().unwrap()), (COUNT, COUNT));
+}
+
+#[test]
+fn two_loops_wait_for_each_other() {
+    const COUNT: u64 = 20_000;
+    let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
+    let publishing = thread::spawn(move || {
+        let fds = [EventFd::new().unwrap()];
+        let epoll = Epoll::of(&fds);
+        let mut i = 0;
+        while i < COUNT {
+            match tx.try_publish(|slot| *slot = i) {
+                Ok(_) => i += 1,
+                Err(ClaimError::Gated { .. }) => {
+                    if !fds[0].arm(&mut tx) {
+                        epoll.wait();
+                        fds[0].clear().unwrap();
+                    }
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    let mut next = 0;
+    while take(&mut rx, &mut next) {
+        if !fds[0].arm(&mut rx) {
+            epoll.wait();
+            fds[0].clear().unwrap();
+        }
+    }
+    assert_eq!(next, COUNT);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
+    const COUNT: u64 = 20_000;
+    let graph = Graph::new(4, || 0u64);
+    let work = graph.pool_writer("work", 2);
+    let end = graph.reader("end").after(&work);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    let workers: Vec<_> = ring
+        .pool_writers(work)
+        .into_iter()
+        .map(|mut worker| {
+            thread::spawn(move || {
+                let fds = [EventFd::new().unwrap()];
+                let epoll = Epoll::of(&fds);
+                loop {
+                    match worker.poll(2, |value, _| *value += 1) {
+                        Ok(0) if !fds[0].arm(&mut worker) => {
+                            epoll.wait();
+                            fds[0].clear().unwrap();
+                        }
+                        Ok(_) => {}
+                        Err(closed) => return assert!(matches!(closed, Closed::Drained), "{closed}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    let publishing = thread::spawn(move || tx.publish_all(0..COUNT, |slot, i| *slot = i).unwrap());
+    let mut next = 0;
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    loop {
+        match end.poll(8, |&value, at| assert_eq!(value, at.seq + 1)) {
+            Ok(0) if !fds[0].arm(&mut end) => {
+                epoll.wait();
+                fds[0].clear().unwrap();
+            }
+            Ok(some) => next += some as u64,
+            Err(closed) => break assert!(matches!(closed, Closed::Drained), "{closed}"),
+        }
+    }
+    assert_eq!(next, COUNT);
+    assert_eq!(publishing.join().unwrap(), COUNT);
+    workers.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Publishes to several rings by turns; each closes at its end.
+fn several(rings: usize, each: u64) -> (Vec<Reader<u64>>, thread::JoinHandle<()>) {
+    let (mut txs, rxs): (Vec<_>, Vec<_>) = (0..rings).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
+    let publishing = thread::spawn(move || {
+        for i in 0..each {
+            for tx in &mut txs {
+                tx.publish(|slot| *slot = i).unwrap();
+            }
+            if i % 5 == 0 {
+                thread::yield_now();
+            }
+        }
+    });
+    (rxs, publishing)
+}
+
+#[test]
+fn one_epoll_waits_for_several_rings() {
+    const EACH: u64 = 5_000;
+    let (mut rxs, publishing) = several(3, EACH);
+    let fds: Vec<EventFd> = (0..3).map(|_| EventFd::new().unwrap()).collect();
+    let epoll = Epoll::of(&fds);
+    let (mut next, mut open) = ([0; 3], 3);
+    let mut look = vec![0, 1, 2];
+    loop {
+        // Only those are looked at whose descriptor was readable.
+        while let Some(ring) = look.pop() {
+            if !take(&mut rxs[ring], &mut next[ring]) {
+                open -= 1;
+            } else if fds[ring].arm(&mut rxs[ring]) {
+                look.push(ring);
+            }
+        }
+        if open == 0 {
+            break;
+        }
+        look = epoll.wait();
+        look.iter().for_each(|&ring| assert!(fds[ring].clear().unwrap()));
+    }
+    assert_eq!(next, [EACH; 3]);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn one_descriptor_stands_for_several_rings() {
+    const EACH: u64 = 5_000;
+    let (mut rxs, publishing) = several(3, EACH);
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    let (mut next, mut open) = ([0; 3], [true; 3]);
+    while open.contains(&true) {
+        let mut again = false;
+        for ring in (0..3).filter(|&ring| open[ring]).collect::<Vec<_>>() {
+            open[ring] = take(&mut rxs[ring], &mut next[ring]);
+            again |= !open[ring] || fds[0].arm(&mut rxs[ring]);
+        }
+        if !again {
+            epoll.wait();
+            fds[0].clear().unwrap();
+        }
+    }
+    assert_eq!(next, [EACH; 3]);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn an_end_is_signalled_and_stays() {
+    for halted in [false, true] {
+        let (tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+        let fds = [EventFd::new().unwrap()];
+        let epoll = Epoll::of(&fds);
+        assert!(!fds[0].arm(&mut rx));
+        assert!(epoll.within(&NOW).is_empty());
+        let ending = thread::spawn(move || if halted { tx.halt() } else { tx.close() });
+        epoll.wait();
+        assert!(fds[0].clear().unwrap());
+        let end = rx.poll(8, |_, _| ()).unwrap_err();
+        assert!(matches!((halted, &end), (true, Closed::Halted) | (false, Closed::Drained)), "{end}");
+        assert!(fds[0].arm(&mut rx) && fds[0].arm(&mut rx), "it is over, and nobody will signal");
+        ending.join().unwrap();
+        assert!(epoll.within(&NOW).is_empty());
+    }
+}
+
+#[test]
+fn a_failure_is_signalled_to_everybody() {
+    let graph = Graph::new(1, || 0u64);
+    let (first, other) = (graph.reader("first"), graph.reader("other"));
+    let ring = graph.build().unwrap();
+    let (mut tx, first, mut other) = (ring.producer(), ring.reader(first), ring.reader(other));
+    tx.publish(|_| ()).unwrap();
+    assert_eq!(other.poll(1, |_, _| ()).unwrap(), 1);
+    let fds = [EventFd::new().unwrap(), EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    assert!(!fds[0].arm(&mut other) && !fds[1].arm(&mut tx));
+    let failing = thread::spawn(move || {
+        let _first = first;
+        std::panic::resume_unwind(Box::new("oh")) // a panic that no hook prints
+    });
+    let mut told = [false; 2];
+    while told != [true; 2] {
+        for fd in epoll.wait() {
+            assert!(fds[fd].clear().unwrap());
+            told[fd] = true;
+        }
+    }
+    let failed = other.poll(1, |_, _| ()).unwrap_err();
+    assert!(matches!(&failed, Closed::Failed(_)) && failed.to_string().contains("first"), "{failed}");
+    assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Closed(Closed::Failed(_)))));
+    assert!(failing.join().is_err());
+}
+
+#[test]
+fn a_handle_is_dropped_while_armed() {
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+
+    // A stage that is needed: the graph fails, and the publisher comes to no harm.
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    assert!(!fds[0].arm(&mut rx));
+    drop(rx);
+    assert!(matches!(tx.publish(|_| ()), Err(Closed::Failed(_))));
+    fds[0].clear().unwrap();
+
+    // A reader that may leave: the graph goes on, and so does the descriptor.
+    let graph = Graph::new(4, || 0u64);
+    let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
+    let mut late = tap.subscribe(From::Now).unwrap();
+    assert!(!fds[0].arm(&mut late));
+    drop(late);
+    for i in 0..8 {
+        tx.publish(|slot| *slot = i).unwrap();
+        assert_eq!(end.poll(4, |_, _| ()).unwrap(), 1);
+    }
+    fds[0].clear().unwrap(); // perhaps a signal for nothing
+    let mut next = tap.subscribe(From::Now).unwrap();
+    assert!(!fds[0].arm(&mut next));
+    tx.publish(|slot| *slot = 8).unwrap();
+    epoll.wait();
+    assert!(fds[0].clear().unwrap());
+    assert_eq!(next.poll(4, |&value, _| assert_eq!(value, 8)).unwrap(), 1);
+}
+
+#[test]
+fn being_asked_to_leave_is_signalled() {
+    let graph = Graph::new(4, || 0u64);
+    let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
+    let ring = graph.build().unwrap();
+    let (_tx, _end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    for asked_first in [false, true] {
+        let mut late = tap.subscribe(From::Now).unwrap();
+        let leaver = late.leaver();
+        if asked_first {
+            assert!(leaver.leave());
+            assert!(fds[0].arm(&mut late));
+        } else {
+            assert!(!fds[0].arm(&mut late));
+            let asking = thread::spawn(move || assert!(leaver.leave()));
+            epoll.wait();
+            assert!(fds[0].clear().unwrap());
+            asking.join().unwrap();
+        }
+        assert!(matches!(late.poll(4, |_, _| ()), Err(Closed::Left)));
+        assert!(!fds[0].clear().unwrap());
+    }
+}
+
+#[test]
+fn a_handle_that_is_disarmed_is_not_signalled() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let fd = EventFd::new().unwrap();
+    assert!(!fd.arm(&mut rx));
+    rx.disarm();
+    tx.publish(|slot| *slot = 1).unwrap();
+    assert!(!fd.clear().unwrap());
+}
+
+#[test]
+fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let gone = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&gone);
+    let waker = gone[0].waker().clone();
+    assert!(!gone[0].arm(&mut rx));
+    drop(gone);
+    tx.publish(|slot| *slot = 0).unwrap();
+    waker.wake();
+    assert!(epoll.within(&NOW).is_empty(), "it is still open, and was signalled");
+    let mut next = 0;
+    assert!(take(&mut rx, &mut next));
+
+    // The ring is none the worse for it.
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    assert!(!fds[0].arm(&mut rx));
+    tx.publish(|slot| *slot = 1).unwrap();
+    epoll.wait();
+    assert!(take(&mut rx, &mut next));
+    assert_eq!(next, 2);
+}
+
+#[test]
+fn descriptors_are_dropped_while_somebody_publishes() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let publishing = thread::spawn(move || (0..5_000).for_each(|i| assert_eq!(tx.publish(|slot| *slot = i).unwrap(), i)));
+    let (mut next, mut rounds) = (0, 0u64);
+    while take(&mut rx, &mut next) {
+        // A new one each time; every other one goes while the publisher may be signalling it.
+        let fds = [EventFd::new().unwrap()];
+        let epoll = Epoll::of(&fds);
+        rounds += 1;
+        if !fds[0].arm(&mut rx) && rounds % 2 == 0 {
+            epoll.wait();
+        }
+    }
+    assert_eq!(next, 5_000);
+    publishing.join().unwrap();
+}
+
+#[test]
+fn where_nobody_rings_it_is_readable_at_once() {
+    let graph = Graph::new(4, || 0u64).wait(Wait::Yielding);
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    assert!(!end.wakes());
+    assert!(!fds[0].arm(&mut end));
+    assert_eq!(epoll.within(&NOW), [0]);
+    assert!(fds[0].clear().unwrap());
+    tx.publish(|slot| *slot = 0).unwrap();
+    assert!(fds[0].arm(&mut end));
+}
+
+#[test]
+fn a_full_counter_is_readable_and_holds_nobody_up() {
+    let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
+    let fds = [EventFd::new().unwrap()];
+    let epoll = Epoll::of(&fds);
+    rustix::io::write(&fds[0], &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    assert!(!fds[0].arm(&mut rx));
+    tx.publish(|slot| *slot = 0).unwrap();
+    assert_eq!(epoll.wait(), [0]);
+    assert!(fds[0].clear().unwrap());
+    assert!(!fds[0].clear().unwrap());
+}
+
+#[test]
+fn the_descriptor_does_not_block_and_is_not_inherited() {
+    let fd = EventFd::new().unwrap();
+    assert!(rustix::fs::fcntl_getfl(fd.as_fd()).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+}
