@@ -1,5 +1,11 @@
-//! What the examples are made of, as a library, so that tests and programs use the same code.
+//! What the larger examples are made of, as a library, so that tests and programs use the same code.
 //!
-//! Each example is a module here and a thin program of its own: [`readings`] is `readings/main.rs`.
+//! [`readings`] is `readings/main.rs`, the main job of a ring. The small examples are a file each, and show one thing each:
+//!
+//! - `fizzbuzz.rs`: a diamond, two stages side by side and one behind both
+//! - `many_to_many.rs`: several producers, a pool of workers, and results in order
+//! - `late_subscriber.rs`: readers that join and leave while the ring runs
+//! - `tokio_stage.rs`: tasks as a producer and as a stage, beside a stage on a thread
+//! - `epoll_loop.rs`: two rings and a timer in one event loop (Linux)
 
 pub mod readings;
