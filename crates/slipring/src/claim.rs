@@ -1,4 +1,4 @@
-//! Claimed slots, lent to be filled: one, or several in a row.
+//! Claiming: slots, lent to be filled: one, or several in a row.
 //!
 //! Invariants
 //! - I1: a claim borrows its producer mutably, so a handle has one claim at a time, and nothing else happens to its positions meanwhile.
@@ -7,10 +7,72 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
+use std::time::Instant;
 
+use crate::error::{ClaimError, Closed};
 use crate::events::{Events, EventsIterMut, out_of_bounds};
 use crate::producer::{Producer, Single, sealed};
 use crate::slots::{Inside, Layout};
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Claims one slot, waiting while the ring is full.
+    ///
+    /// # Errors
+    /// As [`Producer::publish`].
+    pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
+        match self.claim_n_by(1, None) {
+            Ok(slots) => Ok(Slot::new(slots)),
+            Err(ClaimError::Closed(closed)) => Err(closed),
+            Err(other) => unreachable!("claiming one slot without a deadline: {other}"),
+        }
+    }
+
+    /// Claims one slot if there is one now.
+    ///
+    /// # Errors
+    /// As [`Producer::try_publish`].
+    pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
+        Ok(Slot::new(self.try_claim_n(1)?))
+    }
+
+    /// Claims one slot, waiting no longer than until `deadline`.
+    ///
+    /// # Errors
+    /// As [`Producer::publish_by`].
+    pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
+        Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
+    }
+
+    /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    #[inline]
+    pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.claim_n_by(len, None)
+    }
+
+    /// Claims `len` slots in a row if they are free now.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], [`ClaimError::Closed`].
+    pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.check_length(len)?;
+        let seq = self.try_reserve(len as u64)?;
+        Ok(self.lend(seq, len))
+    }
+
+    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline if it is `None`.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    #[inline]
+    pub fn claim_n_by(&mut self, len: usize, deadline: impl Into<Option<Instant>>) -> Result<Slots<'_, E, L, S>, ClaimError> {
+        self.check_length(len)?;
+        let seq = self.reserve_by(len as u64, deadline.into())?;
+        Ok(self.lend(seq, len))
+    }
+}
 
 /// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped without it, it is given up.
 pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {

@@ -407,7 +407,7 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                     return end;
                 }
                 match seat.wait(pace.idles_until()) {
-                    Ok(()) | Err(BatchError::TimedOut | BatchError::Unavailable | BatchError::Contended) => {}
+                    Ok(()) | Err(BatchError::TimedOut | BatchError::Unavailable | BatchError::Contended | BatchError::Gated { .. }) => {}
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }
             }

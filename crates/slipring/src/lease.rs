@@ -23,6 +23,7 @@ use crate::shard;
 use crate::slots::{Inside, Layout, Slots};
 use crate::sync::Arc;
 use crate::tap;
+use crate::within::enter_seat;
 
 pub(crate) mod sealed {
     use super::*;
@@ -147,7 +148,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     /// Up to `max` events that are there now, without waiting. Costs one load of a shared line when there is nothing.
     ///
     /// # Errors
-    /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker was faster, [`BatchError::Closed`] when none
+    /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker left none, [`BatchError::Closed`] when none
     /// will come any more. With `max` 0 the batch is empty.
     #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
@@ -186,8 +187,9 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     }
 
     #[inline]
-    fn find(&mut self, max: usize) -> Result<u64, Closed> {
+    pub(crate) fn find(&mut self, max: usize) -> Result<u64, Closed> {
         self.seat.check()?;
+        self.seat.want(max as u64);
         Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
     }
 
@@ -224,6 +226,10 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         }
     }
 
+    pub(crate) fn standing(&self) -> crate::within::Standing {
+        self.seat.standing()
+    }
+
     pub(crate) fn desk(&self) -> &seat::Desk<E, L> {
         self.seat.desk()
     }
@@ -247,6 +253,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
         self.seat.check()?;
         let max = max as u64;
+        self.seat.want(max);
         let mut done = 0;
         let polled = Driven { consumer: self };
         while done < max {
@@ -279,6 +286,8 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     #[inline(always)]
     fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, Closed> {
         let before = self.seat.handled();
+        self.seat.want(u64::MAX);
+        let _within = enter_seat(&self.seat);
         let driven = Driven { consumer: self };
         match drive(&mut driven.consumer.seat, &mut handler) {
             End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled() - before),

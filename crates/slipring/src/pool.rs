@@ -17,6 +17,7 @@ use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
 use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
+use crate::within::Standing;
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
 /// are idle at the end of a burst.
@@ -43,6 +44,8 @@ pub struct Worker<E, L: Layout> {
     /// What the stages before the pool are known to have let go.
     limit: u64,
     quota: u64,
+    /// No chunk is longer than this.
+    most: u64,
     /// When the present chunk was taken, and how long it was.
     taken: Option<(Instant, u64)>,
     contended: bool,
@@ -86,6 +89,7 @@ impl<E, L: Layout> Worker<E, L> {
             seen: start,
             limit: start,
             quota: if cfg!(slipring_loom) { 2 } else { 1 }.min(core.capacity()),
+            most: u64::MAX,
             taken: None,
             contended: false,
             desk: Desk::new(core, stage),
@@ -158,8 +162,9 @@ impl<E, L: Layout> Worker<E, L> {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
         let mut most = core.capacity();
+        let quota = self.quota.min(self.most).max(1);
         if !core.control.reads_stamps(self.desk.stage) {
-            if ahead(self.limit, seq) < self.quota as i64 {
+            if ahead(self.limit, seq) < quota as i64 {
                 self.limit = core.pass(self.desk.stage, self.limit);
             }
             most = ahead(self.limit, seq).max(0) as u64;
@@ -168,18 +173,18 @@ impl<E, L: Layout> Worker<E, L> {
             }
             if !plan.many_producers {
                 // A single producer takes back what it gives up: no tombstones, so runs do not matter here.
-                return Offer::Chunk(self.share(most), 0);
+                return Offer::Chunk(self.share(most, quota), 0);
             }
         }
-        match self.walk(seq, left, self.quota.min(most)) {
-            Offer::Chunk(len, _) if len < self.quota => self.walk(seq, left, len.div_ceil(self.workers)),
+        match self.walk(seq, left, quota.min(most)) {
+            Offer::Chunk(len, _) if len < quota => self.walk(seq, left, len.div_ceil(self.workers)),
             offer => offer,
         }
     }
 
     /// Much is shared out in whole quotas, little in even parts.
-    fn share(&self, available: u64) -> u64 {
-        if available < self.quota { available.div_ceil(self.workers) } else { self.quota }
+    fn share(&self, available: u64, quota: u64) -> u64 {
+        if available < quota { available.div_ceil(self.workers) } else { quota }
     }
 
     /// Walks runs from `seq` on until there are `most` events, or no more in a row.
@@ -232,6 +237,14 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.look(max)
+    }
+    #[inline(always)]
+    fn want(&mut self, max: u64) {
+        self.most = max;
+    }
+    /// Where it stands in chunks of its own; one that it took over is not looked at.
+    fn standing(&self) -> Standing {
+        Standing { stage: self.desk.stage, line: self.own_line, idles: true }
     }
     #[inline(always)]
     fn next(&self) -> u64 {

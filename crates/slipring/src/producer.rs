@@ -15,14 +15,15 @@ use std::num::NonZeroU64;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::claim::{Slot, Slots};
-use crate::control::{ClaimWord, Control, Waiter};
+use crate::claim::Slots;
+use crate::control::{ClaimWord, Control, Waiter, ahead};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::gauges::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
 use crate::sync::{Arc, Relaxed, twin};
 use crate::task::TaskNumber;
+use crate::within;
 
 pub(crate) mod sealed {
     pub trait Sharing: 'static {
@@ -77,7 +78,7 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Inside> = Producer<E, L, Many>;
 
 /// Why a claim did not succeed at once.
-enum Refusal {
+pub(crate) enum Refusal {
     Gated(usize),
     Contended,
     Closed(Closed),
@@ -116,6 +117,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.slots.event(seq)
     }
 
+    /// Where this handle stands, as far as it knows.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next
+    }
+
     pub(crate) fn view(&self) -> View<E, L> {
         self.slots
     }
@@ -129,177 +135,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.capacity() as usize
     }
 
-    /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the ring is full. Returns its position.
+    /// How many slots could be claimed at this moment. Stages may free more at any time, and other producers may take some.
     ///
-    /// If `fill` panics, nothing is published, and the graph fails.
-    ///
-    /// # Errors
-    /// When the ring was closed, halted, or has failed.
-    #[inline]
-    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
-        let seq = match self.reserve(1) {
-            Ok(seq) => seq,
-            Err(refusal) => self.wait_for_room(1, refusal)?,
-        };
-        self.fill(seq, fill);
-        Ok(seq)
-    }
-
-    /// As [`Producer::publish`], but without waiting.
-    ///
-    /// # Errors
-    /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer was faster, [`ClaimError::Closed`].
-    #[inline]
-    pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
-        let seq = self.try_reserve(1)?;
-        self.fill(seq, fill);
-        Ok(seq)
-    }
-
-    /// As [`Producer::publish`], but waits no longer than until `deadline`.
-    ///
-    /// # Errors
-    /// [`ClaimError::TimedOut`], [`ClaimError::Closed`].
-    pub fn publish_by(&mut self, deadline: Instant, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
-        let seq = self.reserve_by(1, Some(deadline))?;
-        self.fill(seq, fill);
-        Ok(seq)
-    }
-
-    #[inline(always)]
-    pub(crate) fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
-        let filling = Filling { producer: self, seq, len: 1 };
-        // SAFETY: claimed by this handle (I2), which the guard borrows.
-        fill(unsafe { &mut *filling.producer.slots.event(seq) });
-        std::mem::forget(filling);
-        self.commit(seq, 1);
-    }
-
-    /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how many.
-    ///
-    /// Each event is visible at once, however long the next item takes to come; [`Producer::publish_batches`] publishes many at a time. If
-    /// the iterator or `fill` panics, what came before is published, and the graph fails.
-    ///
-    /// # Errors
-    /// As [`Producer::publish`].
-    pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
-        let mut count = 0;
-        let mut items = items.into_iter();
-        while let Some(item) = self.next_item(&mut items) {
-            self.publish(|slot| fill(slot, item))?;
-            count += 1;
+    /// Asks the gating stages: about what a claim costs that has to ask them.
+    #[doc(alias = "remainingCapacity")]
+    pub fn remaining(&mut self) -> usize {
+        if S::MANY {
+            self.next = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed)).seq(self.next);
         }
-        Ok(count)
-    }
-
-    /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many items. The last batch may be
-    /// shorter. `len` is at most the capacity.
-    ///
-    /// Costs less per event than one by one, but an item is seen only when its batch is full. With many producers, what a last batch
-    /// claimed and did not need is given up. If the iterator or `fill` panics, the batch it was in
-    /// is given up, and the graph fails.
-    ///
-    /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Closed`].
-    pub fn publish_batches<I: IntoIterator>(
-        &mut self,
-        len: usize,
-        items: I,
-        mut fill: impl FnMut(&mut E, I::Item),
-    ) -> Result<u64, ClaimError> {
-        self.check_length(len)?;
-        let mut count = 0;
-        let mut items = items.into_iter();
-        let mut item = self.next_item(&mut items);
-        while let Some(first) = item.take() {
-            let seq = self.reserve_by(len as u64, None)?;
-            let batch = Filling { producer: self, seq, len: len as u64 };
-            let mut filled = 0;
-            let mut next = Some(first);
-            while let Some(this) = next {
-                // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len` here.
-                fill(unsafe { &mut *batch.producer.slots.event(seq.wrapping_add(filled)) }, this);
-                filled += 1;
-                if filled == len as u64 {
-                    break;
-                }
-                next = items.next();
-            }
-            let full = filled == len as u64;
-            batch.done(filled);
-            count += filled;
-            if full {
-                item = self.next_item(&mut items);
-            }
-        }
-        Ok(count)
-    }
-
-    /// The iterator is the user's code too: if it panics between two claims, the graph fails all the same.
-    pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
-        let seq = self.next;
-        let filling = Filling { producer: self, seq, len: 0 };
-        let item = items.next();
-        std::mem::forget(filling);
-        item
-    }
-
-    /// Claims one slot, waiting while the ring is full.
-    ///
-    /// # Errors
-    /// As [`Producer::publish`].
-    pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
-        match self.claim_n_by(1, None) {
-            Ok(slots) => Ok(Slot::new(slots)),
-            Err(ClaimError::Closed(closed)) => Err(closed),
-            Err(other) => unreachable!("claiming one slot without a deadline: {other}"),
-        }
-    }
-
-    /// Claims one slot if there is one now.
-    ///
-    /// # Errors
-    /// As [`Producer::try_publish`].
-    pub fn try_claim(&mut self) -> Result<Slot<'_, E, L, S>, ClaimError> {
-        Ok(Slot::new(self.try_claim_n(1)?))
-    }
-
-    /// Claims one slot, waiting no longer than until `deadline`.
-    ///
-    /// # Errors
-    /// As [`Producer::publish_by`].
-    pub fn claim_by(&mut self, deadline: Instant) -> Result<Slot<'_, E, L, S>, ClaimError> {
-        Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
-    }
-
-    /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
-    ///
-    /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Closed`].
-    #[inline]
-    pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
-        self.claim_n_by(len, None)
-    }
-
-    /// Claims `len` slots in a row if they are free now.
-    ///
-    /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], [`ClaimError::Closed`].
-    pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
-        self.check_length(len)?;
-        let seq = self.try_reserve(len as u64)?;
-        Ok(self.lend(seq, len))
-    }
-
-    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline if it is `None`.
-    ///
-    /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
-    #[inline]
-    pub fn claim_n_by(&mut self, len: usize, deadline: impl Into<Option<Instant>>) -> Result<Slots<'_, E, L, S>, ClaimError> {
-        self.check_length(len)?;
-        let seq = self.reserve_by(len as u64, deadline.into())?;
-        Ok(self.lend(seq, len))
+        let _ = self.find_room(1);
+        ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize
     }
 
     /// Closes this handle, as dropping it does. When it is the ring's only one, or the last, the stages drain what was published, and end.
@@ -322,15 +167,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     pub(crate) fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
         self.core.touch(seq, len as u64, true);
-        if S::MANY {
-            self.open = Some((seq, len as u64));
-        }
+        self.open_claim(Some((seq, len as u64)));
         Slots::new(self, seq, len)
     }
 
     // Reserving positions.
 
-    fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
+    pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
         self.reserve(len).map_err(|refusal| match refusal {
             Refusal::Gated(party) => {
                 let stage = self.core.control.name(party);
@@ -344,7 +187,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Takes `len` positions if they are free now.
     #[inline(always)]
-    fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
+    pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
         self.core.control.check_running().map_err(Refusal::Closed)?;
         if S::MANY {
             return self.reserve_shared(len);
@@ -403,7 +246,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[inline(always)]
-    fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+    pub(crate) fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
         match self.reserve(len) {
             Ok(seq) => Ok(seq),
             Err(refusal) => self.wait_for_room_by(len, refusal, deadline),
@@ -411,7 +254,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[cold]
-    fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
+    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
         self.wait_for_room_by(len, refusal, None).map_err(|error| match error {
             ClaimError::Closed(closed) => closed,
             other => unreachable!("a wait without a deadline ended with: {other}"),
@@ -436,6 +279,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn wait(&mut self, len: u64, slowest: usize, deadline: Option<Instant>) -> Result<(), ClaimError> {
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
+        if let Some(stage) = within::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())) {
+            return Err(Closed::WaitsForItself(control.name(stage)).into());
+        }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
         match control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len)) {
             Ok(()) => Ok(()),
@@ -554,6 +400,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
+    /// What this handle has claimed and neither published nor given up.
+    #[inline(always)]
+    pub(crate) fn open_claim(&mut self, open: Option<(u64, u64)>) {
+        if S::MANY {
+            self.open = open;
+        }
+    }
+
+    /// An event was dropped instead of published.
+    pub(crate) fn dropped(&mut self) {
+        self.counts.dropped += 1;
+    }
+
     /// A claim of this handle has come to its end.
     #[inline(always)]
     pub(crate) fn ended(&mut self) {
@@ -602,38 +461,6 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.tell();
     }
 }
-
-/// While user code fills a claim: if it panics, the claim is given up and the graph fails.
-struct Filling<'p, E, L: Layout, S: sealed::Sharing> {
-    producer: &'p mut Producer<E, L, S>,
-    seq: u64,
-    len: u64,
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Filling<'_, E, L, S> {
-    /// Publishes the first `filled` slots and gives the others up.
-    #[inline(always)]
-    fn done(self, filled: u64) {
-        let (seq, len) = (self.seq, self.len);
-        self.producer.commit(seq, filled);
-        if filled != len {
-            self.producer.give_up(seq.wrapping_add(filled), len - filled);
-        }
-        std::mem::forget(self);
-    }
-}
-
-impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
-    #[cold]
-    fn drop(&mut self) {
-        let control = &self.producer.core.control;
-        control.fail(control.producer_party(), Some(self.seq), Cause::Panic(FILL_PANIC.into()));
-        self.producer.give_up(self.seq, self.len);
-    }
-}
-
-/// What is reported when the closure that fills a slot panics and nobody of ours sees the payload.
-pub(crate) const FILL_PANIC: &str = "the closure that fills an event, or the iterator it is filled from, panicked";
 
 /// What is reported when a producer is dropped by a panic that nobody of ours has seen yet.
 pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";

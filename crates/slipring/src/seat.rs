@@ -19,6 +19,7 @@ use crate::slots::{Layout, View};
 use crate::stamp::Run;
 use crate::sync::{Arc, twin};
 use crate::task::TaskNumber;
+use crate::within::Standing;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
@@ -30,6 +31,11 @@ pub(crate) trait Seat<E, L: Layout> {
     fn look(&mut self, max: u64) -> u64;
     /// As [`Seat::look`], but looks on until there are `least` or no more in a row.
     fn gather(&mut self, least: u64, max: u64) -> u64;
+    /// Looks from now on are for so many events at most: a worker takes no more from its colleagues.
+    #[inline(always)]
+    fn want(&mut self, _max: u64) {}
+    /// Where this seat says what it has let go.
+    fn standing(&self) -> Standing;
     /// The position of the next event.
     fn next(&self) -> u64;
     /// How many events this seat has handled.
@@ -403,6 +409,9 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
         }
         self.live_end = end;
         self.live_end.wrapping_sub(self.next).min(max)
+    }
+    fn standing(&self) -> Standing {
+        Standing { stage: self.desk.stage, line: self.line, idles: self.shift != 0 }
     }
     #[inline(always)]
     fn next(&self) -> u64 {

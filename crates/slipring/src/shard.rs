@@ -19,6 +19,7 @@ use crate::error::{BatchError, Cause, Closed, let_go, panic_message};
 use crate::seat::{Desk, Role, Seat, Walk};
 use crate::slots::{Layout, Slots as _};
 use crate::sync::{Arc, AtomicU32, Relaxed, twin};
+use crate::within::Standing;
 
 /// Whose an event is that is nobody's.
 const NOBODY: u32 = u32::MAX;
@@ -208,6 +209,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
     }
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.look(max)
+    }
+    fn standing(&self) -> Standing {
+        self.walk.standing()
     }
     #[inline(always)]
     fn next(&self) -> u64 {

@@ -11,7 +11,8 @@ use crate::control::Control;
 use crate::core::Core;
 use crate::error::{BuildError, Cause, Error, ErrorKind, Failure, let_go, panic_message};
 use crate::fault::Fault;
-use crate::producer::{FILL_PANIC, HELD_PANIC, Producer, SharedProducer};
+use crate::producer::{HELD_PANIC, Producer, SharedProducer};
+use crate::publish::FILL_PANIC;
 use crate::report::Report;
 use crate::slots::Layout;
 

@@ -17,6 +17,7 @@ use crate::lease::{Consumer, Every, sealed};
 use crate::policy::{Faulted, Policy, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
+use crate::within::{Standing, enter};
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are monomorphic.
 pub(super) trait Runner {
@@ -33,6 +34,8 @@ pub(super) trait Runner {
     fn step(&mut self) -> Result<u64, End>;
     /// There is nothing, and the thread is about to wait; when it is to be told so again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
+    /// Where it says what it has let go.
+    fn standing(&self) -> Standing;
     /// What was settled for the stage.
     fn policy(&self) -> &Policy;
     /// Goes back to its last release, and counts that.
@@ -88,6 +91,9 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         idle(&mut self.seat, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
+    fn standing(&self) -> Standing {
+        self.seat.standing()
+    }
     fn policy(&self) -> &Policy {
         &self.seat.desk().plan().policy
     }
@@ -117,19 +123,19 @@ pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
     /// Until it has run.
     consumer: Option<Consumer<E, A, Every, L>>,
     run: Option<F>,
-    stage: usize,
+    standing: Standing,
 }
 
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     pub(super) fn new(consumer: Consumer<E, A, Every, L>, run: F) -> Self {
-        let stage = consumer.desk().stage;
-        OwnLoop { consumer: Some(consumer), run: Some(run), stage }
+        let standing = consumer.standing();
+        OwnLoop { consumer: Some(consumer), run: Some(run), standing }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
     fn stage(&self) -> usize {
-        self.stage
+        self.standing.stage
     }
     fn at(&self) -> u64 {
         self.consumer.as_ref().map_or(0, Consumer::next_seq)
@@ -157,6 +163,9 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)
     }
+    fn standing(&self) -> Standing {
+        self.standing
+    }
     fn policy(&self) -> &Policy {
         static STOP: LazyLock<Policy> = LazyLock::new(Policy::default);
         // Its loop is gone with what it failed at.
@@ -168,7 +177,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         true
     }
     fn waits_for(&self) -> usize {
-        self.stage
+        self.standing.stage
     }
 }
 
@@ -248,6 +257,7 @@ impl<'env> Crew<'env> {
     /// The whole life of the crew's thread.
     pub(super) fn attend(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.runners.first().map(|runner| runner.stage()) else { return };
+        let _within: Vec<_> = self.runners.iter().map(|runner| enter(control, runner.standing())).collect();
         let hooked = contain(
             control,
             first,
