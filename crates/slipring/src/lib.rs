@@ -101,7 +101,7 @@ pub use monitor::Monitor;
 pub use name::*;
 pub use policy::{Faulted, Marks, OnFault, Verdict};
 pub use producer::*;
-pub use raw::{RawConsumer, RawProducer};
+pub use raw::{RawConsumer, RawProducer, Seqs};
 pub use report::*;
 pub use select::*;
 pub use slots::{Contiguous, Inside, Layout};

@@ -31,9 +31,9 @@ use crate::sync::Relaxed;
 /// }
 /// assert!(tx.next().unwrap_err().to_string().contains("`reader` is 4 events behind"));
 /// let there = rx.available(usize::MAX)?;
-/// assert_eq!(there, 0..4);
+/// assert_eq!((there.first_seq(), there.len()), (0, 4));
 /// assert_eq!(rx.at(2), Some(&20));
-/// rx.done(there.end - 1)?;
+/// rx.done(there.last_seq())?;
 /// assert_eq!(tx.available(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -157,14 +157,14 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     /// - [`BatchError::Closed`]: none will come.
     #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
     pub fn next(&mut self) -> Result<u64, BatchError> {
-        self.available(1).map(|there| there.start)
+        self.available(1).map(|there| there.first_seq())
     }
 
     /// The positions of up to `max` events that are there now, at least one. A worker of a pool takes them from the others.
     ///
     /// # Errors
     /// As [`RawConsumer::next`]. `Unavailable` if `max` is 0.
-    pub fn available(&mut self, max: usize) -> Result<Range<u64>, BatchError> {
+    pub fn available(&mut self, max: usize) -> Result<Seqs, BatchError> {
         self.left = 0;
         let len = self.consumer.find(max)?;
         let seat = self.consumer.seat();
@@ -182,7 +182,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
         let first = seat.next();
         seat.desk().touch(first, len);
         self.left = len;
-        Ok(first..first.wrapping_add(len))
+        Ok(Seqs { next: first, len: len as usize })
     }
 
     fn lent(&self) -> Range<u64> {
@@ -223,6 +223,40 @@ impl<E, C: lease::Crew, L: Layout> RawConsumer<E, Writing, C, L> {
         self.lent().holds(seq).then(|| unsafe { &mut *self.consumer.desk().slots.event(seq) })
     }
 }
+
+/// Positions in a row: an iterator over them, and what their first and their last is. They may wrap, which a range may not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seqs {
+    next: u64,
+    len: usize,
+}
+
+impl Seqs {
+    /// The first of those that are left.
+    pub fn first_seq(&self) -> u64 {
+        self.next
+    }
+    /// The last one; without any left, the one before the first.
+    pub fn last_seq(&self) -> u64 {
+        self.next.wrapping_add(self.len as u64).wrapping_sub(1)
+    }
+}
+
+impl Iterator for Seqs {
+    type Item = u64;
+    fn next(&mut self) -> Option<u64> {
+        let seq = self.next;
+        self.len = self.len.checked_sub(1)?;
+        self.next = seq.wrapping_add(1);
+        Some(seq)
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl ExactSizeIterator for Seqs {}
+impl std::iter::FusedIterator for Seqs {}
 
 /// Ranges of positions, which wrap.
 trait Positions {
