@@ -25,6 +25,9 @@
 //! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) |
 //! | `&mut E` | [`write`](Chain::write), [`write_batch`](Chain::write_batch), [`write_with`](Chain::write_with) | [`write_pool`](Chain::write_pool) |
 //!
+//! Readers that join and leave while the graph runs are had from a [`Tap`]. Those that must hold nobody up, and would rather miss something, from a
+//! [`Mirror`]: [`Chain::observe`].
+//!
 //! # What is promised
 //!
 //! - **Order.** Stages see events by position; behind a pool too.
@@ -67,8 +70,10 @@ mod graph;
 mod lease;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
+mod mirror;
 mod monitor;
 mod name;
+mod observe;
 mod plan;
 mod policy;
 mod pool;
@@ -97,8 +102,10 @@ pub use fault::*;
 pub use gauges::Latency;
 pub use graph::*;
 pub use lease::*;
+pub use mirror::{Mirror, Mirrored, Plain};
 pub use monitor::Monitor;
 pub use name::*;
+pub use observe::{ObserveError, Observer, Seen};
 pub use policy::{Faulted, Marks, OnFault, Verdict};
 pub use producer::*;
 pub use raw::{RawConsumer, RawProducer, Seqs};

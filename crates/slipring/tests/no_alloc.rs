@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use slipring::{Graph, Wait};
+use slipring::{Graph, Mirror, Wait};
 
 struct Counting;
 
@@ -78,6 +78,13 @@ fn chain(wait: Wait) {
     let begun = AtomicU64::new(0);
     let (mut left, mut right, mut sum) = (0u64, AtomicU64::new(0), 0u64);
     let (shared, started) = (&right, &begun);
+    // Before anything is counted: overtaken, waiting, or up to date, it allocates nothing either.
+    let mirror = Mirror::new(64).unwrap();
+    let observer = mirror.mirrored().observe();
+    let observing = thread::spawn(move || {
+        // Ends with the mirror's stage, which is not the last.
+        observer.map(|seen| seen.missed + 1).sum::<u64>()
+    });
     slipring::ring(CAPACITY as usize, || 0u64)
         .wait(wait)
         .on_thread_start(move |_| {
@@ -85,7 +92,7 @@ fn chain(wait: Wait) {
         })
         .write("head", |v, _| *v += 1)
         .fan_out(|side| {
-            side.read("left", |v, _| left += v).read_pool("right", 2, |_| {
+            side.read("left", |v, _| left += v).observe("mirror", mirror, |v| [*v; 3]).read_pool("right", 2, |_| {
                 |v, _| {
                     shared.fetch_add(*v, SeqCst);
                 }
@@ -98,7 +105,7 @@ fn chain(wait: Wait) {
             }
         })
         .run_shared(|p| {
-            wait_for(&begun, 5);
+            wait_for(&begun, 6);
             for i in 0..EVENTS {
                 p.publish(|slot| *slot = i)?;
             }
@@ -107,6 +114,7 @@ fn chain(wait: Wait) {
         .unwrap();
     let expected = EVENTS * (EVENTS + 1) / 2;
     assert_eq!((left, *right.get_mut(), sum), (expected, expected, expected));
+    assert_eq!(observing.join().unwrap(), EVENTS);
 }
 
 fn leases(wait: Wait) {

@@ -25,6 +25,7 @@ use crate::error::{BuildError, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Outcome;
 use crate::lease::{Consumer, Every, Reader, Writer};
+use crate::mirror::{Mirror, Plain};
 use crate::monitor::Monitor;
 use crate::plan::{Access, Crew, Plan, StageSpec};
 use crate::policy::{Faulted, Marks, OnFault, Policy};
@@ -574,6 +575,16 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage), run)) as BoxedRunner<'env>])
         });
         declared.settle("a loop of its own", |policy| policy.own_loop = true)
+    }
+
+    /// A stage that copies what `project` makes of each event into a mirror, for observers that hold nobody up: see [`Mirror`]. The stage
+    /// itself is waited for as any other is, for as long as a copy takes. The mirror goes with the stage, whose end closes it. An event that the stage handles
+    /// again ([`OnFault::retry`]) is put again.
+    pub fn observe<T: Plain>(self, name: &str, mut mirror: Mirror<T>, mut project: impl FnMut(&E) -> T + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.read(name, move |event, at| mirror.put(at.seq, &project(event)))
     }
 
     /// Puts the stage declared last on the thread of this name. Stages with the same name take turns on one thread: often faster than

@@ -30,6 +30,7 @@ use crate::wait::Wait;
 mod ending;
 mod gate;
 mod join;
+mod observe;
 mod policy;
 mod pool;
 mod publish;

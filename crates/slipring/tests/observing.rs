@@ -1,0 +1,435 @@
+//! Observers: what they see is whole, what they miss is counted, and nobody waits for them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipring::{BuildError, Cause, Graph, Mirror, Mirrored, ObserveError, Observer, OnFault, Plain, Seen, Wait, WaitStrategy as _};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// More where it is fast, few where each step is checked.
+const PUTS: u64 = if cfg!(miri) { 60 } else { 100_000 };
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// Words that all depend on the position: one that belongs to another value shows.
+#[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Wide([u64; 13]);
+
+impl Wide {
+    fn of(seq: u64) -> Wide {
+        let mut state = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Wide([(); 13].map(|()| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(17);
+            state
+        }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Small {
+    low: u16,
+    high: u8,
+    also: u8,
+}
+
+/// Adds up what an observer was told, and checks that positions only grow.
+#[derive(Default)]
+struct Account {
+    seen: u64,
+    missed: u64,
+    next: u64,
+}
+
+impl Account {
+    fn add<T>(&mut self, seen: &Seen<T>) {
+        assert!(seen.seq >= self.next, "position {} again", seen.seq);
+        assert_eq!(seen.seq - self.next, seen.missed, "before position {}", seen.seq);
+        self.seen += 1;
+        self.missed += seen.missed;
+        self.next = seen.seq + 1;
+    }
+
+    fn total(&self) -> u64 {
+        self.seen + self.missed
+    }
+}
+
+fn rest<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
+    let mut seen = Vec::new();
+    loop {
+        match observer.try_next() {
+            Ok(one) => seen.push(one),
+            Err(ObserveError::Unavailable | ObserveError::Closed) => return seen,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Position, missed, value; or nothing.
+fn told<T>(looked: Result<Seen<T>, ObserveError>) -> Option<(u64, u64, T)> {
+    looked.ok().map(|seen| (seen.seq, seen.missed, seen.value))
+}
+
+/// Waits for all there is.
+fn until_closed<T: Plain>(observer: &mut Observer<T>, mut each: impl FnMut(Seen<T>)) {
+    loop {
+        match observer.next_by(soon()) {
+            Ok(seen) => each(seen),
+            Err(ObserveError::Closed) => return,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+fn seqs<T>(seen: &[Seen<T>]) -> Vec<u64> {
+    seen.iter().map(|seen| seen.seq).collect()
+}
+
+#[test]
+fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
+    for capacity in [1, 2, 4, 64] {
+        let mut mirror = Mirror::new(capacity).unwrap();
+        let mirrored = mirror.mirrored();
+        let whole = |seen: &Seen<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
+        thread::scope(|scope| {
+            let mut all = mirrored.observe().wait(Wait::Yielding);
+            scope.spawn(move || {
+                let mut account = Account::default();
+                until_closed(&mut all, |seen| {
+                    whole(&seen);
+                    account.add(&seen);
+                });
+                assert_eq!(account.total(), PUTS);
+                assert_eq!(all.try_next(), Err(ObserveError::Closed));
+            });
+            let mut newest = mirrored.observe();
+            scope.spawn(move || {
+                let mut account = Account::default();
+                loop {
+                    match newest.latest() {
+                        Ok(seen) => {
+                            whole(&seen);
+                            account.add(&seen);
+                        }
+                        Err(ObserveError::Closed) => break,
+                        Err(_) => thread::yield_now(),
+                    }
+                    // All that is known of was seen, missed, or is still to be told.
+                    assert!(account.total() + newest.behind() <= PUTS);
+                }
+                assert_eq!(account.total(), PUTS);
+            });
+            let late = mirrored.clone();
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    let mut late = late.observe_from_oldest();
+                    let mut next = 0;
+                    for _ in 0..20 {
+                        match late.next_by(soon()) {
+                            Ok(seen) => {
+                                whole(&seen);
+                                assert!(seen.seq >= next);
+                                next = seen.seq + 1;
+                            }
+                            Err(ObserveError::Closed) => break,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }
+            });
+            for seq in 0..PUTS {
+                mirror.put(seq, &Wide::of(seq));
+            }
+            drop(mirror);
+        });
+    }
+}
+
+#[test]
+fn a_slow_observer_is_told_how_many_it_missed() {
+    let mut mirror = Mirror::new(8).unwrap();
+    let mut slow = mirror.mirrored().observe();
+    (0..3).for_each(|i| mirror.put(i, &i));
+    assert_eq!(told(slow.try_next()), Some((0, 0, 0)));
+    (3..100).for_each(|i| mirror.put(i, &i));
+    assert_eq!(slow.behind(), 99);
+    // A quarter of eight slots is left to the writer.
+    assert_eq!(told(slow.try_next()), Some((94, 93, 94)));
+    assert_eq!((slow.behind(), seqs(&rest(&mut slow))), (5, vec![95, 96, 97, 98, 99]));
+    (100..107).for_each(|i| mirror.put(i, &i));
+    assert_eq!(told(slow.latest()), Some((106, 6, 106)));
+    assert_eq!(slow.latest(), Err(ObserveError::Unavailable));
+    assert_eq!(slow.try_next(), Err(ObserveError::Unavailable));
+}
+
+#[test]
+fn an_observer_begins_now_or_at_the_oldest() {
+    let mut mirror = Mirror::new(4).unwrap();
+    let mirrored = mirror.mirrored();
+    let mut before = mirrored.observe_from_oldest();
+    assert_eq!(before.try_next(), Err(ObserveError::Unavailable));
+    (0..2).for_each(|i| mirror.put(i, &i));
+    assert_eq!(seqs(&rest(&mut mirrored.observe_from_oldest())), [0, 1]);
+    (2..10).for_each(|i| mirror.put(i, &i));
+    let (mut now, mut oldest) = (mirrored.observe(), mirrored.observe_from_oldest());
+    assert_eq!((now.behind(), oldest.behind(), before.behind()), (0, 4, 10));
+    mirror.put(10, &10);
+    let (now, oldest) = (rest(&mut now), rest(&mut oldest));
+    assert_eq!((seqs(&now), now[0].missed), (vec![10], 0));
+    // One was overwritten before it looked, and it leaves one to the writer.
+    assert_eq!((seqs(&oldest), oldest[0].missed), (vec![8, 9, 10], 2));
+    let mut clone = before.clone();
+    assert_eq!(rest(&mut before), rest(&mut clone));
+}
+
+#[test]
+fn positions_are_the_users_and_gaps_are_not_missed() {
+    let mut mirror = Mirror::new(4).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    for seq in [u64::MAX - 1, 7, 1_000_000, 3] {
+        mirror.put(seq, &());
+    }
+    let seen = rest(&mut observer);
+    assert_eq!(seqs(&seen), [u64::MAX - 1, 7, 1_000_000, 3]);
+    assert!(seen.iter().all(|seen| seen.missed == 0));
+}
+
+#[test]
+fn one_slot_and_two() {
+    for capacity in [1, 2] {
+        let mut mirror = Mirror::new(capacity).unwrap();
+        let mut observer = mirror.mirrored().observe();
+        for i in 0..10u64 {
+            mirror.put(i, &i);
+            assert_eq!(observer.try_next().unwrap().value, i);
+        }
+        (10..20).for_each(|i| mirror.put(i, &i));
+        assert_eq!(told(observer.try_next()), Some((19, 9, 19)));
+        assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
+    }
+}
+
+#[test]
+fn values_of_any_size() {
+    fn round<T: Plain + PartialEq + std::fmt::Debug>(of: impl Fn(u64) -> T, bytes: usize) {
+        assert_eq!(Mirror::<T>::BYTES_PER_SLOT, bytes);
+        let mut mirror = Mirror::new(4).unwrap();
+        let mut observer = mirror.mirrored().observe();
+        for i in 0..if cfg!(miri) { 5 } else { 20 } {
+            mirror.put(i, &of(i));
+            assert_eq!(told(observer.try_next()), Some((i, 0, of(i))));
+        }
+    }
+    round(|_| (), 16);
+    round(|i| i as u8, 24);
+    round(|i| [i as u8, 1, 255], 24);
+    round(|i| Small { low: i as u16, high: 255, also: i as u8 }, 24);
+    round(|i| i, 24);
+    round(|i| [i as u8; 9], 32);
+    round(|i| i as f64, 24);
+    round(|i| [i as u8; 4096], 16 + 4096);
+    round(Wide::of, 16 + 13 * 8);
+}
+
+#[test]
+fn a_capacity_that_cannot_be_is_an_error() {
+    assert_eq!(Mirror::<u8>::new(0).unwrap_err(), BuildError::Capacity { asked: 0 });
+    assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
+    assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("the next ones are 2 and 4"));
+    let capacity = 1 << (usize::BITS - 1);
+    let error = Mirror::<[u8; 4096]>::new(capacity).unwrap_err();
+    assert_eq!(error, BuildError::Memory { capacity, bytes_per_slot: 4112 });
+    let capacity = 1 << (usize::BITS - 5);
+    assert!(matches!(Mirror::<()>::new(capacity).unwrap_err(), BuildError::Memory { bytes_per_slot: 16, .. }));
+}
+
+#[test]
+fn a_mirror_that_goes_leaves_what_it_holds() {
+    let mut mirror = Mirror::new(4).unwrap();
+    let (mut early, mirrored) = (mirror.mirrored().observe(), mirror.mirrored());
+    (0..3).for_each(|i| mirror.put(i, &i));
+    drop(mirror);
+    assert_eq!(early.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(early.try_next(), Err(ObserveError::Closed));
+    assert_eq!(early.latest(), Err(ObserveError::Closed));
+    assert_eq!(early.next_by(soon()), Err(ObserveError::Closed));
+    assert_eq!(early.next(), None);
+    // Whoever comes now may still see it.
+    assert_eq!(seqs(&rest(&mut mirrored.observe_from_oldest())), [0, 1, 2]);
+    assert_eq!(mirrored.observe().try_next(), Err(ObserveError::Closed));
+    assert_eq!(mirrored.observe_from_oldest().latest().unwrap().missed, 2);
+    let unused = Mirror::<u8>::new(1).unwrap().mirrored();
+    assert_eq!(unused.observe_from_oldest().next(), None);
+}
+
+#[test]
+fn whoever_waits_is_not_left_alone() {
+    for wait in Wait::ALL {
+        let name = wait.alias();
+        let mut mirror = Mirror::new(2).unwrap();
+        let mut observer = mirror.mirrored().observe().wait(wait);
+        assert_eq!(observer.next_by(Instant::now()), Err(ObserveError::TimedOut), "{name}");
+        assert_eq!(observer.next_by(Instant::now() + Duration::from_millis(2)), Err(ObserveError::TimedOut), "{name}");
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || (observer.next_by(soon()).unwrap().value, observer.next(), observer.next()));
+            thread::sleep(Duration::from_millis(2));
+            mirror.put(0, &5u8);
+            thread::sleep(Duration::from_millis(2));
+            drop(mirror);
+            let (value, ..) = waiting.join().unwrap();
+            assert_eq!(value, 5, "{name}");
+        });
+    }
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    for (error, text) in [
+        (ObserveError::Unavailable, "nothing new was put into the mirror yet"),
+        (ObserveError::Overrun, "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again"),
+        (ObserveError::TimedOut, "nothing was seen until the deadline"),
+        (ObserveError::Closed, "the mirror is closed"),
+    ] {
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn handles_go_to_other_threads() {
+    fn goes<T: Send + 'static>() {}
+    fn shared<T: Send + Sync + Clone + 'static>() {}
+    goes::<Mirror<Wide>>();
+    shared::<Mirrored<Wide>>();
+    shared::<Observer<Wide>>();
+}
+
+#[test]
+fn a_chain_shows_its_events_to_observers() {
+    let count = if cfg!(miri) { 40 } else { 5_000u64 };
+    let mirror = Mirror::new(16).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    let mut sum = 0;
+    thread::scope(|scope| {
+        let watching = scope.spawn(move || {
+            let mut account = Account::default();
+            until_closed(&mut observer, |seen| {
+                assert_eq!(seen.value, [seen.seq * 2, !seen.seq]);
+                account.add(&seen);
+            });
+            account.total()
+        });
+        let done = slipring::ring(8, || 0u64)
+            .write("double", |v, _| *v *= 2)
+            .fan_out(|side| side.observe("mirror", mirror, |v| [*v, !(*v / 2)]).read("sum", |v, _| sum += v))
+            .feed(0..count, |slot, i| *slot = i)
+            .unwrap();
+        assert_eq!(done.report.stage("mirror").unwrap().events, count);
+        assert_eq!(watching.join().unwrap(), count);
+    });
+    assert_eq!(sum, count * (count - 1));
+}
+
+#[test]
+fn an_observer_that_never_looks_holds_nobody_up() {
+    let mirror = Mirror::new(2).unwrap();
+    let mut idle = mirror.mirrored().observe();
+    // No thread at all looks, and ten times what ring and mirror hold goes through.
+    slipring::ring(2, || 0u8).observe("mirror", mirror, |v| *v).feed(0..40, |slot, i| *slot = i).unwrap();
+    // The ring is gone by now.
+    assert_eq!((told(idle.try_next()), idle.next()), (Some((39, 39, 39)), None));
+}
+
+#[test]
+fn a_panic_in_the_projection_names_the_stage() {
+    let mirror = Mirror::new(4).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    let error = slipring::ring(8, || 0u64)
+        .observe("screen", mirror, |v| if *v == 3 { panic!("no {v} please") } else { *v })
+        .feed(0..8, |slot, i| *slot = i)
+        .unwrap_err();
+    assert_eq!((error.stage(), error.seq()), (Some("screen"), Some(3)));
+    assert!(matches!(error.failure().unwrap().cause(), Cause::Panic(text) if text == "no 3 please"));
+    assert_eq!(observer.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
+fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
+    let mirror = Mirror::new(64).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    slipring::ring(8, || 0u64)
+        .observe("mirror", mirror, |v| if *v == 3 { panic!() } else { *v })
+        .on_panic(OnFault::skip())
+        .feed(0..6, |slot, i| *slot = i)
+        .unwrap();
+    let seen = rest(&mut observer);
+    assert_eq!(seqs(&seen), [0, 1, 2, 4, 5]);
+    assert!(seen.iter().all(|seen| seen.missed == 0));
+
+    let mirror = Mirror::new(64).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    let tries = AtomicU64::new(0);
+    slipring::ring(8, || 0u64)
+        .observe("mirror", mirror, |v| if *v == 3 && tries.fetch_add(1, Relaxed) == 0 { panic!() } else { *v })
+        .on_panic(OnFault::retry(1))
+        .feed(0..6, |slot, i| *slot = i)
+        .unwrap();
+    let seen = seqs(&rest(&mut observer));
+    assert!(seen.len() >= 6 && seen.ends_with(&[3, 4, 5]), "{seen:?}");
+}
+
+#[test]
+fn a_chain_that_never_starts_closes_the_mirror() {
+    let mirror = Mirror::<u8>::new(4).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    let chain = slipring::ring(3, || 0u8).observe("mirror", mirror, |v| *v);
+    assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
+    chain.feed(0..3, |slot, i| *slot = i).unwrap_err();
+    assert_eq!(observer.next(), None);
+}
+
+#[test]
+fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
+    let mirror = Mirror::new(64).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    let (mut tx, pipeline) = slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
+    (0..20).for_each(|i| drop(tx.publish(|slot| *slot = i)));
+    drop(tx);
+    // Before anybody joins the threads.
+    let mut account = Account::default();
+    until_closed(&mut observer, |seen| account.add(&seen));
+    assert_eq!(account.total(), 20);
+    pipeline.join().unwrap();
+}
+
+#[test]
+fn on_a_graph_the_stage_is_a_loop_of_ones_own() {
+    let graph = Graph::new(4, || 0u64).wait(Wait::Yielding).shared();
+    let rx = graph.reader("mirror");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut rx) = (ring.producer(), ring.reader(rx));
+    let mut mirror = Mirror::new(64).unwrap();
+    let mut observer = mirror.mirrored().observe();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..12 {
+                let mut slot = tx.claim().unwrap();
+                *slot = i;
+                if i % 3 != 2 {
+                    slot.publish();
+                }
+            }
+        });
+        drop(ring);
+        rx.for_each(|event, at| mirror.put(at.seq, event)).unwrap();
+        drop(mirror);
+    });
+    // Claims that were given up leave no gap in the account.
+    let seen: Vec<_> = observer.by_ref().collect();
+    assert_eq!(seqs(&seen), [0, 1, 3, 4, 6, 7, 9, 10]);
+    assert!(seen.iter().all(|seen| seen.missed == 0 && seen.value == seen.seq));
+}
