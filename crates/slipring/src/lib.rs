@@ -20,13 +20,25 @@
 //! # Ok::<(), slipring::Error>(())
 //! ```
 //!
-//! | each event | to every stage thread | to one of n workers |
-//! |---|---|---|
-//! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) |
-//! | `&mut E` | [`write`](Chain::write), [`write_batch`](Chain::write_batch), [`write_with`](Chain::write_with) | [`write_pool`](Chain::write_pool) |
+//! | each event | to every stage thread | to one of n workers | to one of n by key |
+//! |---|---|---|---|
+//! | `&E` | [`read`](Chain::read), [`read_batch`](Chain::read_batch), [`read_with`](Chain::read_with) | [`read_pool`](Chain::read_pool) | [`read_shards`](Chain::read_shards) |
+//! | `&mut E` | [`write`](Chain::write), [`write_batch`](Chain::write_batch), [`write_with`](Chain::write_with) | [`write_pool`](Chain::write_pool) | [`write_shards`](Chain::write_shards) |
 //!
-//! Readers that join and leave while the graph runs are had from a [`Tap`]. Those that must hold nobody up, and would rather miss something, from a
-//! [`Mirror`]: [`Chain::observe`].
+//! What else a graph does while it runs:
+//!
+//! | for | see |
+//! |---|---|
+//! | readers that join and leave, and miss nothing between the two | [`Tap`], [`Subscription`] |
+//! | workers that join a pool and leave it | [`Pool`] |
+//! | readers that hold nobody up, and are told what they missed | [`Mirror`], [`Chain::observe`] |
+//! | a stage that fails, and goes on | [`OnFault`], [`Marks`] |
+//! | a ring that is full | [`Producer::publish_by`], [`Producer::publish_or_drop`], [`Conflator`] |
+//! | positions, lags, waits, latencies | [`Monitor`], [`Report`] |
+//! | tasks, and several rings at once | [`Consumer::batch_async`], [`Producer::publish_async`], [`Selector`]; the crate `slipring-eventfd` for epoll loops |
+//! | positions instead of leases | [`RawProducer`], [`RawConsumer`] |
+//!
+//! Features: `stream` (batches as a `Stream` of clones or of what a closure makes of events), `metrics` (`Report::export`).
 //!
 //! # What is promised
 //!
@@ -41,8 +53,9 @@
 //! - **After a failure** the other stages stop at their next batch, and what they had not seen stays unseen.
 //! - **No allocation** after the build, user code apart.
 //!
-//! Publishing into a full ring from the only thread that could empty it, or waiting for a second claim while holding one, waits for ever:
-//! use the calls with a deadline, or [`Chain::run_inline`]. With `panic = "abort"` nothing is healed: the process is gone.
+//! Publishing into a full ring from inside a handler of that ring is [`Closed::WaitsForItself`]. Where a batch is held by hand, or another handle
+//! of the same thread holds a claim, nobody can see that the wait will never end: use the calls with a deadline there, or
+//! [`Chain::run_inline`]. With `panic = "abort"` nothing is healed: the process is gone.
 //!
 //! # Cost
 //!

@@ -10,6 +10,7 @@ mod inline;
 mod launch;
 mod pipeline;
 mod runner;
+mod settings;
 
 use std::fmt;
 use std::hash::Hash;
@@ -28,7 +29,7 @@ use crate::lease::{Consumer, Every, Reader, Writer};
 use crate::mirror::{Mirror, Plain};
 use crate::monitor::Monitor;
 use crate::plan::{Access, Crew, Plan, StageSpec};
-use crate::policy::{Faulted, Marks, OnFault, Policy};
+use crate::policy::Faulted;
 use crate::pool::Worker;
 use crate::seat::{One, Seat};
 use crate::shard::{Shard, Sorter, sorter};
@@ -480,53 +481,6 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.shards(name, Access::Write, shards, key, move |shard| WriteEach::new(make(shard)))
     }
 
-    /// Settles something for the stage declared last.
-    fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
-        let problem = match self.parts.specs.last_mut() {
-            Some(StageSpec { crew: Crew::Tap(_), name, .. }) => {
-                Some(format!("`{what}` follows tap `{name}`, whose readers are not the chain's"))
-            }
-            Some(StageSpec { policy, .. }) => {
-                change(policy);
-                None
-            }
-            None => Some(format!("`{what}` must follow the stage that it is for")),
-        };
-        if let Some(what) = problem {
-            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
-        }
-        self
-    }
-
-    /// What becomes of the stage declared last when its handler returns an error. Default: [`OnFault::stop`]. Also when `batch_end` or `idle`
-    /// of a handler with a life does; then nothing is skipped, for no event was at fault.
-    pub fn on_error(self, on: OnFault) -> Self {
-        self.settle("on_error", |policy| policy.error = on)
-    }
-
-    /// What becomes of the stage declared last when its handler panics. Default: [`OnFault::stop`]. The handler is called again after its panic, so
-    /// what it keeps should be whole at any time.
-    #[doc(alias = "ExceptionHandler")]
-    pub fn on_panic(self, on: OnFault) -> Self {
-        self.settle("on_panic", |policy| policy.panic = on)
-    }
-
-    /// Notes which events the stage declared last skips, for later stages to ask.
-    pub fn marks(self, marks: &Marks) -> Self {
-        self.settle("marks", |policy| policy.marks = Some(marks.clone()))
-    }
-
-    /// The stage declared last (each worker of a pool) handles no more than so many events at a time before it releases them.
-    pub fn max_batch(self, events: usize) -> Self {
-        self.settle("max_batch", |policy| policy.max_batch = (events as u64).max(1))
-    }
-
-    /// Calls [`ReadHandler::idle`] of the stage declared last again each time it has waited so long. Without this it is called once before each wait.
-    #[doc(alias = "onTimeout")]
-    pub fn idle_every(self, time: Duration) -> Self {
-        self.settle("idle_every", |policy| policy.idle_every = Some(time))
-    }
-
     /// A stage that reads in a loop of its own: `run` gets the stage's handle on the stage's thread, and everything that a handle can do:
     /// early release within a batch ([`Batch::release_front`](crate::Batch::release_front)), late release after it
     /// ([`Batch::hold`](crate::Batch::hold)), waiting for something else meanwhile. It comes back when the handle says `Closed`; if it comes back
@@ -585,34 +539,6 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         E: Sync,
     {
         self.read(name, move |event, at| mirror.put(at.seq, &project(event)))
-    }
-
-    /// Puts the stage declared last on the thread of this name. Stages with the same name take turns on one thread: often faster than
-    /// threads that outnumber the cores.
-    pub fn on(mut self, thread: &str) -> Self {
-        let problem = match self.parts.specs.last_mut() {
-            Some(StageSpec { name, policy: Policy { own_loop: true, .. }, .. }) => {
-                Some(format!("`on({thread:?})` follows `{name}`, which has a loop of its own and cannot take turns"))
-            }
-            Some(StageSpec { crew: Crew::One, thread: on, .. }) => {
-                *on = Some(thread.to_owned());
-                None
-            }
-            Some(StageSpec { name, crew: Crew::Tap(_), .. }) => {
-                Some(format!("`on({thread:?})` follows tap `{name}`, whose readers come with threads of their own"))
-            }
-            Some(StageSpec { name, crew: Crew::Shards(_), .. }) => {
-                Some(format!("`on({thread:?})` follows shards `{name}`, which have threads of their own"))
-            }
-            Some(StageSpec { name, .. }) => {
-                Some(format!("`on({thread:?})` follows pool `{name}`, whose workers have threads of their own"))
-            }
-            None => Some(format!("`on({thread:?})` must follow the stage that it puts on that thread")),
-        };
-        if let Some(what) = problem {
-            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
-        }
-        self
     }
 
     /// Stages side by side: each sees every event, at the same time as the others. What comes after the fan-out comes after all of

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use slipring::{
     BatchError, BuildError, Closed, Contiguous, Error, ErrorKind, Events, Graph, Inside, Layout, Many, PoolReader, PoolReaderKey,
-    PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, Single, Writer, WriterKey,
+    PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, ShardReader, ShardReaderKey, ShardWriter, ShardWriterKey, Single, Writer,
+    WriterKey,
 };
 
 /// What travels: who it is, and what the writers made of it.
@@ -62,15 +63,25 @@ pub enum Kind {
     Writer,
     PoolReader,
     PoolWriter,
+    /// Of shards: on threads only.
+    ShardReader,
+    ShardWriter,
 }
 
 impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::PoolReader, Kind::PoolWriter];
     pub fn writes(self) -> bool {
-        matches!(self, Kind::Writer | Kind::PoolWriter)
+        matches!(self, Kind::Writer | Kind::PoolWriter | Kind::ShardWriter)
     }
     pub fn is_pool(self) -> bool {
         matches!(self, Kind::PoolReader | Kind::PoolWriter)
+    }
+    pub fn is_sharded(self) -> bool {
+        matches!(self, Kind::ShardReader | Kind::ShardWriter)
+    }
+    /// How many handles a stage of so many workers has.
+    pub fn handles(self, workers: usize) -> usize {
+        if self.is_pool() || self.is_sharded() { workers } else { 1 }
     }
 }
 
@@ -91,7 +102,7 @@ impl fmt::Debug for Shape {
         f.write_str("[")?;
         for (i, stage) in self.0.iter().enumerate() {
             write!(f, "{}s{i} {:?}", if i == 0 { "" } else { "; " }, stage.kind)?;
-            if stage.kind.is_pool() {
+            if stage.kind.handles(2) == 2 {
                 write!(f, " of {}", stage.workers)?;
             }
             if !stage.after.is_empty() {
@@ -198,6 +209,18 @@ impl Shape {
         Shape(shape.collect()).repaired()
     }
 
+    /// Some of its pools are shards.
+    pub fn with_shards(mut self, dice: &mut Dice) -> Shape {
+        for stage in self.0.iter_mut().filter(|_| dice.one_in(2)) {
+            stage.kind = match stage.kind {
+                Kind::PoolReader => Kind::ShardReader,
+                Kind::PoolWriter => Kind::ShardWriter,
+                other => other,
+            };
+        }
+        self
+    }
+
     /// With no more workers in a pool than a ring of so many slots serves.
     pub fn fitting(mut self, capacity: usize) -> Shape {
         self.0.iter_mut().for_each(|stage| stage.workers = stage.workers.min(capacity));
@@ -239,6 +262,8 @@ pub enum AnyKey {
     Writer(WriterKey),
     PoolReader(PoolReaderKey),
     PoolWriter(PoolWriterKey),
+    ShardReader(ShardReaderKey),
+    ShardWriter(ShardWriterKey),
 }
 
 macro_rules! on_key {
@@ -248,6 +273,8 @@ macro_rules! on_key {
             AnyKey::Writer($key) => $with,
             AnyKey::PoolReader($key) => $with,
             AnyKey::PoolWriter($key) => $with,
+            AnyKey::ShardReader($key) => $with,
+            AnyKey::ShardWriter($key) => $with,
         }
     };
 }
@@ -259,12 +286,32 @@ impl AnyKey {
             AnyKey::Writer(key) => AnyKey::Writer(on_key!(earlier, earlier => key.after(earlier))),
             AnyKey::PoolReader(key) => AnyKey::PoolReader(on_key!(earlier, earlier => key.after(earlier))),
             AnyKey::PoolWriter(key) => AnyKey::PoolWriter(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::ShardReader(key) => AnyKey::ShardReader(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::ShardWriter(key) => AnyKey::ShardWriter(on_key!(earlier, earlier => key.after(earlier))),
         }
     }
 }
 
+/// What shards go by.
+pub trait Keyed {
+    fn key(&self) -> u64 {
+        0
+    }
+}
+
+impl Keyed for Ev {
+    /// What the writers before made of it: worked out too early or too late, it is another.
+    fn key(&self) -> u64 {
+        self.trail % KEYS
+    }
+}
+
+impl Keyed for u8 {}
+
+pub const KEYS: u64 = 16;
+
 /// Declares a shape, and gives the keys in the order of its stages.
-pub fn declare<E: Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, L, S>, shape: &Shape) -> Vec<AnyKey> {
+pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, L, S>, shape: &Shape) -> Vec<AnyKey> {
     let mut keys: Vec<Option<AnyKey>> = Vec::new();
     for (i, stage) in shape.0.iter().enumerate() {
         let name = Shape::name(i);
@@ -273,6 +320,8 @@ pub fn declare<E: Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, L, S>, s
             Kind::Writer => AnyKey::Writer(graph.writer(&name)),
             Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
             Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
+            Kind::ShardReader => AnyKey::ShardReader(graph.shard_reader(&name, stage.workers, E::key)),
+            Kind::ShardWriter => AnyKey::ShardWriter(graph.shard_writer(&name, stage.workers, E::key)),
         }));
     }
     for (i, stage) in shape.0.iter().enumerate() {
@@ -291,6 +340,8 @@ pub enum Any<L: Layout> {
     Writer(Writer<Ev, L>),
     PoolReader(PoolReader<Ev, L>),
     PoolWriter(PoolWriter<Ev, L>),
+    ShardReader(ShardReader<Ev, L>),
+    ShardWriter(ShardWriter<Ev, L>),
 }
 
 /// Exchanges keys for handles: per stage one, or one per worker.
@@ -300,6 +351,8 @@ pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec
         AnyKey::Writer(key) => vec![Any::Writer(ring.writer(key))],
         AnyKey::PoolReader(key) => ring.pool_readers(key).into_iter().map(Any::PoolReader).collect(),
         AnyKey::PoolWriter(key) => ring.pool_writers(key).into_iter().map(Any::PoolWriter).collect(),
+        AnyKey::ShardReader(key) => ring.shard_readers(key).into_iter().map(Any::ShardReader).collect(),
+        AnyKey::ShardWriter(key) => ring.shard_writers(key).into_iter().map(Any::ShardWriter).collect(),
     };
     keys.into_iter().map(attach).collect()
 }
@@ -391,6 +444,8 @@ impl<L: Lay> Any<L> {
             Any::Writer(c) => c.stage().to_string(),
             Any::PoolReader(c) => c.stage().to_string(),
             Any::PoolWriter(c) => c.stage().to_string(),
+            Any::ShardReader(c) => c.stage().to_string(),
+            Any::ShardWriter(c) => c.stage().to_string(),
         }
     }
 
@@ -400,6 +455,8 @@ impl<L: Lay> Any<L> {
             Any::Writer(c) => c.next_seq(),
             Any::PoolReader(c) => c.next_seq(),
             Any::PoolWriter(c) => c.next_seq(),
+            Any::ShardReader(c) => c.next_seq(),
+            Any::ShardWriter(c) => c.next_seq(),
         }
     }
 
@@ -453,6 +510,8 @@ impl<L: Lay> Any<L> {
             Any::PoolReader(c) => read!(c),
             Any::Writer(c) => write!(c),
             Any::PoolWriter(c) => write!(c),
+            Any::ShardReader(c) => read!(c),
+            Any::ShardWriter(c) => write!(c),
         }
     }
 
@@ -469,6 +528,11 @@ impl<L: Lay> Any<L> {
                 see(at.seq, event);
                 event.trail = wrote(event.trail, stage);
             }),
+            Any::ShardReader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            Any::ShardWriter(c) => c.poll(max, |event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
         }
     }
 
@@ -482,6 +546,11 @@ impl<L: Lay> Any<L> {
                 event.trail = wrote(event.trail, stage);
             }),
             Any::PoolWriter(c) => c.for_each(|event, at| {
+                see(at.seq, event);
+                event.trail = wrote(event.trail, stage);
+            }),
+            Any::ShardReader(c) => c.for_each(|event, at| see(at.seq, event)),
+            Any::ShardWriter(c) => c.for_each(|event, at| {
                 see(at.seq, event);
                 event.trail = wrote(event.trail, stage);
             }),

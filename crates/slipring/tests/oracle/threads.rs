@@ -3,13 +3,13 @@
 #![allow(dead_code)] // each of the two tests uses its own part
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{BatchError, ClaimError, Closed, Contiguous, Graph, Inside, Wait};
 
-use super::kit::{Any, AnyRing, Ask, Dice, Ev, Finish, Lay, Shape, Tx, mix, with_tx, wrote};
+use super::kit::{Any, AnyRing, Ask, Dice, Ev, Finish, KEYS, Lay, Shape, Tx, mix, with_tx, wrote};
 
 /// What somebody published or saw: sums that do not depend on order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Plan {
     fn new(seed: u64, events: u64, shape: Option<&Shape>) -> Plan {
         let mut dice = Dice::new(seed);
         let capacity = [1, 2, 4, 8, 64][dice.below(5) as usize];
-        let shape = shape.cloned().unwrap_or_else(|| Shape::random(&mut dice, 6)).fitting(capacity);
+        let shape = shape.cloned().unwrap_or_else(|| Shape::random(&mut dice, 6).with_shards(&mut dice)).fitting(capacity);
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_cached_key(|_| dice.next());
         let shape = shape.reordered(&order);
@@ -59,7 +59,7 @@ impl Plan {
         let start = starts[dice.below(6) as usize];
         let many = dice.one_in(2);
         let producers = if many { 1 + dice.below(3) as usize } else { 1 };
-        let threads = producers + shape.0.iter().map(|stage| if stage.kind.is_pool() { stage.workers } else { 1 }).sum::<usize>();
+        let threads = producers + shape.0.iter().map(|stage| stage.kind.handles(stage.workers)).sum::<usize>();
         let waits = &Wait::ALL[if threads > 2 { 1 } else { 0 }..];
         let wait = waits[dice.below(waits.len() as u64) as usize].clone();
         let events = events / producers as u64 + 1;
@@ -104,11 +104,12 @@ fn run_on<L: Lay>(plan: &Plan) {
     }
     for (stage, workers) in handles.into_iter().enumerate() {
         let writers = plan.shape.writers_before(stage);
+        let homes = Arc::new(Homes::default());
         for (worker, handle) in workers.into_iter().enumerate() {
-            let (plan, told, begin, writers) = (plan.clone(), told.clone(), begin.clone(), writers.clone());
+            let (plan, told, begin, writers, homes) = (plan.clone(), told.clone(), begin.clone(), writers.clone(), homes.clone());
             thread::spawn(move || {
                 begin.wait();
-                let sum = consume(handle, stage, worker, &writers, &plan);
+                let sum = consume(handle, stage, worker, &writers, &homes, &plan);
                 told.send((stage, sum)).ok();
             });
         }
@@ -207,7 +208,15 @@ fn produce<L: Lay>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
     sum
 }
 
-fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[usize], plan: &Plan) -> Sum {
+/// Which key an event has for a stage behind these writers.
+fn key(id: u64, writers: &[usize]) -> u64 {
+    writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer)) % KEYS
+}
+
+/// Per key, the shard that saw it first.
+type Homes = [OnceLock<usize>; KEYS as usize];
+
+fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[usize], homes: &Homes, plan: &Plan) -> Sum {
     let mut dice = Dice::new(mix(plan.seed ^ (stage as u64) << 8) ^ (worker as u64) << 16);
     let kind = plan.shape.0[stage].kind;
     let mut sum = Sum::default();
@@ -228,12 +237,18 @@ fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[u
             let at = seq.wrapping_sub(plan.start);
             assert!(latest.replace(at).is_none_or(|latest| latest < at), "s{stage} went back to {at}: {plan:?}");
             let (p, k) = ((event.id >> 32) as usize, event.id & 0xffff_ffff);
-            assert_eq!(newest[p], k, "s{stage} saw producer {p} out of order: {plan:?}");
-            newest[p] += 1;
+            if kind.is_sharded() {
+                assert!(newest[p] <= k, "s{stage} saw producer {p} out of order: {plan:?}");
+                let owner = homes[(key(event.id, writers)) as usize].get_or_init(|| worker);
+                assert_eq!(*owner, worker, "a key of s{stage} has two shards: {plan:?}");
+            } else {
+                assert_eq!(newest[p], k, "s{stage} saw producer {p} out of order: {plan:?}");
+            }
+            newest[p] = k + 1;
         }
     };
     // The first worker of a pool stays; the others may go early, in the midst of a chunk.
-    let mut stay = if worker > 0 && dice.one_in(2) { dice.below(plan.events) } else { u64::MAX };
+    let mut stay = if kind.is_pool() && worker > 0 && dice.one_in(2) { dice.below(plan.events) } else { u64::MAX };
     let way = dice.below(5);
     if way == 0 && stay == u64::MAX {
         handle.for_each(stage, &mut take).unwrap();
