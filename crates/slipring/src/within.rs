@@ -23,12 +23,20 @@ pub(crate) struct Standing {
     pub(crate) idles: bool,
 }
 
+/// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length, for a loop allocates nothing.
+const DEPTH: usize = 16;
+
+struct Nest {
+    depth: usize,
+    stages: [Option<(*const Control, Standing)>; DEPTH],
+}
+
 thread_local! {
-    static WITHIN: RefCell<Vec<(*const Control, Standing)>> = const { RefCell::new(Vec::new()) };
+    static WITHIN: RefCell<Nest> = const { RefCell::new(Nest { depth: 0, stages: [None; DEPTH] }) };
 }
 
 /// Nothing is known in a thread that is being taken down, nor under the model checker, which runs all threads of a model on one.
-fn with<T>(look: impl FnOnce(&mut Vec<(*const Control, Standing)>) -> T) -> Option<T> {
+fn with<T>(look: impl FnOnce(&mut Nest) -> T) -> Option<T> {
     if cfg!(slipring_loom) { None } else { WITHIN.try_with(|within| look(&mut within.borrow_mut())).ok() }
 }
 
@@ -37,7 +45,12 @@ pub(crate) struct Within(PhantomData<*const ()>);
 
 /// The present thread runs a stage's handler from now on.
 pub(crate) fn enter(control: &Control, standing: Standing) -> Within {
-    with(|within| within.push((control, standing)));
+    with(|within| {
+        if let Some(stage) = within.stages.get_mut(within.depth) {
+            *stage = Some((control, standing));
+        }
+        within.depth += 1;
+    });
     Within(PhantomData)
 }
 
@@ -48,7 +61,12 @@ pub(crate) fn enter_seat<E, L: Layout>(seat: &impl Seat<E, L>) -> Within {
 
 impl Drop for Within {
     fn drop(&mut self) {
-        with(|within| _ = within.pop());
+        with(|within| {
+            within.depth -= 1;
+            if let Some(stage) = within.stages.get_mut(within.depth) {
+                *stage = None;
+            }
+        });
     }
 }
 
@@ -58,5 +76,6 @@ pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
         let word = control.line(standing.line).load(Relaxed); // the thread's own stage: what it stored last
         if standing.idles { word & IDLE == 0 && bound_ahead(word, seq) < 0 } else { ahead(word, seq) < 0 }
     };
-    with(|within| within.iter().find(|(ring, standing)| ptr::eq(*ring, control) && holds(standing)).map(|(_, standing)| standing.stage))?
+    let own = |(ring, standing): &&(*const Control, Standing)| ptr::eq(*ring, control) && holds(standing);
+    with(|within| within.stages.iter().flatten().find(own).map(|(_, standing)| standing.stage))?
 }

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use slipring::{Graph, Mirror, Wait};
+use slipring::{BatchError, ConflateError, From, Graph, Mirror, Wait};
 
 struct Counting;
 
@@ -72,6 +72,8 @@ fn a_million_events_without_one_allocation() {
     assert_eq!(taken(), 0, "chain");
     leases(Wait::Yielding);
     assert_eq!(taken(), 0, "leases");
+    alive(Wait::Yielding);
+    assert_eq!(taken(), 0, "alive");
 }
 
 fn chain(wait: Wait) {
@@ -168,6 +170,76 @@ fn leases(wait: Wait) {
             window(at.seq);
         })
         .unwrap();
+        assert_eq!(sum, EVENTS * (EVENTS + 1) / 2);
+    });
+}
+
+/// What a running graph can do: readers and workers that come and go, shards, raw calls, a table for a full ring.
+fn alive(wait: Wait) {
+    let begun = AtomicU64::new(0);
+    let begun = &begun;
+    let over = &AtomicBool::new(false);
+    let graph = Graph::new(CAPACITY as usize, || 0u64).wait(wait);
+    let shards = graph.shard_writer("shards", 2, |v: &u64| *v / 8);
+    let pool = graph.pool_reader("pool", 1).room(2).after(&shards);
+    let tap = graph.tap("tap", 1).after(&shards);
+    let tail = graph.reader("tail").after(&pool);
+    let ring = graph.build().unwrap();
+    let tx = ring.producer();
+    let (shards, mut pool, tap, mut tail) =
+        (ring.shard_writers(shards), ring.pool_readers(pool), ring.tap(tap), ring.reader(tail).into_raw());
+    thread::scope(|scope| {
+        for mut shard in shards {
+            scope.spawn(move || {
+                begun.fetch_add(1, SeqCst);
+                shard.for_each(|v, _| *v += 1).unwrap()
+            });
+        }
+        scope.spawn(move || {
+            let door = pool[0].pool();
+            begun.fetch_add(1, SeqCst);
+            while pool[0].poll(64, |_, _| ()).is_ok() {
+                if let Ok(mut colleague) = door.join() {
+                    let _ = colleague.poll(8, |_, _| ());
+                }
+                thread::yield_now();
+            }
+        });
+        scope.spawn(move || {
+            begun.fetch_add(1, SeqCst);
+            while !over.load(SeqCst) {
+                if let Ok(mut late) = tap.subscribe(From::Now) {
+                    let _ = late.poll(64, |_, _| ());
+                }
+                thread::yield_now();
+            }
+        });
+        scope.spawn(move || {
+            wait_for(begun, 4);
+            let mut tx = tx.conflate(64, |slot, key: &u64, _: u64| *slot = *key).unwrap();
+            for i in 0..EVENTS {
+                while let Err(ConflateError::Full { .. }) = tx.send(i, i) {
+                    thread::yield_now();
+                }
+            }
+            tx.finish().unwrap();
+        });
+        let mut sum = 0;
+        loop {
+            match tail.available(100) {
+                Ok(there) => {
+                    let last = there.last_seq();
+                    for seq in there {
+                        sum += tail.at(seq).unwrap();
+                        window(seq);
+                    }
+                    tail.done(last).unwrap();
+                }
+                Err(BatchError::Closed(_)) => break,
+                Err(_) => thread::yield_now(),
+            }
+        }
+        over.store(true, SeqCst);
         assert_eq!(sum, EVENTS * (EVENTS + 1) / 2);
     });
 }
