@@ -360,28 +360,28 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> Result<u64, End> {
     seat.check().map_err(End::Closed)?;
-    let (done, outcome) = pass(seat, handler, pace);
-    let outcome = match outcome {
-        // Something may be left from before a failure: what was skipped last, and what came before it.
-        Ok(()) if done > 0 || seat.holds() => {
-            // If this panics, nobody comes back to say that no event was at fault.
-            seat.desk_mut().between = true;
-            let outcome = handler.batch_end(seat.next());
-            seat.desk_mut().between = outcome.is_err();
-            outcome
-        }
-        outcome => outcome,
-    };
-    match outcome {
-        Ok(()) => {
-            if done > 0 || seat.holds() {
-                seat.count_batch();
-                seat.release();
-            }
-            Ok(done)
-        }
-        Err(fault) => Err(End::Fault(fault)),
+    // What was skipped, and what came before it, is a batch of its own: whoever starts again later starts behind it.
+    if seat.holds() {
+        end_batch(seat, handler)?;
     }
+    let (done, outcome) = pass(seat, handler, pace);
+    outcome.map_err(End::Fault)?;
+    if done > 0 {
+        end_batch(seat, handler)?;
+    }
+    Ok(done)
+}
+
+#[inline(always)]
+fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> Result<(), End> {
+    // If this panics, nobody comes back to say that no event was at fault.
+    seat.desk_mut().between = true;
+    let outcome = handler.batch_end(seat.next());
+    seat.desk_mut().between = outcome.is_err();
+    outcome.map_err(End::Fault)?;
+    seat.count_batch();
+    seat.release();
+    Ok(())
 }
 
 /// Tells a handler that there is nothing.

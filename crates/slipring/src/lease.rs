@@ -430,7 +430,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
     /// Goes on to the next events without giving these back: a journal that acknowledges later. [`Consumer::release_until`] gives them
-    /// back, and so does the next [`Batch::release`] on this handle. Until then they count as the handle's, and
+    /// back, and so do the next [`Batch::release`], `poll` and `for_each` on this handle. Until then they count as the handle's, and
     /// no call lends them again.
     pub fn hold(self) {
         let Batch { len, consumer, .. } = self;

@@ -44,14 +44,15 @@ impl OnFault {
     }
 
     /// The event is passed over, counted, and goes on to later stages as it is: half done, where the handler changes events. They can know it by
-    /// a mark ([`Marks`]). A handler of batches skips its whole batch.
+    /// a mark ([`Marks`]). It ends its batch. A handler of batches skips its whole batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// The stage starts again at its last release, up to so many times for the same event; then the graph fails. The handler sees events
-    /// again that it has handled, and with `&mut` finds them as it left them.
+    /// The stage starts again at its last release, up to so many times before it comes to the next one; then the graph fails. The handler sees
+    /// events again that it has handled, and with `&mut` finds them as it left them. With [`Chain::max_batch`](crate::Chain::max_batch) of 1 that is
+    /// only the event that it failed at.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }

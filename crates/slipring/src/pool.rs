@@ -290,6 +290,9 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
             self.desk.counts.events -= len;
         }
     }
+    fn released(&self) -> u64 {
+        if self.bound == IDLE { self.seen } else { self.bound }
+    }
     /// A look at a chunk's end releases it.
     fn holds(&self) -> bool {
         false

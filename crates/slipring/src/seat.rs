@@ -46,6 +46,8 @@ pub(crate) trait Seat<E, L: Layout> {
     fn release(&mut self);
     /// Goes back to what was released last.
     fn rewind(&mut self);
+    /// What it has let go, as a mark: another one says that it came further.
+    fn released(&self) -> u64;
     /// Whether something is handled and not released, and no look releases it.
     fn holds(&self) -> bool;
     /// Whether this seat holds the whole ring, so that nothing can come before it lets go.
@@ -448,6 +450,9 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     fn rewind(&mut self) {
         self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
         (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones) = self.then;
+    }
+    fn released(&self) -> u64 {
+        self.released
     }
     #[inline(always)]
     fn holds(&self) -> bool {

@@ -236,6 +236,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
         (self.own, self.handled, self.passed) = (0, false, 0);
         self.walk.rewind();
     }
+    fn released(&self) -> u64 {
+        self.walk.released()
+    }
     fn holds(&self) -> bool {
         self.handled
     }

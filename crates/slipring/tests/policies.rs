@@ -89,6 +89,48 @@ fn tries_are_counted_for_each_event_anew() {
 }
 
 #[test]
+fn failures_that_alternate_come_to_an_end() {
+    // Two events of one batch that each fail now and then: tries are counted from one release to the next, so this cannot go on for ever.
+    let mut calls = 0u64;
+    let error = inline(
+        slipring::ring(16, || 0u64)
+            .read("alternating", |v, _| {
+                calls += 1;
+                assert!(calls < 1000, "no end");
+                match *v {
+                    1 if calls % 3 == 0 => Err("one"),
+                    2 => Err("two"),
+                    _ => Ok(()),
+                }
+            })
+            .on_error(OnFault::retry(5)),
+        4,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("alternating"), "{error}");
+    // What was skipped is not seen again when a later event is tried again.
+    let (seen, behind, done) = seen_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
+    assert_eq!(seen, [0, 1, 0, 1, 2, 2, 3, 3]);
+    assert_eq!(behind, [0, 1, 2, 3]);
+    assert_eq!(done.unwrap().report.stage("tries").unwrap().skipped, 2);
+}
+
+#[test]
+fn a_batch_end_that_always_fails_may_be_skipped() {
+    let log = Mutex::new(Vec::new());
+    let done = inline(
+        slipring::ring(8, || 0u64)
+            .read_with("life", Counting { log: &log, fail_end: u32::MAX, fail_idle: 0 })
+            .on_error(OnFault::retry(1).then_skip())
+            .max_batch(2),
+        4,
+    )
+    .unwrap();
+    assert_eq!(log.into_inner().unwrap(), ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "2", "3", "end 4", "stop"]);
+    assert_eq!((done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events), (0, 4));
+}
+
+#[test]
 fn a_writer_finds_events_as_it_left_them() {
     let mut failed = false;
     let mut behind = Vec::new();
@@ -216,6 +258,7 @@ fn workers_of_a_pool_retry_and_skip_on_their_own() {
                 }
             })
             .on_error(OnFault::retry(2).then_skip())
+            .max_batch(1)
             .read("behind", |v, _| behind.push(*v));
         let report = if threads { chain.feed(0..40, |slot, i| *slot = i).unwrap().report } else { inline(chain, 40).unwrap().report };
         let pool = report.stage("pool").unwrap();

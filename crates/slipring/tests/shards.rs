@@ -305,6 +305,7 @@ fn shards_retry_and_skip() {
             },
         )
         .on_error(OnFault::retry(3).then_skip())
+        .max_batch(1)
         .read("end", |_, _| behind += 1)
         .feed(0..50, |slot, i| *slot = i)
         .unwrap();

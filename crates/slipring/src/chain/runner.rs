@@ -42,6 +42,8 @@ pub(super) trait Runner {
     fn retry(&mut self);
     /// Passes over what it failed at, if that was an event or a batch of them, and counts that.
     fn skip(&mut self);
+    /// What it has let go, as a mark: another one says that it came further.
+    fn released(&self) -> u64;
     /// Whether a step would do anything.
     fn is_ready(&self) -> bool;
     /// Whom a wait would be for.
@@ -108,7 +110,13 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
             let len = if H::GATHERS { self.seat.desk().stretch } else { 1 };
             skip(&mut self.seat, len);
         }
-        self.seat.desk_mut().between = false;
+        if std::mem::take(&mut self.seat.desk_mut().between) {
+            // What its handler was told about is let go, as if it had gone well.
+            self.seat.release();
+        }
+    }
+    fn released(&self) -> u64 {
+        self.seat.released()
     }
     fn is_ready(&self) -> bool {
         self.seat.stirs()
@@ -173,6 +181,9 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     }
     fn retry(&mut self) {}
     fn skip(&mut self) {}
+    fn released(&self) -> u64 {
+        0
+    }
     fn is_ready(&self) -> bool {
         true
     }
@@ -198,15 +209,15 @@ fn contain<T>(control: &Control, stage: usize, at: impl FnOnce() -> Option<u64>,
 pub(super) struct Crew<'env> {
     runners: Vec<BoxedRunner<'env>>,
     running: Vec<bool>,
-    /// Where each failed last, and how often there.
-    faults: Vec<(Option<u64>, u32)>,
+    /// What each had let go when it failed last, and how often it has failed since.
+    faults: Vec<(u64, u32)>,
     on_faults: Option<OnFaulted<'env>>,
     started: usize,
 }
 
 impl<'env> Crew<'env> {
     pub(super) fn new(runners: Vec<BoxedRunner<'env>>, on_faults: Option<OnFaulted<'env>>) -> Crew<'env> {
-        let (running, faults) = (vec![true; runners.len()], vec![(None, 0); runners.len()]);
+        let (running, faults) = (vec![true; runners.len()], vec![(0, 0); runners.len()]);
         Crew { runners, running, faults, on_faults, started: 0 }
     }
 
@@ -220,8 +231,9 @@ impl<'env> Crew<'env> {
         };
         let at = runner.failed_at();
         let (last, tries) = &mut self.faults[i];
-        if *last != at {
-            (*last, *tries) = (at, 0);
+        let released = runner.released();
+        if *last != released {
+            (*last, *tries) = (released, 0);
         }
         let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
         *tries += 1;
