@@ -11,8 +11,8 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use crate::error::{BuildError, ClaimError, Closed};
-use crate::producer::{Producer, Single, sealed};
-use crate::slots::{Inside, Layout};
+use crate::producer::{Producer, Refusal, sealed};
+use crate::slots::Layout;
 
 /// A producer that never waits: while the ring is full it keeps values, the newest for each key, up to so many, and publishes
 /// them as soon as there is room. For prices, positions, states: where only the last value counts. From [`Producer::conflate`].
@@ -34,14 +34,71 @@ use crate::slots::{Inside, Layout};
 /// assert_eq!(seen, [("A", 1), ("B", 2), ("A", 5), ("C", 4)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Conflator<E, K, T, F, L: Layout = Inside, S: sealed::Sharing = Single> {
-    producer: Producer<E, L, S>,
+pub struct Conflator<P: Sends, K, T, F> {
+    producer: P,
     fill: F,
     room: usize,
     kept: VecDeque<(K, T)>,
     places: HashMap<K, usize>,
     /// How many values went out of the queue, ever.
     gone: usize,
+}
+
+/// What a [`Conflator`] sends by: a [`Producer`], or `&mut` of one.
+pub trait Sends: sends::Sends {}
+
+impl<P: sends::Sends> Sends for P {}
+
+mod sends {
+    use super::*;
+
+    pub trait Sends {
+        type Event;
+        /// A position, if the ring has room.
+        fn reserve_now(&mut self) -> Result<Option<u64>, Closed>;
+        fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
+        fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
+        fn count_dropped(&mut self);
+    }
+
+    impl<E, L: Layout, S: sealed::Sharing> Sends for Producer<E, L, S> {
+        type Event = E;
+        fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+            loop {
+                match self.reserve(1) {
+                    Ok(seq) => return Ok(Some(seq)),
+                    Err(Refusal::Contended) => crate::sync::spin_loop(),
+                    Err(Refusal::Closed(closed)) => return Err(closed),
+                    Err(Refusal::Gated(_)) => return Ok(None),
+                }
+            }
+        }
+        fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+            self.reserve_by(1, deadline)
+        }
+        fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
+            self.fill(seq, fill);
+        }
+        fn count_dropped(&mut self) {
+            self.dropped();
+        }
+    }
+
+    impl<P: Sends> Sends for &mut P {
+        type Event = P::Event;
+        fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+            (**self).reserve_now()
+        }
+        fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+            (**self).reserve_until(deadline)
+        }
+        fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event)) {
+            (**self).fill_at(seq, fill);
+        }
+        fn count_dropped(&mut self) {
+            (**self).count_dropped();
+        }
+    }
 }
 
 /// What became of a value that was sent to a [`Conflator`].
@@ -94,7 +151,8 @@ impl<T> From<Closed> for ConflateError<T> {
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Makes this a producer that keeps the newest value for each key while the ring is full, for up to `room` keys. `fill` fills an event from a
-    /// key and a value. See [`Conflator`].
+    /// key and a value. See [`Conflator`]; where there is only `&mut` of a producer, as in [`Chain::run`](crate::Chain::run),
+    /// [`Conflator::new`] takes that.
     ///
     /// # Errors
     /// [`BuildError::Memory`] if there is none for so many; the ring is closed then, for this handle is gone.
@@ -102,32 +160,40 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self,
         room: usize,
         fill: F,
-    ) -> Result<Conflator<E, K, T, F, L, S>, BuildError> {
+    ) -> Result<Conflator<Self, K, T, F>, BuildError> {
+        Conflator::new(self, room, fill)
+    }
+}
+
+impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
+    /// Keeps the newest value for each key while the ring is full, for up to `room` keys. `fill` fills an event from a key and a value.
+    ///
+    /// # Errors
+    /// [`BuildError::Memory`] if there is none for so many.
+    pub fn new(producer: P, room: usize, fill: F) -> Result<Self, BuildError> {
         let (mut kept, mut places) = (VecDeque::new(), HashMap::new());
         let enough = kept.try_reserve_exact(room).is_ok() && places.try_reserve(room.saturating_mul(2)).is_ok();
         if !enough {
             return Err(BuildError::Memory { capacity: room, bytes_per_slot: size_of::<(K, T)>() + 2 * size_of::<(K, usize)>() });
         }
-        Ok(Conflator { producer: self, fill, room, kept, places, gone: 0 })
+        Ok(Conflator { producer, fill, room, kept, places, gone: 0 })
     }
-}
 
-impl<E, K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T), L: Layout, S: sealed::Sharing> Conflator<E, K, T, F, L, S> {
     /// Publishes the value if there is room, after all that is kept; otherwise keeps it. Never waits.
     ///
     /// # Errors
     /// [`ConflateError::Full`], [`ConflateError::Closed`].
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         if self.flush()? == 0
-            && let Some(seq) = self.reserve()?
+            && let Some(seq) = self.producer.reserve_now()?
         {
             let fill = &mut self.fill;
-            self.producer.fill(seq, |event| fill(event, &key, value));
+            self.producer.fill_at(seq, |event| fill(event, &key, value));
             return Ok(Sent::Published(seq));
         }
         if let Some(&place) = self.places.get(&key) {
             let old = std::mem::replace(&mut self.kept[place.wrapping_sub(self.gone)].1, value);
-            self.producer.dropped();
+            self.producer.count_dropped();
             return Ok(Sent::Replaced(old));
         }
         if self.kept.len() == self.room {
@@ -144,7 +210,7 @@ impl<E, K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T), L: Layout, S: sealed::
     /// When the ring takes nothing any more.
     pub fn flush(&mut self) -> Result<usize, Closed> {
         while !self.kept.is_empty()
-            && let Some(seq) = self.reserve()?
+            && let Some(seq) = self.producer.reserve_now()?
         {
             self.publish_first(seq);
         }
@@ -158,7 +224,7 @@ impl<E, K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T), L: Layout, S: sealed::
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
-            let seq = self.producer.reserve_by(1, deadline)?;
+            let seq = self.producer.reserve_until(deadline)?;
             self.publish_first(seq);
         }
         Ok(())
@@ -181,24 +247,12 @@ impl<E, K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T), L: Layout, S: sealed::
         }
     }
 
-    /// A position, if the ring has room.
-    fn reserve(&mut self) -> Result<Option<u64>, Closed> {
-        loop {
-            match self.producer.try_reserve(1) {
-                Ok(seq) => return Ok(Some(seq)),
-                Err(ClaimError::Contended) => crate::sync::spin_loop(),
-                Err(ClaimError::Closed(closed)) => return Err(closed),
-                Err(_) => return Ok(None),
-            }
-        }
-    }
-
     /// Publishes what was kept first.
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, places) = (&mut self.fill, &mut self.kept, &mut self.places);
         self.gone = self.gone.wrapping_add(1);
         // The keys' own code runs in here, so a panic of it fails the graph like one of `fill`.
-        self.producer.fill(seq, |event| {
+        self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 places.remove(&key);
                 fill(event, &key, value);
@@ -207,13 +261,13 @@ impl<E, K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T), L: Layout, S: sealed::
     }
 }
 
-impl<E, K, T, F, L: Layout, S: sealed::Sharing> Drop for Conflator<E, K, T, F, L, S> {
+impl<P: Sends, K, T, F> Drop for Conflator<P, K, T, F> {
     fn drop(&mut self) {
-        self.kept.iter().for_each(|_| self.producer.dropped());
+        self.kept.iter().for_each(|_| self.producer.count_dropped());
     }
 }
 
-impl<E, K, T, F, L: Layout, S: sealed::Sharing> fmt::Debug for Conflator<E, K, T, F, L, S> {
+impl<P: Sends + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conflator").field("producer", &self.producer).field("kept", &self.kept.len()).field("room", &self.room).finish()
     }

@@ -98,7 +98,7 @@ fn failures_that_alternate_come_to_an_end() {
                 calls += 1;
                 assert!(calls < 1000, "no end");
                 match *v {
-                    1 if calls % 3 == 0 => Err("one"),
+                    1 if calls.is_multiple_of(3) => Err("one"),
                     2 => Err("two"),
                     _ => Ok(()),
                 }

@@ -309,6 +309,29 @@ fn the_newest_for_each_key_is_kept() {
 }
 
 #[test]
+fn the_producer_of_a_chain_conflates_too() {
+    let (mut last, mut seen) = (HashMap::new(), 0);
+    let done = slipring::ring(2, || (0u64, 0u64))
+        .read("slow", |(key, value), _| {
+            thread::yield_now();
+            seen += 1;
+            assert!(last.insert(*key, *value).is_none_or(|before| before < *value));
+        })
+        .run(|tx| {
+            let mut newest = slipring::Conflator::new(&mut *tx, 3, |slot: &mut (u64, u64), key: &u64, value| *slot = (*key, value))?;
+            for value in 0..1000 {
+                newest.send(value % 3, value)?;
+            }
+            newest.finish()?;
+            tx.publish(|slot| *slot = (9, 9))?;
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(last, HashMap::from([(0, 999), (1, 997), (2, 998), (9, 9)]));
+    assert_eq!(done.report.stage(slipring::PRODUCER).unwrap().dropped, 1001 - seen);
+}
+
+#[test]
 fn a_conflator_loses_only_what_was_replaced_whatever_the_order() {
     let mut random = 12345u64;
     let mut next = move |below: u64| {

@@ -533,7 +533,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// A stage that copies what `project` makes of each event into a mirror, for observers that hold nobody up: see [`Mirror`]. The stage
     /// itself is waited for as any other is, for as long as a copy takes. The mirror goes with the stage, whose end closes it. An event that the stage handles
-    /// again ([`OnFault::retry`]) is put again.
+    /// again ([`OnFault::retry`](crate::OnFault::retry)) is put again.
     pub fn observe<T: Plain>(self, name: &str, mut mirror: Mirror<T>, mut project: impl FnMut(&E) -> T + Send + 'env) -> Self
     where
         E: Sync,

@@ -50,7 +50,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.settle("max_batch", |policy| policy.max_batch = (events as u64).max(1))
     }
 
-    /// Calls [`ReadHandler::idle`] of the stage declared last again each time it has waited so long. Without this it is called once before each wait.
+    /// Calls [`ReadHandler::idle`](crate::ReadHandler::idle) of the stage declared last again each time it has waited so long. Without this it is called once before each wait.
     #[doc(alias = "onTimeout")]
     pub fn idle_every(self, time: Duration) -> Self {
         self.settle("idle_every", |policy| policy.idle_every = Some(time))
