@@ -258,18 +258,6 @@ fn the_slowest_end_gates() {
     tx.try_claim_n(3).unwrap().publish();
 }
 
-#[test]
-fn room_can_be_tried_for() {
-    let (mut tx, mut rx) = pair(4);
-    assert!(tx.try_claim_n(4).is_ok());
-    assert_eq!(tx.publish(|_| ()).unwrap(), 0);
-    assert!(tx.try_claim_n(3).is_ok() && tx.try_claim_n(4).is_err());
-    assert_eq!(tx.claim_n(3).unwrap().publish(), 1);
-    assert!(tx.try_claim().is_err());
-    assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 4);
-    assert!(tx.try_claim_n(4).is_ok());
-}
-
 // Putting it together.
 
 #[test]
@@ -411,6 +399,20 @@ fn own_loops_stand_between_handlers() {
         assert_eq!(c.for_each(|v, _| seen.push(*v)).unwrap(), 100);
         assert!(seen.into_iter().eq((0..100).map(|i| 2 * i + 1)));
     });
+    // On a thread of a chain.
+    let mut seen = Vec::new();
+    chain(4)
+        .write("a", |v, _| *v *= 2)
+        .write_by("own", |own| {
+            while let Ok(mut batch) = own.batch(3) {
+                batch.iter_mut().for_each(|v| *v += 1);
+                batch.release();
+            }
+        })
+        .read("c", |v, _| seen.push(*v))
+        .feed(0..100, |slot, i| *slot = i)
+        .unwrap();
+    assert!(seen.into_iter().eq((0..100).map(|i| 2 * i + 1)));
 }
 
 #[test]

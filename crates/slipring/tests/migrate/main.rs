@@ -6,6 +6,7 @@
 mod common;
 mod lmax;
 mod questdb;
+mod running;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -65,6 +66,18 @@ fn each_once(mut values: Vec<u64>, len: u64) -> bool {
     values.into_iter().eq(0..len)
 }
 
+/// Every number in a table is a note below it, and every note is asked for.
+#[test]
+fn the_notes_are_below_their_tables() {
+    for section in include_str!("../../src/MIGRATING.md").split("\n## ").skip(1) {
+        let rows = section.lines().filter(|line| line.starts_with("| "));
+        let differs = rows.filter_map(|row| row.split('|').nth(4)).flat_map(|cell| cell.split([';', ','])).map(str::trim);
+        let asked: BTreeSet<usize> = differs.filter_map(|word| word.parse().ok()).collect();
+        let notes = section.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok());
+        assert!(asked.iter().copied().eq(notes.clone()), "asked for: {asked:?}; there: {:?}", notes.collect::<Vec<_>>());
+    }
+}
+
 /// Every test is in the table, and whatever the table names is a test.
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
@@ -81,8 +94,13 @@ fn the_table_names_every_test() {
     }
     let table = include_str!("../../src/MIGRATING.md");
     let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| What you rely on"));
-    let cells = rows.map(|row| row.trim_end_matches([' ', '|']).rsplit_once('|').unwrap().1.trim());
-    // Rows without backticks are promises for later.
-    let named: BTreeSet<_> = cells.flat_map(|cell| cell.split(", ")).filter_map(|name| name.strip_prefix('`')?.strip_suffix('`')).collect();
+    let mut named = BTreeSet::new();
+    for row in rows.filter(|row| !row.starts_with("| **")) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let ["", what, theirs, ours, _, test, ""] = cells[..] else { panic!("not five cells: {row}") };
+        assert!([what, theirs, ours].iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
+        let names = test.split(", ").map(|name| name.strip_prefix('`').and_then(|name| name.strip_suffix('`')));
+        named.extend(names.map(|name| name.unwrap_or_else(|| panic!("no test: {row}"))));
+    }
     assert!(tests.iter().map(String::as_str).eq(named.iter().copied()), "tests: {tests:#?}\ntable: {named:#?}");
 }
