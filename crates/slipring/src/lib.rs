@@ -3,6 +3,8 @@
 //! A producer fills slots in place and publishes them. Every stage sees every event, in order; nobody overwrites what somebody still
 //! reads; waiting costs as little CPU or as little latency as the user chose; an end, good or bad, reaches everybody.
 //!
+//! Coming from the LMAX Disruptor or from QuestDB's queues? [`migrating`] lists what you rely on there, and how to say it here.
+//!
 //! Three fronts on one core:
 //!
 //! - **Chain** ([`ring`]): stages on named threads, in one expression; handlers are closures that borrow locals.
@@ -128,6 +130,9 @@ pub use slots::{Contiguous, Inside, Layout};
 pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
 pub use task::*;
 pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
+
+#[doc = include_str!("MIGRATING.md")]
+pub mod migrating {}
 
 /// The README's example, kept true.
 #[cfg(doctest)]
