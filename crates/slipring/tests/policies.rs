@@ -530,6 +530,10 @@ fn settings_without_a_stage_and_marks_of_two_are_refused() {
     ] {
         assert!(text.contains("must follow") || text.contains("readers are not the chain's"), "{text}");
     }
+    let own = || ring().read_by("own", |rx| rx.for_each(|_, _| ()).map(drop));
+    for text in [misplaced(own().on_error(OnFault::skip())), misplaced(own().max_batch(1)), misplaced(own().marks(&Marks::new()))] {
+        assert!(text.contains("`own`, which has a loop of its own"), "{text}");
+    }
     let marks = Marks::new();
     let text = misplaced(ring().read("a", |_, _| ()).marks(&marks).read("b", |_, _| ()).marks(&marks));
     assert!(text.contains("`b`"), "{text}");

@@ -525,10 +525,13 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     where
         Consumer<E, A, Every, L>: Send,
     {
-        let declared = self.declare(name, access, Crew::One, move |core, stage| {
+        let mut declared = self.declare(name, access, Crew::One, move |core, stage| {
             Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage), run)) as BoxedRunner<'env>])
         });
-        declared.settle("a loop of its own", |policy| policy.own_loop = true)
+        if let Some(spec) = declared.parts.specs.last_mut() {
+            spec.policy.own_loop = true;
+        }
+        declared
     }
 
     /// A stage that copies what `project` makes of each event into a mirror, for observers that hold nobody up: see [`Mirror`]. The stage

@@ -10,11 +10,14 @@ use crate::slots::Layout;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Settles something for the stage declared last.
-    pub(super) fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
+    fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
         let problem = match self.parts.specs.last_mut() {
             Some(StageSpec { crew: Crew::Tap(_), name, .. }) => {
                 Some(format!("`{what}` follows tap `{name}`, whose readers are not the chain's"))
             }
+            Some(StageSpec { policy: Policy { own_loop: true, .. }, name, .. }) => Some(format!(
+                "`{what}` follows `{name}`, which has a loop of its own: what becomes of a failure there is the loop's to say"
+            )),
             Some(StageSpec { policy, .. }) => {
                 change(policy);
                 None
@@ -28,7 +31,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// What becomes of the stage declared last when its handler returns an error. Default: [`OnFault::stop`]. Also when `batch_end` or `idle`
-    /// of a handler with a life does; then nothing is skipped, for no event was at fault.
+    /// of a handler with a life does; then nothing is skipped, for no event was at fault: what the handler was told is let go.
     pub fn on_error(self, on: OnFault) -> Self {
         self.settle("on_error", |policy| policy.error = on)
     }
