@@ -572,8 +572,8 @@ fn a_rewind_at_the_last_event_of_a_batch() {
 fn rewinds_repeat() {
     let (seen, done) = rewound(&[(1, 3)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7], true));
-    // Each event has its own tries.
-    let (seen, done) = rewound(&[(0, 1), (2, 1), (3, 1)], 4, OnFault::retry(1));
+    // At several events of one batch.
+    let (seen, done) = rewound(&[(0, 1), (2, 1), (3, 1)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7], true));
 }
 
