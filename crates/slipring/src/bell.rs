@@ -17,17 +17,28 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin};
 
+struct Tasks {
+    /// Under numbers of their own.
+    asleep: Vec<(u64, Waker)>,
+    /// Empty, with room for as many as ever slept: so that waking allocates nothing the next time.
+    spare: Vec<(u64, Waker)>,
+}
+
 pub(crate) struct Bell {
     /// How many sleep or are about to, threads and tasks. Alone on its line: ringers read it after every release.
     sleepers: Line<AtomicU32>,
-    /// Tasks that sleep here, each under a number of its own.
-    gate: Mutex<Vec<(u64, Waker)>>,
+    /// Tasks that sleep here.
+    gate: Mutex<Tasks>,
     condvar: Condvar,
 }
 
 impl Bell {
     pub(crate) fn new() -> Bell {
-        Bell { sleepers: Line(AtomicU32::new(0)), gate: Mutex::new(Vec::new()), condvar: Condvar::new() }
+        Bell {
+            sleepers: Line(AtomicU32::new(0)),
+            gate: Mutex::new(Tasks { asleep: Vec::with_capacity(4), spare: Vec::with_capacity(4) }),
+            condvar: Condvar::new(),
+        }
     }
 
     /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after `limit`.
@@ -57,13 +68,24 @@ impl Bell {
 
     #[cold]
     fn wake(&self) {
-        let tasks = twin!("ringer-unlocked": std::mem::take(&mut *lock(&self.gate)) => Vec::new()); // I2
+        let take = || {
+            let Tasks { asleep, spare } = &mut *lock(&self.gate);
+            if asleep.is_empty() { Vec::new() } else { std::mem::replace(asleep, std::mem::take(spare)) }
+        };
+        let mut tasks = twin!("ringer-unlocked": take() => Vec::new()); // I2
         self.sleepers.0.fetch_sub(tasks.len() as u32, Relaxed);
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
-        for (_, task) in twin!("tasks-unwoken": tasks => Vec::new()) {
+        twin!("tasks-unwoken": () => tasks.clear());
+        for (_, task) in tasks.drain(..) {
             // The executor's code. That it panics is no reason to leave the others asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::error::discard(panic);
+            }
+        }
+        if tasks.capacity() != 0 {
+            let spare = &mut lock(&self.gate).spare;
+            if spare.capacity() < tasks.capacity() {
+                *spare = tasks;
             }
         }
     }
@@ -73,17 +95,18 @@ impl Bell {
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         let waker = waker.clone();
         let mut tasks = lock(&self.gate);
-        let replaced = match tasks.iter_mut().find(|(other, _)| *other == number) {
+        let tasks_asleep = &mut tasks.asleep;
+        let replaced = match tasks_asleep.iter_mut().find(|(other, _)| *other == number) {
             Some((_, known)) => Some(std::mem::replace(known, waker)),
             None => {
-                tasks.push((number, waker));
+                tasks_asleep.push((number, waker));
                 self.sleepers.0.fetch_add(1, Relaxed);
                 None
             }
         };
         twin!("task-unfenced": fence(SeqCst) => ()); // SYNC[announced]: a task's side, announce before look (I1)
         let ready = twin!("task-blind": ready() => false);
-        let own = if ready { self.remove(&mut tasks, number) } else { None };
+        let own = if ready { self.remove(&mut tasks.asleep, number) } else { None };
         drop(tasks);
         drop((replaced, own));
         ready
@@ -91,7 +114,7 @@ impl Bell {
 
     /// Lets a task sleep on, which waits for something else now or is gone.
     pub(crate) fn disarm(&self, number: u64) {
-        let own = self.remove(&mut lock(&self.gate), number);
+        let own = self.remove(&mut lock(&self.gate).asleep, number);
         // A task that is let go is the user's, and this may be called while unwinding.
         crate::error::let_go(own);
     }

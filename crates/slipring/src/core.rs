@@ -12,6 +12,7 @@ use crate::control::{Control, ahead};
 use crate::error::{BuildError, panic_message};
 use crate::gauges::Samples;
 use crate::plan::{Plan, StageSpec};
+use crate::report::Report;
 use crate::shard::{Lane, Sorter};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
@@ -268,6 +269,14 @@ impl<E, L: Layout> Core<E, L> {
             let Watched(cell) = &self.cells[(seq.wrapping_add(offset) & self.slots.mask()) as usize];
             if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
         }
+    }
+
+    /// What happened so far, and how far everybody is.
+    pub(crate) fn report(&self) -> Report {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
+        self.control.report()
     }
 
     /// How far `stage` is behind `seq`.

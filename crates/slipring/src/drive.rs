@@ -364,8 +364,11 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
     if seat.holds() {
         end_batch(seat, handler)?;
     }
+    // Only here is an event at fault if something fails; everywhere else it is nobody's, and nothing can be skipped.
+    seat.desk_mut().between = false;
     let (done, outcome) = pass(seat, handler, pace);
     outcome.map_err(End::Fault)?;
+    seat.desk_mut().between = true;
     if done > 0 {
         end_batch(seat, handler)?;
     }
@@ -374,23 +377,18 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
 
 #[inline(always)]
 fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> Result<(), End> {
-    // If this panics, nobody comes back to say that no event was at fault.
-    seat.desk_mut().between = true;
-    let outcome = handler.batch_end(seat.next());
-    seat.desk_mut().between = outcome.is_err();
-    outcome.map_err(End::Fault)?;
+    handler.batch_end(seat.next()).map_err(End::Fault)?;
     seat.count_batch();
     seat.release();
+    seat.desk_mut().skipped = false;
     Ok(())
 }
 
 /// Tells a handler that there is nothing.
 #[inline(always)]
-pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> Result<(), End> {
-    seat.desk_mut().between = true;
-    let outcome = handler.idle();
-    seat.desk_mut().between = outcome.is_err();
-    outcome.map_err(End::Fault)
+pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &S, handler: &mut H) -> Result<(), End> {
+    debug_assert!(seat.desk().between);
+    handler.idle().map_err(End::Fault)
 }
 
 /// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's closure adds up stays in registers.

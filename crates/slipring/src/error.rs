@@ -125,7 +125,7 @@ impl fmt::Display for Failure {
 
 /// Why a blocking call will never succeed again.
 ///
-/// All later calls on the same handle say the same.
+/// All later calls on the same handle say the same, but for [`Closed::WaitsForItself`], which ends as soon as something is let go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Closed {

@@ -153,15 +153,18 @@ impl Samples {
         }
     }
 
-    /// A stage is about to let `[from, from + len)` go.
-    pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64) {
-        // One of them says enough.
-        let Some(seq) = self.sampled(from, len) else { return };
-        let published = self.slot(seq).load(Relaxed);
-        if published != 0 {
-            let taken = &self.stages[stage].0;
-            let at = taken.count.fetch_add(1, Relaxed) as usize % LATENCIES;
-            taken.nanos[at].store((self.epoch.elapsed().as_nanos() as u64).saturating_sub(published), Relaxed);
+    /// A stage is about to let `[from, from + len)` go, of which it handled what is `own`.
+    pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
+        let Some(first) = self.sampled(from, len) else { return };
+        let now = self.epoch.elapsed().as_nanos() as u64;
+        let taken = &self.stages[stage].0;
+        for offset in (first.wrapping_sub(from)..len).step_by(1 << self.shift) {
+            let seq = from.wrapping_add(offset);
+            let published = self.slot(seq).load(Relaxed);
+            if published != 0 && own(seq) {
+                let at = taken.count.fetch_add(1, Relaxed) as usize % LATENCIES;
+                taken.nanos[at].store(now.saturating_sub(published), Relaxed);
+            }
         }
     }
 

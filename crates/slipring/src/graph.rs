@@ -502,7 +502,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// What happened so far, and how far everybody is.
     pub fn report(&self) -> Report {
-        self.core.control.report()
+        self.core.report()
     }
 
     /// The stages' names in the order they were declared.

@@ -220,14 +220,13 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
             if let Some(closed) = self.seat.ended() {
                 return Poll::Ready(Err(closed));
             }
+            if self.seat.holds_all() {
+                return Poll::Ready(Err(Closed::WaitsForItself(self.stage())));
+            }
             if !self.seat.arm(waker) {
                 return Poll::Pending;
             }
         }
-    }
-
-    pub(crate) fn standing(&self) -> crate::within::Standing {
-        self.seat.standing()
     }
 
     pub(crate) fn desk(&self) -> &seat::Desk<E, L> {
@@ -430,7 +429,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
     /// Goes on to the next events without giving these back: a journal that acknowledges later. [`Consumer::release_until`] gives them
-    /// back, and so do the next [`Batch::release`], `poll` and `for_each` on this handle. Until then they count as the handle's, and
+    /// back, and so does whatever releases on this handle next: [`Batch::release`], `release_front`, `poll`, `for_each`. Until then they count as the handle's, and
     /// no call lends them again.
     pub fn hold(self) {
         let Batch { len, consumer, .. } = self;

@@ -55,8 +55,8 @@
 //! - **After a failure** the other stages stop at their next batch, and what they had not seen stays unseen.
 //! - **No allocation** after the build, user code apart.
 //!
-//! Publishing into a full ring from inside a handler of that ring is [`Closed::WaitsForItself`]. Where a batch is held by hand, or another handle
-//! of the same thread holds a claim, nobody can see that the wait will never end: use the calls with a deadline there, or
+//! A call that waits for room in a ring from inside a handler of that ring is [`Closed::WaitsForItself`]. Where a batch is held by hand, another
+//! handle of the same thread holds a claim, or a future is driven inside a handler, nobody can see that the wait will never end: use the calls with a deadline there, or
 //! [`Chain::run_inline`]. With `panic = "abort"` nothing is healed: the process is gone.
 //!
 //! # Cost

@@ -64,7 +64,7 @@ impl<E, L: Layout> Monitor<E, L> {
     /// Positions and lags are read one after the other while the graph goes on, so they are of about the same moment. Counts of events, batches
     /// and waits are as of the last time that a handle waited, ended, or had done 1,024 batches.
     pub fn report(&self) -> Option<Report> {
-        self.place.find().ok().map(|(core, _)| core.control.report())
+        self.place.find().ok().map(|(core, _)| core.report())
     }
 }
 

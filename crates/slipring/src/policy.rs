@@ -167,7 +167,9 @@ pub(crate) fn skip<E, L: Layout>(seat: &mut impl Seat<E, L>, len: u64) {
     let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
     twin!("marked-before-release": mark() => ());
     seat.advance(len, len);
-    seat.desk_mut().counts.skipped += len;
+    let desk = seat.desk_mut();
+    desk.counts.skipped += len;
+    desk.skipped = true;
     twin!("marked-before-release": () => {
         seat.release();
         mark();

@@ -177,6 +177,8 @@ impl<E, L: Layout> Worker<E, L> {
             }
         }
         match self.walk(seq, left, quota.min(most)) {
+            // What may be passed may end inside of it, see `Walk::skip_tombstones`.
+            Offer::Tombstone(run) => Offer::Tombstone(twin!("worker-past-the-limit": run.min(most) => run)),
             Offer::Chunk(len, _) if len < quota => self.walk(seq, left, len.div_ceil(self.workers)),
             offer => offer,
         }
@@ -271,7 +273,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
                 && self.bound != IDLE
             {
                 let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
-                samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len);
+                samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len, |_| true);
             }
             self.bound = bound;
             let stage = self.desk.plan();
@@ -293,9 +295,8 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn released(&self) -> u64 {
         if self.bound == IDLE { self.seen } else { self.bound }
     }
-    /// A look at a chunk's end releases it.
     fn holds(&self) -> bool {
-        false
+        self.bound != IDLE && self.next << 1 != self.bound
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;

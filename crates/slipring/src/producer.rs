@@ -140,6 +140,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Asks the gating stages: about what a claim costs that has to ask them.
     #[doc(alias = "remainingCapacity")]
     pub fn remaining(&mut self) -> usize {
+        self.settle();
+        self.room()
+    }
+
+    /// As [`Producer::remaining`], where a claim may be open.
+    pub(crate) fn room(&mut self) -> usize {
         if S::MANY {
             self.next = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed)).seq(self.next);
         }
@@ -241,7 +247,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.tell();
         let capacity = self.core.capacity();
         let (gate, slowest) = self.core.pass_gate(self.next.wrapping_sub(capacity));
-        self.limit = gate.wrapping_add(capacity);
+        let limit = gate.wrapping_add(capacity);
+        // A look may tell less than one before: a joiner that is about to learn that it is too late, a worker that lost a race. What one
+        // producer was allowed it stays allowed.
+        if S::MANY || ahead(limit, self.limit) > 0 {
+            self.limit = limit;
+        }
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
 
@@ -318,6 +329,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     pub(crate) fn arm_for(&mut self, len: u64, waker: &Waker) -> bool {
+        self.settle();
         let number = self.number.get(&self.core.control);
         let (core, next) = (&*self.core, self.next);
         core.control.arm(core.control.producer_party(), number, waker, &mut || Self::may_claim(core, next, len))

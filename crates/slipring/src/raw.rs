@@ -6,6 +6,7 @@
 //! - I2: a raw producer gives out the slots of its open claim only; what is done of it is no longer part of it.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::control::{ClaimWord, Control, ahead};
@@ -43,12 +44,14 @@ pub struct RawProducer<E, L: Layout = Inside, S: producer::Sharing = Single> {
     producer: Producer<E, L, S>,
     /// Claimed and not done.
     open: Range<u64>,
+    /// It gives out `&E`, so it may be shared only where `E` may.
+    lent: PhantomData<E>,
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// This producer by positions, see [`RawProducer`].
     pub fn into_raw(self) -> RawProducer<E, L, S> {
-        RawProducer { producer: self, open: 0..0 }
+        RawProducer { producer: self, open: 0..0, lent: PhantomData }
     }
 }
 
@@ -85,7 +88,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
     /// How many slots could be claimed at this moment, beyond what is claimed. Others may change that at once.
     pub fn available(&mut self) -> usize {
-        self.producer.remaining() - if S::MANY { 0 } else { self.open.len_wrapping() as usize }
+        self.producer.room().saturating_sub(if S::MANY { 0 } else { self.open.len_wrapping() as usize })
     }
 
     /// A claimed event.
@@ -136,12 +139,14 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Crew, L: Layout = Inside> 
     consumer: Consumer<E, A, C, L>,
     /// How much of what the last look found is not done.
     left: u64,
+    /// It gives out `&E`, so it may be shared only where `E` may.
+    lent: PhantomData<E>,
 }
 
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
     /// This consumer by positions, see [`RawConsumer`].
     pub fn into_raw(self) -> RawConsumer<E, A, C, L> {
-        RawConsumer { consumer: self, left: 0 }
+        RawConsumer { consumer: self, left: 0, lent: PhantomData }
     }
 }
 

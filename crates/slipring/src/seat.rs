@@ -132,8 +132,10 @@ pub struct Desk<E, L: Layout> {
     told: Counts,
     /// Whether this stage works out keys for shards.
     pub(crate) sorts: bool,
-    /// What the handler is doing, or failed at, is no single event.
+    /// Nothing is being handled: what fails now is no event's fault.
     pub(crate) between: bool,
+    /// Something was skipped since the last release.
+    pub(crate) skipped: bool,
     /// How many events a handler of batches was given at once.
     pub(crate) stretch: u64,
     /// Under which its tasks wait.
@@ -144,7 +146,18 @@ impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let (counts, told) = Default::default();
         let sorts = !core.control.plan.stages[stage].sorts.is_empty();
-        Desk { slots: core.slots, core, stage, sorts, counts, told, between: false, stretch: 1, number: TaskNumber::default() }
+        Desk {
+            slots: core.slots,
+            core,
+            stage,
+            sorts,
+            counts,
+            told,
+            between: true,
+            skipped: false,
+            stretch: 1,
+            number: TaskNumber::default(),
+        }
     }
     #[inline(always)]
     pub(crate) fn control(&self) -> &Control {
@@ -189,16 +202,16 @@ pub trait Role {
     fn refused(&self, _control: &Control) -> Option<Closed> {
         None
     }
-    /// It goes, standing at `next`.
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, next: u64);
+    /// It goes, and has let go of what is before `released`.
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64);
 }
 
 /// The role of a declared stage: the graph cannot do without it.
 pub struct Required;
 
 impl Role for Required {
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, next: u64) {
-        desk.left(next);
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64) {
+        desk.left(released);
     }
 }
 
@@ -226,6 +239,8 @@ pub struct Walk<E, L: Layout, R: Role> {
     released: u64,
     /// How many positions it has passed without an event of its own there.
     passed: u64,
+    /// From where to where it passed over tombstones last while it held what is before them.
+    tail: (u64, u64),
     /// What stood at the last release: `live_end`, `run_end`, `passed`, and the count of tombstones.
     then: (u64, u64, u64, u64),
 }
@@ -254,6 +269,7 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             limit: at,
             released: at,
             passed: 0,
+            tail: (at, at),
             then: (at, at, 0, 0),
         }
     }
@@ -261,6 +277,8 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// Lets go of what comes before `seq`, of what it has handled.
     pub(crate) fn release_until(&mut self, seq: u64) {
         let next = self.next;
+        // With the last event go the tombstones behind it.
+        let seq = if self.tail.1 == next && ahead(seq, self.tail.0) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
             // As if it stood there; what was released cannot be handled again.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
@@ -352,9 +370,11 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             return false;
         }
         let holds = self.released != self.next;
-        // A stage lets go of a tombstone as a whole, so the limit never lies inside of one.
+        let from = if holds && self.tail.1 == self.next { self.tail.0 } else { self.next };
+        // The limit may lie inside of a tombstone: whoever releases by position, or pins one, may say any. Each slot of a tombstone has a stamp.
         while self.first || self.next != self.limit {
-            let Run::Tombstone(len) = self.desk.slots.run_at(self.next) else { break };
+            let Run::Tombstone(run) = self.desk.slots.run_at(self.next) else { break };
+            let len = if self.first { run } else { twin!("past-the-limit": run.min(self.limit.wrapping_sub(self.next)) => run) };
             self.next = self.next.wrapping_add(len);
             self.passed += len;
             self.desk.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
@@ -362,7 +382,9 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         self.live_end = self.next;
         self.run_end = self.next;
         // At once, unless events before them are still held.
-        if !holds {
+        if holds {
+            self.tail = (from, self.next);
+        } else {
             self.release();
         }
         true
@@ -440,7 +462,7 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
             if R::SAMPLES
                 && let Some(samples) = &self.desk.control().gauges.samples
             {
-                samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released));
+                samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released), |_| true);
             }
             self.released = self.next;
             self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
@@ -491,7 +513,8 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
 impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
     fn drop(&mut self) {
         self.disarm();
-        self.role.goes(&self.desk, self.next);
+        // What it held and did not let go, nobody else ever will.
+        self.role.goes(&self.desk, self.released);
         self.tell();
     }
 }

@@ -148,8 +148,8 @@ impl Role for Sharer {
     fn counts_tombstones(&self) -> bool {
         self.shard == 0
     }
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, next: u64) {
-        desk.left(next);
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64) {
+        desk.left(released);
     }
 }
 
@@ -221,14 +221,16 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
         self.walk.handled()
     }
     fn advance(&mut self, len: u64, _found: u64) {
-        if let Some(samples) = &self.walk.desk().control().gauges.samples {
-            samples.releasing(self.walk.desk().stage, self.walk.next(), len);
-        }
         self.own -= len;
         self.handled |= len != 0;
         self.walk.advance(len, len);
     }
     fn release(&mut self) {
+        let desk = self.walk.desk();
+        if let Some(samples) = &desk.control().gauges.samples {
+            let from = self.walk.released();
+            samples.releasing(desk.stage, from, self.walk.next().wrapping_sub(from), |seq| self.count(seq, 1, true) == 1);
+        }
         (self.handled, self.passed) = (false, 0);
         self.walk.release();
     }

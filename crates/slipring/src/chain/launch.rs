@@ -233,7 +233,7 @@ pub(super) fn produce_contained<T, P>(
 
 /// Everybody has ended: what came of it.
 pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T, Option<String>>) -> Result<Done<T>, Error> {
-    let report = core.control.report();
+    let report = core.report();
     let failure = core.control.failure();
     let party = core.control.producer_party();
     let name = core.control.name(party);

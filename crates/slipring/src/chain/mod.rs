@@ -148,9 +148,13 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
 impl<'env, E: Send> Chain<'env, E, Inside, Line> {
     /// Events side by side, stamps beside: batches can be had as slices. Comes before the first stage.
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Parts { settings, factory, specs, on_start, on_faults, mut problem, .. } = *self.parts;
+        let Parts { settings, factory, specs, monitors, on_start, on_faults, mut problem, .. } = *self.parts;
         if let Some(stage) = specs.first() {
             let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
+            problem.get_or_insert(BuildError::Misplaced { what });
+        }
+        if !monitors.is_empty() {
+            let what = "`contiguous` must come before `monitor`: a monitor is of one layout".to_owned();
             problem.get_or_insert(BuildError::Misplaced { what });
         }
         let parts = Box::new(Parts {

@@ -134,7 +134,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         let pipeline = Pipeline { ring: core.clone(), threads: started, working };
         match core.control.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
-                Err(pipeline.join().err().unwrap_or_else(|| Error::failed(failure, core.control.report())))
+                Err(pipeline.join().err().unwrap_or_else(|| Error::failed(failure, core.report())))
             }
             _ => Ok(pipeline),
         }

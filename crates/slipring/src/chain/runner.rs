@@ -34,8 +34,8 @@ pub(super) trait Runner {
     fn step(&mut self) -> Result<u64, End>;
     /// There is nothing, and the thread is about to wait; when it is to be told so again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Where it says what it has let go.
-    fn standing(&self) -> Standing;
+    /// Where it says what it has let go, if this thread is the only one to move it: a loop of its own may hand its handle on.
+    fn standing(&self) -> Option<Standing>;
     /// What was settled for the stage.
     fn policy(&self) -> &Policy;
     /// Goes back to its last release, and counts that.
@@ -90,19 +90,22 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         }
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
-        idle(&mut self.seat, &mut self.handler)?;
+        idle(&self.seat, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
-    fn standing(&self) -> Standing {
-        self.seat.standing()
+    fn standing(&self) -> Option<Standing> {
+        Some(self.seat.standing())
     }
     fn policy(&self) -> &Policy {
         &self.seat.desk().plan().policy
     }
     fn retry(&mut self) {
-        self.seat.rewind();
+        // What was skipped is skipped for good: if its batch's end failed, that end alone is tried again.
+        if !self.seat.desk().skipped {
+            self.seat.rewind();
+        }
         let desk = self.seat.desk_mut();
-        desk.between = false;
+        desk.between = true;
         desk.counts.retries += 1;
     }
     fn skip(&mut self) {
@@ -110,7 +113,8 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
             let len = if H::GATHERS { self.seat.desk().stretch } else { 1 };
             skip(&mut self.seat, len);
         }
-        if std::mem::take(&mut self.seat.desk_mut().between) {
+        if std::mem::replace(&mut self.seat.desk_mut().between, true) {
+            self.seat.desk_mut().skipped = false;
             // What its handler was told about is let go, as if it had gone well.
             self.seat.release();
         }
@@ -131,19 +135,19 @@ pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
     /// Until it has run.
     consumer: Option<Consumer<E, A, Every, L>>,
     run: Option<F>,
-    standing: Standing,
+    stage: usize,
 }
 
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     pub(super) fn new(consumer: Consumer<E, A, Every, L>, run: F) -> Self {
-        let standing = consumer.standing();
-        OwnLoop { consumer: Some(consumer), run: Some(run), standing }
+        let stage = consumer.desk().stage;
+        OwnLoop { consumer: Some(consumer), run: Some(run), stage }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
     fn stage(&self) -> usize {
-        self.standing.stage
+        self.stage
     }
     fn at(&self) -> u64 {
         self.consumer.as_ref().map_or(0, Consumer::next_seq)
@@ -171,8 +175,8 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)
     }
-    fn standing(&self) -> Standing {
-        self.standing
+    fn standing(&self) -> Option<Standing> {
+        None
     }
     fn policy(&self) -> &Policy {
         static STOP: LazyLock<Policy> = LazyLock::new(Policy::default);
@@ -188,7 +192,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         true
     }
     fn waits_for(&self) -> usize {
-        self.standing.stage
+        self.stage
     }
 }
 
@@ -269,7 +273,7 @@ impl<'env> Crew<'env> {
     /// The whole life of the crew's thread.
     pub(super) fn attend(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.runners.first().map(|runner| runner.stage()) else { return };
-        let _within: Vec<_> = self.runners.iter().map(|runner| enter(control, runner.standing())).collect();
+        let _within: Vec<_> = self.runners.iter().filter_map(|runner| runner.standing()).map(|standing| enter(control, standing)).collect();
         let hooked = contain(
             control,
             first,

@@ -276,6 +276,14 @@ fn loom_twin_late_unrung() {
     caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock);
 }
 
+/// Takes a chunk of two, and is done with one of them.
+fn one_of_two(worker: &mut PoolWriter<u64>) {
+    if let Some(mut chunk) = nothing(worker.try_batch(2)) {
+        chunk[0] += 100;
+        chunk.release_front(1);
+    }
+}
+
 /// A chunk of one who left is another's, and still bounded by the first one's line: nobody gets that seat before the chunk is done.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
@@ -284,7 +292,7 @@ fn loom_a_worker_joins_where_one_left() {
         let (mut tx, mut end) = (producer(&ring), reader(&ring, 1));
         let (mut first, mut second) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish_some(&mut tx, 0, 4);
-        first.poll(1, |event, _| *event += 100).unwrap();
+        one_of_two(&mut first);
         let pool = first.pool();
         drop(first); // of its chunk of two it has done one
         let adopting = thread::spawn(move || {
@@ -293,7 +301,7 @@ fn loom_a_worker_joins_where_one_left() {
         });
         let joining = thread::spawn(move || {
             let mut third = pool.join().ok()?;
-            third.poll(1, |event, _| *event += 100).unwrap();
+            one_of_two(&mut third);
             Some(third)
         });
         let looked = |end: &mut Reader<u64>| {

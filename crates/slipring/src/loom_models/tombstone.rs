@@ -128,3 +128,48 @@ fn loom_a_tombstone_is_lapped() {
         assert_eq!(seen, published, "events were lost");
     });
 }
+
+/// A reader joins in the middle of what was given up: whoever follows stops there, and does not jump to what is behind.
+fn from_the_middle_of_a_tombstone(workers: usize) {
+    let behind = if workers == 0 { Crew::One } else { Crew::pool(workers) };
+    let ring = ring_of(shared(settings(4)), [(Read, Crew::Tap(1), &[][..]), (Write, behind, &[0][..])]);
+    let mut tx = shared_producer(&ring);
+    tx.publish(|event| *event = 0).unwrap();
+    drop(tx.try_claim_n(2).unwrap());
+    tx.publish(|event| *event = 3).unwrap();
+    let mut late = crate::tap::join(ring.clone(), 0, crate::tap::From::At(START.wrapping_add(2))).expect("a seat");
+    let reading = thread::spawn(move || {
+        late.poll(1, |event, _| assert_eq!(*event, 3, "an event of the next lap")).unwrap();
+        late
+    });
+    macro_rules! looks {
+        ($behind:expr) => {{
+            let mut behind = $behind;
+            (0..3).for_each(|_| _ = behind.poll(1, |event, _| *event += 0).unwrap());
+            // The next lap, as far as the reader's place.
+            (4..7).for_each(|value| _ = tx.try_publish(|event| *event = value));
+            drop((reading.join().unwrap(), behind));
+        }};
+    }
+    if workers == 0 { looks!(writer(&ring, 1)) } else { looks!(worker(&ring, 1, 0)) }
+}
+
+#[test]
+fn loom_a_follower_stops_inside_of_a_tombstone() {
+    explore(10, None, || from_the_middle_of_a_tombstone(0));
+}
+
+#[test]
+fn loom_twin_past_the_limit() {
+    caught("tombstone::loom_a_follower_stops_inside_of_a_tombstone", "past-the-limit", Caught::Race);
+}
+
+#[test]
+fn loom_a_worker_stops_inside_of_a_tombstone() {
+    explore(10, None, || from_the_middle_of_a_tombstone(1));
+}
+
+#[test]
+fn loom_twin_worker_past_the_limit() {
+    caught("tombstone::loom_a_worker_stops_inside_of_a_tombstone", "worker-past-the-limit", Caught::Saying("an event of the next lap"));
+}

@@ -1,0 +1,322 @@
+//! Corners where several features meet: each of these once went wrong.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipring::{
+    BatchError, BuildError, Closed, ErrorKind, From, Graph, Idle, Many, Monitor, OnFault, Ring, Selector, SharedProducer, Wait,
+    WaitStrategy, Waited,
+};
+
+/// One event, four slots given up, another event: positions 0, 1 to 4, and 5.
+fn with_a_tombstone(tx: &mut SharedProducer<u64>) {
+    tx.publish(|v| *v = 100).unwrap();
+    drop(tx.claim_n(4).unwrap());
+    tx.publish(|v| *v = 105).unwrap();
+}
+
+/// Holds the first event, looks past the tombstone, and lets go up to the middle of it.
+macro_rules! release_into_the_tombstone {
+    ($handle:expr) => {
+        $handle.try_batch(1).unwrap().hold();
+        assert_eq!($handle.try_batch(1).unwrap().first_seq(), 5);
+        $handle.release_until(3);
+    };
+}
+
+/// What a handle is lent, up to three batches.
+macro_rules! lent {
+    ($handle:expr) => {{
+        let mut lent = Vec::new();
+        for _ in 0..3 {
+            match $handle.try_batch(4) {
+                Ok(batch) => {
+                    lent.push((batch.first_seq(), batch.len()));
+                    batch.release();
+                }
+                Err(BatchError::Unavailable) => break,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        lent
+    }};
+}
+
+#[test]
+fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
+    for follower in ["writer", "pool", "shards"] {
+        let graph = Graph::new(16, || 0u64).shared();
+        let first = graph.writer("first");
+        macro_rules! check {
+            ($key:expr, $attach:expr) => {{
+                let key = $key.after(&first);
+                let ring: Ring<u64, _, Many> = graph.build().unwrap();
+                let (mut tx, mut first) = (ring.producer(), ring.writer(first));
+                let mut behind = $attach(&ring, key);
+                with_a_tombstone(&mut tx);
+                release_into_the_tombstone!(first);
+                let mut batch = first.try_batch(1).unwrap();
+                let own: &mut u64 = &mut batch[0];
+                let lent = lent!(behind);
+                *own += 1; // nobody else has this event
+                assert_eq!(lent, [(0, 1)], "{follower}");
+                batch.release();
+                assert_eq!(lent!(behind), [(5, 1)], "{follower}");
+            }};
+        }
+        match follower {
+            "writer" => check!(graph.writer("behind"), |ring: &Ring<u64, _, Many>, key| ring.writer(key)),
+            "pool" => check!(graph.pool_writer("behind", 1), |ring: &Ring<u64, _, Many>, key| ring.pool_writers(key).remove(0)),
+            _ => check!(graph.shard_writer("behind", 1, |v: &u64| *v), |ring: &Ring<u64, _, Many>, key| ring.shard_writers(key).remove(0)),
+        }
+    }
+}
+
+#[test]
+fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
+    for pins in [true, false] {
+        let graph = Graph::new(16, || 0u64).shared();
+        let tap = graph.tap("tap", 2);
+        let behind = graph.writer("behind").after(&tap);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut behind, tap) = (ring.producer(), ring.writer(behind), ring.tap(tap));
+        let mut late;
+        if pins {
+            with_a_tombstone(&mut tx);
+            late = tap.subscribe(From::At(3)).unwrap();
+        } else {
+            late = tap.subscribe(From::Now).unwrap();
+            with_a_tombstone(&mut tx);
+            release_into_the_tombstone!(late);
+        }
+        let batch = late.try_batch(4).unwrap();
+        assert_eq!((batch.first_seq(), batch.len()), (5, 1));
+        assert_eq!(lent!(behind), [(0, 1)]);
+        assert_eq!(batch[0], 105);
+    }
+    // And the producers count the whole lap from there.
+    let graph = Graph::new(8, || 0u64).shared();
+    let tap = graph.tap("tap", 2);
+    let behind = graph.pool_writer("behind", 1).after(&tap);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut behind, tap) = (ring.producer(), ring.pool_writers(behind).remove(0), ring.tap(tap));
+    tx.publish(|v| *v = 100).unwrap();
+    drop(tx.claim_n(4).unwrap());
+    let mut late = tap.subscribe(From::At(3)).unwrap();
+    while behind.poll(10, |_, _| ()).unwrap() != 0 {}
+    let published = std::iter::from_fn(|| tx.try_publish(|v| *v = 999).ok()).count();
+    assert_eq!(5 + published, 3 + 8);
+    assert_eq!(late.try_batch(1).unwrap().first_seq(), 5);
+}
+
+#[test]
+fn what_a_producer_was_allowed_it_stays_allowed() {
+    let looks = if cfg!(miri) { 30 } else { 2_000 };
+    for _ in 0..if cfg!(miri) { 2 } else { 20 } {
+        let graph = Graph::new(8, || 0u64);
+        let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
+        let ring = graph.build().unwrap();
+        let (mut tx, mut reader, tap) = (ring.producer().into_raw(), ring.reader(reader), ring.tap(tap));
+        tx.next_n(8).unwrap();
+        let over = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                while !over.load(Relaxed) {
+                    assert!(tap.subscribe(From::At(0u64.wrapping_sub(4))).is_err());
+                }
+            });
+            (0..looks).for_each(|_| assert_eq!(tx.available(), 0));
+            over.store(true, Relaxed);
+        });
+        tx.done(7).unwrap();
+        assert_eq!(reader.try_batch(8).unwrap().len(), 8);
+        assert!(tx.next().is_err(), "all are lent");
+    }
+}
+
+/// Panics in the waits of the stage `skips`, so often.
+#[derive(Debug)]
+struct Panics(AtomicUsize, usize);
+
+impl WaitStrategy for Panics {
+    fn idle(&self, _: Waited) -> Idle {
+        let here = thread::current().name().is_some_and(|name| name.starts_with("skips"));
+        assert!(!here || self.0.fetch_add(1, Relaxed) >= self.1, "a strategy");
+        Idle::Yield
+    }
+    fn parks(&self) -> bool {
+        false
+    }
+    fn alias(&self) -> String {
+        "panics".into()
+    }
+}
+
+#[test]
+fn a_wait_that_panics_is_no_events_fault() {
+    for crew in ["one", "shards", "pool"] {
+        let seen = Mutex::new(Vec::new());
+        let strategy = Arc::new(Panics(AtomicUsize::new(0), 3));
+        let chain = slipring::ring(8, || 7777u64).wait(Wait::Custom(strategy.clone())).deadline(Duration::from_secs(60));
+        let chain = match crew {
+            "one" => chain.write("skips", |_, _| ()),
+            "shards" => chain.write_shards("skips", 1, |v| *v, |_| |_: &mut u64, _| ()),
+            _ => chain.write_pool("skips", 1, |_| |_: &mut u64, _| ()),
+        };
+        let done = chain
+            .on_panic(OnFault::skip())
+            .read("behind", |v, _| seen.lock().unwrap().push(*v))
+            .run(|p| {
+                while strategy.0.load(Relaxed) < 3 {
+                    thread::yield_now();
+                }
+                (0..4).try_for_each(|i| p.publish(|v| *v = i).map(drop))?;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(seen.into_inner().unwrap(), [0, 1, 2, 3], "{crew}");
+        assert_eq!(done.report.stage("skips").unwrap().skipped, 0, "{crew}");
+    }
+}
+
+#[test]
+fn what_is_held_and_never_let_go_fails_the_graph() {
+    let error = slipring::ring(8, || 0u64)
+        .read_by("journal", |rx| {
+            while let Ok(batch) = rx.batch(4) {
+                batch.hold();
+            }
+        })
+        .write("behind", |_, _| ())
+        .feed(0..3, |slot, i| *slot = i)
+        .unwrap_err();
+    assert_eq!(error.stage(), Some("journal"), "{error}");
+}
+
+#[test]
+fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
+    let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(60));
+    let first = graph.reader("first");
+    let behind = graph.writer("behind").after(&first);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.writer(behind));
+    drop(ring);
+    (0..3).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    drop(tx.claim().unwrap());
+    drop(tx.claim_n(2).unwrap());
+    tx.close();
+    while let Ok(batch) = first.batch(8) {
+        batch.hold();
+    }
+    first.release_until(2);
+    assert_eq!(lent!(behind), [(0, 2)]);
+    first.release_until(3);
+    drop(first);
+    assert_eq!(behind.for_each(|_, _| ()).unwrap(), 1);
+}
+
+#[test]
+fn a_task_that_holds_the_whole_ring_is_told_too() {
+    let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
+    (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    rx.batch(2).unwrap().hold();
+    let mut batch = pin!(rx.batch_async(2));
+    let polled = batch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(Closed::WaitsForItself(_)))));
+}
+
+#[test]
+fn a_loop_of_its_own_may_be_driven_by_another_thread() {
+    let sent = Mutex::new(None);
+    let over = AtomicBool::new(false);
+    let (tx, pipeline) = {
+        let (sent, over) = (Arc::new(sent), Arc::new(over));
+        let (theirs, done) = (sent.clone(), over.clone());
+        let (tx, pipeline) = slipring::ring(2, || 0u64)
+            .deadline(Duration::from_secs(60))
+            .read_by("own", move |rx| {
+                let mut tx: slipring::Producer<u64> = loop {
+                    if let Some(tx) = theirs.lock().unwrap().take() {
+                        break tx;
+                    }
+                    thread::yield_now();
+                };
+                thread::scope(|s| {
+                    s.spawn(|| rx.for_each(|_, _| thread::yield_now()));
+                    for i in 0..200 {
+                        tx.publish(|v| *v = i).expect("somebody else moves the stage on");
+                    }
+                    drop(tx);
+                });
+                done.store(true, Relaxed);
+            })
+            .spawn()
+            .unwrap();
+        *sent.lock().unwrap() = Some(tx);
+        (over, pipeline)
+    };
+    pipeline.join().unwrap();
+    assert!(tx.load(Relaxed));
+}
+
+#[test]
+fn a_forgotten_claim_is_settled_before_its_handle_waits() {
+    let graph = Graph::new(2, || 0u64).shared();
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+    std::mem::forget(tx.claim_n(2).unwrap());
+    assert_eq!(Selector::new().wait(&mut [&mut tx], Some(Instant::now())), None);
+    assert_eq!(end.poll(8, |_, _| ()).unwrap(), 0);
+    assert_eq!(Selector::new().wait(&mut [&mut tx], Some(Instant::now() + Duration::from_secs(30))), Some(0));
+    assert_eq!(tx.remaining(), 2);
+}
+
+#[test]
+fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
+    let graph = Graph::new(8, || 0u64).shared();
+    let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
+    let ring = graph.build().unwrap();
+    let (mut tx, mut reader, _tap) = (ring.producer(), ring.reader(reader), ring.tap(tap));
+    (0..5).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    reader.poll(8, |_, _| ()).unwrap();
+    let report = ring.report();
+    assert_eq!((report.stage("tap").unwrap().lag, report.remaining(), tx.remaining()), (0, Some(8), 8));
+}
+
+#[test]
+fn each_sampled_event_is_timed_once_by_each_stage() {
+    for shards in [false, true] {
+        let mut tries = 0;
+        let mut fails = move |v: &u64| {
+            tries += u32::from(*v == 3);
+            if *v == 3 && tries < 5 { Err("busy") } else { Ok(()) }
+        };
+        let chain = slipring::ring(16, || 0u64).sample_latency(1);
+        let chain = match shards {
+            true => chain.read_shards("s", 1, |v| *v, move |_| move |v: &u64, _| fails(v)),
+            false => chain.read("s", move |v, _| fails(v)),
+        };
+        let done = chain
+            .on_error(OnFault::retry(9))
+            .max_batch(4)
+            .read_shards("two", 2, |v| *v, |_| |_: &u64, _| ())
+            .run_inline(|p| (0..8).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+            .unwrap();
+        for stage in ["s", "two"] {
+            assert_eq!(done.report.stage(stage).unwrap().latency.unwrap().samples, 8, "{stage}");
+        }
+    }
+}
+
+#[test]
+fn a_monitor_of_another_layout_is_refused() {
+    let monitor: Monitor<u64> = Monitor::new();
+    let error = slipring::ring(8, || 0u64).monitor(&monitor).contiguous().read("s", |_, _| ()).feed(0..1, |_, _| ()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");
+}
