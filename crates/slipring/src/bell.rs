@@ -18,7 +18,7 @@ use std::time::Duration;
 use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin};
 
 struct Tasks {
-    /// Under numbers of their own.
+    /// Under numbers of their own. It grows when more tasks sleep at once than ever before.
     asleep: Vec<(u64, Waker)>,
     /// Empty, with room for as many as ever slept: so that waking allocates nothing the next time.
     spare: Vec<(u64, Waker)>,
@@ -36,7 +36,7 @@ impl Bell {
     pub(crate) fn new() -> Bell {
         Bell {
             sleepers: Line(AtomicU32::new(0)),
-            gate: Mutex::new(Tasks { asleep: Vec::with_capacity(4), spare: Vec::with_capacity(4) }),
+            gate: Mutex::new(Tasks { asleep: Vec::new(), spare: Vec::new() }),
             condvar: Condvar::new(),
         }
     }
