@@ -190,6 +190,13 @@ pub(crate) struct Policy {
     pub(crate) own_loop: bool,
 }
 
+impl Policy {
+    /// Whether a stage may have to go back to its last release.
+    pub(crate) fn rewinds(&self) -> bool {
+        self.error.retries != 0 || self.panic.retries != 0
+    }
+}
+
 impl Default for Policy {
     fn default() -> Policy {
         let stop = OnFault::stop();

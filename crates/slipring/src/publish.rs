@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::error::{Cause, ClaimError, Closed};
 use crate::producer::{Producer, Refusal, sealed};
-use crate::slots::Layout;
+use crate::slots::{Layout, Slots as _};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the ring is full. Returns its position.
@@ -125,12 +125,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut item = self.next_item(&mut items);
         while let Some(first) = item.take() {
             let seq = self.reserve_by(len as u64, None)?;
+            let slots = self.view();
             let batch = Filling { producer: self, seq, len: len as u64 };
             let mut filled = 0;
             let mut next = Some(first);
             while let Some(this) = next {
                 // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len` here.
-                fill(unsafe { &mut *batch.producer.cell(seq.wrapping_add(filled)) }, this);
+                fill(unsafe { &mut *slots.event(seq.wrapping_add(filled)) }, this);
                 filled += 1;
                 if filled == len as u64 {
                     break;

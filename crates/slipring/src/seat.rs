@@ -134,6 +134,8 @@ pub struct Desk<E, L: Layout> {
     pub(crate) sorts: bool,
     /// Nothing is being handled: what fails now is no event's fault.
     pub(crate) between: bool,
+    /// Whether it may have to go back to its last release.
+    pub(crate) rewinds: bool,
     /// Something was skipped since the last release.
     pub(crate) skipped: bool,
     /// How many events a handler of batches was given at once.
@@ -145,7 +147,8 @@ pub struct Desk<E, L: Layout> {
 impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let (counts, told) = Default::default();
-        let sorts = !core.control.plan.stages[stage].sorts.is_empty();
+        let plan = &core.control.plan.stages[stage];
+        let (sorts, rewinds) = (!plan.sorts.is_empty(), plan.policy.rewinds());
         Desk {
             slots: core.slots,
             core,
@@ -154,6 +157,7 @@ impl<E, L: Layout> Desk<E, L> {
             counts,
             told,
             between: true,
+            rewinds,
             skipped: false,
             stretch: 1,
             number: TaskNumber::default(),
@@ -465,11 +469,14 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
                 samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released), |_| true);
             }
             self.released = self.next;
-            self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
+            if self.desk.rewinds {
+                self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
+            }
             self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
         }
     }
     fn rewind(&mut self) {
+        debug_assert!(self.desk.rewinds);
         self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
         (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones) = self.then;
     }
