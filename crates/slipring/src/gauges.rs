@@ -153,6 +153,7 @@ impl Samples {
         }
     }
 
+    #[inline(never)]
     /// A stage is about to let `[from, from + len)` go, of which it handled what is `own`.
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
         let Some(first) = self.sampled(from, len) else { return };

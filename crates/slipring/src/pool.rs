@@ -27,6 +27,7 @@ const MAX_CHUNK: u64 = 256;
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// A worker of a pool.
+#[repr(align(128))] // as a producer
 pub struct Worker<E, L: Layout> {
     desk: Desk<E, L>,
     worker: usize,

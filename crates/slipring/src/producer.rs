@@ -48,6 +48,7 @@ pub struct Many(());
 ///   is seen by the stages before they are published or given up.
 /// - Dropping the producer (the last clone, if there are several) closes the ring; the stages drain it.
 /// - A slot holds what was there a lap ago: reset everything that matters.
+#[repr(align(128))] // on lines of its own: it is written at every step, and what lies beside it may be another thread's
 pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     core: Arc<Core<E, L>>,
     slots: View<E, L>,
@@ -141,6 +142,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[doc(alias = "remainingCapacity")]
     pub fn remaining(&mut self) -> usize {
         self.settle();
+        self.tell();
         self.room()
     }
 
@@ -244,7 +246,6 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Asks the gating stages how far they have come.
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
-        self.tell();
         let capacity = self.core.capacity();
         let (gate, slowest) = self.core.pass_gate(self.next.wrapping_sub(capacity));
         let limit = gate.wrapping_add(capacity);
@@ -288,6 +289,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     fn wait(&mut self, len: u64, slowest: usize, deadline: Option<Instant>) -> Result<(), ClaimError> {
+        self.tell();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
         if let Some(stage) = within::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())) {
@@ -423,6 +425,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// An event was dropped instead of published.
     pub(crate) fn dropped(&mut self) {
         self.counts.dropped += 1;
+        self.tell();
     }
 
     /// A claim of this handle has come to its end.
