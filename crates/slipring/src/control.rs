@@ -25,9 +25,6 @@ const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
-/// Eight pauses are about 100 to 450 ns (Intel made a pause ten times as long with Skylake).
-const SHORT_LOOKS: u32 = 8;
-
 /// A worker's bound with this bit says that it holds nothing.
 pub(crate) const IDLE: u64 = 1;
 
@@ -472,11 +469,6 @@ impl Control {
             return Err(BatchError::Closed(self.stopped().unwrap_or(Closed::Halted)));
         }
         Err(BatchError::TimedOut)
-    }
-
-    /// How often a stage looks again before it waits: for less than half a microsecond, and not where others need the core.
-    pub(crate) fn short_looks(&self) -> u32 {
-        if self.crowded || cfg!(slipring_loom) { 0 } else { SHORT_LOOKS }
     }
 
     /// Stays away for a time, or until the graph ends.

@@ -204,7 +204,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
                 return Err(closed.into());
             }
             if self.seat.holds_all() {
-                return Err(Closed::WaitsForItself(self.stage()).into());
+                return Err(Closed::WaitsForItself(Box::new(self.stage())).into());
             }
             self.seat.wait(deadline)?;
         }
@@ -221,7 +221,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
                 return Poll::Ready(Err(closed));
             }
             if self.seat.holds_all() {
-                return Poll::Ready(Err(Closed::WaitsForItself(self.stage())));
+                return Poll::Ready(Err(Closed::WaitsForItself(Box::new(self.stage()))));
             }
             if !self.seat.arm(waker) {
                 return Poll::Pending;

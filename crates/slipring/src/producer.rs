@@ -293,7 +293,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
         if let Some(stage) = within::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())) {
-            return Err(Closed::WaitsForItself(control.name(stage)).into());
+            return Err(Closed::WaitsForItself(Box::new(control.name(stage))).into());
         }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
         match control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len)) {

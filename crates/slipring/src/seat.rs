@@ -116,13 +116,6 @@ pub(crate) trait Seat<E, L: Layout> {
 
     /// Waits until [`Seat::look`] has something or never will.
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        // Often the next event is on its way. A wait that is over so soon is not counted: that would take as long again.
-        for _ in 0..self.desk().control().short_looks() {
-            if self.stirs() {
-                return Ok(());
-            }
-            crate::sync::spin_loop();
-        }
         self.tell();
         let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
         self.desk().control().wait_at(waiter, deadline, &mut || self.stirs())
