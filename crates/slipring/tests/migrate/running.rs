@@ -101,7 +101,7 @@ fn publishing_into_ones_own_full_ring_is_an_error() {
             }
         }
     });
-    assert!(matches!(told, Some(Closed::WaitsForItself(stage)) if &*stage == "r"));
+    assert!(matches!(told, Some(Closed::WaitsForItself(stage)) if stage.as_str() == "r"));
     // Nothing was lost by it.
     assert_eq!(handled.unwrap(), 2);
 }
