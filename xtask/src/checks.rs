@@ -11,8 +11,8 @@ use crate::{
     tidy, workspace,
 };
 
-/// The cfg that switches the library's atomics to the model checker's.
-pub const LOOM: &str = "--cfg slipring_loom";
+/// The cfg that switches the library's atomics to the model checker's; optimized, and yet with what the library asserts of itself.
+pub const LOOM: &str = "--cfg slipring_loom -C debug-assertions";
 /// What the names of all models contain.
 pub const MODELS: &str = "loom_";
 

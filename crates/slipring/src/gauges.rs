@@ -153,9 +153,10 @@ impl Samples {
         }
     }
 
-    #[inline(never)]
     /// A stage is about to let `[from, from + len)` go, of which it handled what is `own`.
+    #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
+        debug_assert!(len >> self.shift <= self.published.len() as u64, "no stage holds more than the ring has");
         let Some(first) = self.sampled(from, len) else { return };
         let now = self.epoch.elapsed().as_nanos() as u64;
         let taken = &self.stages[stage].0;

@@ -113,7 +113,7 @@ impl<E, L: Layout> Worker<E, L> {
             self.seen = word.seq(self.seen);
             let (len, left, live) = match self.offer(self.seen, word.left()) {
                 Offer::Nothing => {
-                    self.release();
+                    self.bind(IDLE);
                     return false;
                 }
                 Offer::Chunk(len, left) => (len, left, true),
@@ -151,7 +151,7 @@ impl<E, L: Layout> Worker<E, L> {
                     (self.next, self.end) = (end, end);
                     self.seen = end;
                     self.desk.counts.tombstones += len;
-                    twin!("passed-unreleased": self.release() => self.bound = IDLE);
+                    twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
                 }
                 Err(_) => self.contended = true,
             }
@@ -206,6 +206,23 @@ impl<E, L: Layout> Worker<E, L> {
             left -= step;
         }
         if len == 0 { Offer::Nothing } else { Offer::Chunk(len, left) }
+    }
+
+    /// Lets go what is before `bound`: a position, doubled, or [`IDLE`]. Where nothing was taken, a race that was lost may have left a
+    /// bound behind, later than `next` (I2).
+    #[inline(always)]
+    fn bind(&mut self, bound: u64) {
+        if bound != self.bound {
+            self.bound = bound;
+            self.desk.control().release(self.bound_line, bound, &self.desk.plan().rings);
+        }
+    }
+
+    /// How much of the present chunk was handled and not let go yet; `None`: an idle worker holds nothing.
+    fn unreleased(&self) -> Option<u64> {
+        let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
+        debug_assert!(self.bound == IDLE || len <= self.desk.core.capacity(), "I2: a bound is no later than what is handled");
+        (self.bound != IDLE).then_some(len)
     }
 
     /// Learns from a finished chunk how long the next should be.
@@ -269,35 +286,29 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn release(&mut self) {
         let done = self.next == self.end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
-        if bound != self.bound {
-            if let Some(samples) = &self.desk.control().gauges.samples
-                && self.bound != IDLE
-            {
-                let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
-                samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len, |_| true);
-            }
-            self.bound = bound;
-            let stage = self.desk.plan();
-            self.desk.control().release(self.bound_line, bound, &stage.rings);
+        if bound != self.bound
+            && let Some(len) = self.unreleased()
+            && let Some(samples) = &self.desk.control().gauges.samples
+        {
+            samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len, |_| true);
         }
+        self.bind(bound);
         if done {
             self.bound_line = self.own_line;
             self.adapt();
         }
     }
     fn rewind(&mut self) {
-        if self.bound != IDLE {
-            let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
-            let len = twin!("worker-rewound-too-far": len => len + 1);
-            self.next = self.next.wrapping_sub(len);
+        if let Some(len) = self.unreleased() {
             self.desk.counts.events -= len;
+            self.next = self.next.wrapping_sub(twin!("worker-rewound-too-far": len => len + 1));
         }
     }
     fn released(&self) -> u64 {
         if self.bound == IDLE { self.seen } else { self.bound }
     }
     fn holds(&self) -> bool {
-        self.bound != IDLE && self.next << 1 != self.bound
+        self.unreleased().is_some_and(|len| len > 0)
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;

@@ -115,7 +115,8 @@ fn pools_and_shared_producers_sample_latencies_too() {
         .read_pool("pool", 2, |_| |_, _| ())
         .run_shared(|p| {
             let mut other = p.clone();
-            for i in 0..200 {
+            // Often enough that workers lose races for the last event there is.
+            for i in 0..5_000 {
                 p.publish(|slot| *slot = i)?;
                 other.publish(|slot| *slot = i)?;
                 drop(other.claim()?);

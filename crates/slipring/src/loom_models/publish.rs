@@ -103,7 +103,7 @@ fn loom_a_cursor_publishes() {
             let seen: usize = (0..3).map(|_| rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap()).sum();
             (seen, rx)
         });
-        let published = (0..3).filter(|_| tx.try_publish(|event| *event += 1).is_ok()).count();
+        let published = (0..3).filter(|_| tx.try_publish(|event| *event = event.wrapping_add(1)).is_ok()).count();
         let (seen, mut rx) = reading.join().unwrap();
         let rest = rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap();
         assert_eq!(seen + rest, published, "events were lost");
