@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin};
+use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, fence, lock, twin, whole};
 
 struct Tasks {
     /// Under numbers of their own. It grows when more tasks sleep at once than ever before.
@@ -48,11 +48,8 @@ impl Bell {
         twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
         if !twin!("sleeper-blind": ready() => false) {
             drop(match limit {
-                None => self.condvar.wait(guard).map_err(|poisoned| poisoned.into_inner()).unwrap_or_else(|guard| guard),
-                Some(limit) => match self.condvar.wait_timeout(guard, limit) {
-                    Ok((guard, _)) => guard,
-                    Err(poisoned) => poisoned.into_inner().0,
-                },
+                None => whole(self.condvar.wait(guard)),
+                Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
             });
         }
         self.sleepers.0.fetch_sub(1, Relaxed);

@@ -20,11 +20,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// As [`Producer::publish`].
     pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
-        match self.claim_n_by(1, None) {
-            Ok(slots) => Ok(Slot::new(slots)),
-            Err(ClaimError::Closed(closed)) => Err(closed),
-            Err(other) => unreachable!("claiming one slot without a deadline: {other}"),
-        }
+        self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
 
     /// Claims one slot if there is one now.

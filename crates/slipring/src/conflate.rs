@@ -11,7 +11,7 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use crate::error::{BuildError, ClaimError, Closed};
-use crate::producer::{Producer, Refusal, sealed};
+use crate::producer::{Producer, sealed};
 use crate::slots::Layout;
 
 /// A producer that never waits: while the ring is full it keeps values, the newest for each key, up to so many, and publishes
@@ -64,14 +64,7 @@ mod sends {
     impl<E, L: Layout, S: sealed::Sharing> Sends for Producer<E, L, S> {
         type Event = E;
         fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
-            loop {
-                match self.reserve(1) {
-                    Ok(seq) => return Ok(Some(seq)),
-                    Err(Refusal::Contended) => crate::sync::spin_loop(),
-                    Err(Refusal::Closed(closed)) => return Err(closed),
-                    Err(Refusal::Gated(_)) => return Ok(None),
-                }
-            }
+            Producer::reserve_now(self)
         }
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError> {
             self.reserve_by(1, deadline)
@@ -240,11 +233,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     /// # Errors
     /// When the ring takes nothing any more.
     pub fn finish(mut self) -> Result<(), Closed> {
-        match self.flush_by(None) {
-            Ok(()) => Ok(()),
-            Err(ClaimError::Closed(closed)) => Err(closed),
-            Err(other) => unreachable!("a wait without a deadline ended with: {other}"),
-        }
+        self.flush_by(None).map_err(ClaimError::without_deadline)
     }
 
     /// Publishes what was kept first.

@@ -214,6 +214,16 @@ pub enum ClaimError {
     Closed(Closed),
 }
 
+impl ClaimError {
+    /// What ended a wait of a possible length that had no deadline: only an end of the graph can.
+    pub(crate) fn without_deadline(self) -> Closed {
+        match self {
+            ClaimError::Closed(closed) => closed,
+            other => unreachable!("a wait without a deadline ended with: {other}"),
+        }
+    }
+}
+
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

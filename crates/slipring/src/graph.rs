@@ -23,6 +23,7 @@ use crate::producer::{Many, Producer, Single};
 use crate::report::Report;
 use crate::shard::{Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
+use crate::sync::whole;
 use crate::tap::Tap;
 use crate::wait::Wait;
 
@@ -44,7 +45,7 @@ struct Drawing {
 
 impl Draft {
     fn lock(&self) -> MutexGuard<'_, Drawing> {
-        self.specs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        whole(self.specs.lock())
     }
 }
 
@@ -414,7 +415,7 @@ impl<E, L: Layout> Ring<E, L, Many> {
 
 impl<E, L: Layout, S> Ring<E, L, S> {
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        whole(self.taken.lock())
     }
 
     fn attach<A, C>(&self, key: Key<A, C>) -> usize {
@@ -513,7 +514,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
 impl<E, L: Layout, S> Drop for Ring<E, L, S> {
     fn drop(&mut self) {
-        let taken = self.taken.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let taken = whole(self.taken.get_mut());
         if let Some(&stage) = taken.unattached.first() {
             self.core.control.fail(stage, None, Cause::Dropped);
         }

@@ -142,7 +142,6 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[doc(alias = "remainingCapacity")]
     pub fn remaining(&mut self) -> usize {
         self.settle();
-        self.tell();
         self.room()
     }
 
@@ -257,6 +256,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
 
+    /// Takes a position if the ring has room now; `None`: it is full.
+    #[inline]
+    pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+        loop {
+            match self.reserve(1) {
+                Ok(seq) => return Ok(Some(seq)),
+                Err(Refusal::Gated(_)) => return Ok(None),
+                Err(Refusal::Contended) => crate::sync::spin_loop(),
+                Err(Refusal::Closed(closed)) => return Err(closed),
+            }
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
         match self.reserve(len) {
@@ -267,10 +279,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     #[cold]
     pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
-        self.wait_for_room_by(len, refusal, None).map_err(|error| match error {
-            ClaimError::Closed(closed) => closed,
-            other => unreachable!("a wait without a deadline ended with: {other}"),
-        })
+        self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
     }
 
     #[cold]

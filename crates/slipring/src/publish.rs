@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use crate::error::{Cause, ClaimError, Closed};
-use crate::producer::{Producer, Refusal, sealed};
+use crate::producer::{Producer, sealed};
 use crate::slots::{Layout, Slots as _};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
@@ -62,20 +62,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// When the ring was closed, halted, or has failed.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, Closed> {
-        loop {
-            match self.reserve(1) {
-                Ok(seq) => {
-                    self.fill(seq, fill);
-                    return Ok(Some(seq));
-                }
-                Err(Refusal::Gated(_)) => {
-                    self.dropped();
-                    return Ok(None);
-                }
-                Err(Refusal::Contended) => crate::sync::spin_loop(),
-                Err(Refusal::Closed(closed)) => return Err(closed),
-            }
+        let seq = self.reserve_now()?;
+        match seq {
+            Some(seq) => self.fill(seq, fill),
+            None => self.dropped(),
         }
+        Ok(seq)
     }
 
     #[inline(always)]

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use crate::control::{ClaimWord, Control, ahead};
 use crate::core::Core;
@@ -43,7 +42,7 @@ use crate::sync::Relaxed;
 pub struct RawProducer<E, L: Layout = Inside, S: producer::Sharing = Single> {
     producer: Producer<E, L, S>,
     /// Claimed and not done.
-    open: Range<u64>,
+    open: Seqs,
     /// It gives out `&E`, so it may be shared only where `E` may.
     lent: PhantomData<E>,
 }
@@ -51,7 +50,7 @@ pub struct RawProducer<E, L: Layout = Inside, S: producer::Sharing = Single> {
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// This producer by positions, see [`RawProducer`].
     pub fn into_raw(self) -> RawProducer<E, L, S> {
-        RawProducer { producer: self, open: 0..0, lent: PhantomData }
+        RawProducer { producer: self, open: Seqs::NONE, lent: PhantomData }
     }
 }
 
@@ -71,24 +70,24 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Errors
     /// As [`RawProducer::next`], and [`ClaimError::Length`].
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
-        if !self.open.is_empty_wrapping() {
-            return Err(ClaimError::Held { first: self.open.start, len: self.open.len_wrapping() as usize });
+        if self.open.len() != 0 {
+            return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
         }
         self.producer.check_length(len)?;
         let seq = self.producer.try_reserve(len as u64)?;
-        self.hold(seq..seq.wrapping_add(len as u64));
+        self.hold(Seqs { next: seq, len });
         self.producer.core().touch(seq, len as u64, true);
         Ok(seq)
     }
 
-    fn hold(&mut self, open: Range<u64>) {
-        self.producer.open_claim((!open.is_empty_wrapping()).then(|| (open.start, open.len_wrapping())));
+    fn hold(&mut self, open: Seqs) {
+        self.producer.open_claim((open.len != 0).then_some((open.next, open.len as u64)));
         self.open = open;
     }
 
     /// How many slots could be claimed at this moment, beyond what is claimed. Others may change that at once.
     pub fn available(&mut self) -> usize {
-        self.producer.room().saturating_sub(if S::MANY { 0 } else { self.open.len_wrapping() as usize })
+        self.producer.room().saturating_sub(if S::MANY { 0 } else { self.open.len() })
     }
 
     /// A claimed event.
@@ -108,19 +107,18 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Errors
     /// [`NotHeld`] if this handle has not claimed that position. Then nothing is published.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let len = self.open.upto(seq)?;
-        let first = self.open.start;
+        let (done, rest) = self.open.upto(seq)?;
         // First, so that nothing is given up that is published.
-        self.hold(first.wrapping_add(len)..self.open.end);
-        self.producer.commit(first, len);
+        self.hold(rest);
+        self.producer.commit(done.next, done.len as u64);
         Ok(())
     }
 
     /// Gives up what is claimed and not done: nobody will see it.
     pub fn give_up(&mut self) {
-        let (first, len) = (self.open.start, self.open.len_wrapping());
-        self.hold(0..0);
-        self.producer.give_up(first, len);
+        let open = std::mem::replace(&mut self.open, Seqs::NONE);
+        self.hold(Seqs::NONE);
+        self.producer.give_up(open.next, open.len as u64);
     }
 
     /// The producer again; an open claim is given up.
@@ -138,7 +136,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 pub struct RawConsumer<E, A: lease::Access, C: lease::Crew, L: Layout = Inside> {
     consumer: Consumer<E, A, C, L>,
     /// How much of what the last look found is not done.
-    left: u64,
+    left: usize,
     /// It gives out `&E`, so it may be shared only where `E` may.
     lent: PhantomData<E>,
 }
@@ -186,13 +184,12 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
         }
         let first = seat.next();
         seat.desk().touch(first, len);
-        self.left = len;
-        Ok(Seqs { next: first, len: len as usize })
+        self.left = len as usize;
+        Ok(self.lent())
     }
 
-    fn lent(&self) -> Range<u64> {
-        let next = self.consumer.next_seq();
-        next..next.wrapping_add(self.left)
+    fn lent(&self) -> Seqs {
+        Seqs { next: self.consumer.next_seq(), len: self.left }
     }
 
     /// An event that the last look found and that is not done.
@@ -206,12 +203,12 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     /// # Errors
     /// [`NotHeld`] if that position is not lent. Then nothing is released.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let len = self.lent().upto(seq)?;
+        let (done, rest) = self.lent().upto(seq)?;
         let seat = self.consumer.seat();
         seat.count_batch();
-        seat.advance(len, len);
+        seat.advance(done.len as u64, done.len as u64);
         seat.release();
-        self.left -= len;
+        self.left = rest.len;
         Ok(())
     }
 
@@ -237,6 +234,8 @@ pub struct Seqs {
 }
 
 impl Seqs {
+    const NONE: Seqs = Seqs { next: 0, len: 0 };
+
     /// The first of those that are left.
     pub fn first_seq(&self) -> u64 {
         self.next
@@ -244,6 +243,17 @@ impl Seqs {
     /// The last one; without any left, the one before the first.
     pub fn last_seq(&self) -> u64 {
         self.next.wrapping_add(self.len as u64).wrapping_sub(1)
+    }
+    fn holds(&self, seq: u64) -> bool {
+        seq.wrapping_sub(self.next) < self.len as u64
+    }
+    /// Those up to this position and including it, and the others.
+    fn upto(&self, seq: u64) -> Result<(Seqs, Seqs), NotHeld> {
+        if !self.holds(seq) {
+            return Err(NotHeld { seq, first: self.next, len: self.len });
+        }
+        let len = seq.wrapping_sub(self.next) as usize + 1;
+        Ok((Seqs { next: self.next, len }, Seqs { next: seq.wrapping_add(1), len: self.len - len }))
     }
 }
 
@@ -262,34 +272,6 @@ impl Iterator for Seqs {
 
 impl ExactSizeIterator for Seqs {}
 impl std::iter::FusedIterator for Seqs {}
-
-/// Ranges of positions, which wrap.
-trait Positions {
-    fn len_wrapping(&self) -> u64;
-    fn is_empty_wrapping(&self) -> bool;
-    fn holds(&self, seq: u64) -> bool;
-    /// How many positions there are up to this one and including it.
-    fn upto(&self, seq: u64) -> Result<u64, NotHeld>;
-}
-
-impl Positions for Range<u64> {
-    fn len_wrapping(&self) -> u64 {
-        ahead(self.end, self.start).max(0) as u64
-    }
-    fn is_empty_wrapping(&self) -> bool {
-        self.len_wrapping() == 0
-    }
-    fn holds(&self, seq: u64) -> bool {
-        seq.wrapping_sub(self.start) < self.len_wrapping()
-    }
-    fn upto(&self, seq: u64) -> Result<u64, NotHeld> {
-        if self.holds(seq) {
-            Ok(seq.wrapping_sub(self.start) + 1)
-        } else {
-            Err(NotHeld { seq, first: self.start, len: self.len_wrapping() as usize })
-        }
-    }
-}
 
 /// Publications looked at to say how far a stage is behind.
 const LOOKS: usize = 1024;

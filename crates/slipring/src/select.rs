@@ -8,6 +8,7 @@ use crate::lease::{Consumer, sealed as lease};
 use crate::producer::{Producer, sealed as producer};
 use crate::seat::Seat;
 use crate::slots::Layout;
+use crate::sync::whole;
 
 mod sealed {
     pub trait Sealed {}
@@ -87,7 +88,7 @@ struct Parked {
 
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
-        *self.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
+        *whole(self.woken.lock()) = true;
         self.changed.notify_one();
     }
 }
@@ -112,7 +113,7 @@ impl Selector {
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
         loop {
-            *self.parked.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = false;
+            *whole(self.parked.woken.lock()) = false;
             let count = handles.len();
             let from = self.turn;
             let ready = (0..count).map(|i| (from + i) % count).find(|&i| handles[i].arm(&waker));
@@ -137,13 +138,13 @@ impl Selector {
     }
 
     fn park(&self, limit: Option<Duration>) {
-        let mut woken = self.parked.woken.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut woken = whole(self.parked.woken.lock());
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         while !*woken {
             woken = match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                None => self.parked.changed.wait(woken).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                None => whole(self.parked.changed.wait(woken)),
                 Some(Duration::ZERO) => return,
-                Some(left) => self.parked.changed.wait_timeout(woken, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0,
+                Some(left) => whole(self.parked.changed.wait_timeout(woken, left)).0,
             };
         }
     }

@@ -11,14 +11,13 @@
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
-use crate::control::Control;
+use crate::control::{Control, ahead};
 use crate::core::Core;
-use crate::error::{BatchError, Cause, Closed, let_go, panic_message};
+use crate::error::{Cause, let_go, panic_message};
 use crate::seat::{Desk, Role, Seat, Walk};
 use crate::slots::{Layout, Slots as _};
-use crate::sync::{Arc, AtomicU32, Relaxed, twin};
+use crate::sync::{Acquire, Arc, AtomicU32, Relaxed, twin};
 use crate::within::Standing;
 
 /// Whose an event is that is nobody's.
@@ -156,20 +155,17 @@ impl Role for Sharer {
 /// The seat of one shard.
 pub struct Shard<E, L: Layout> {
     walk: Walk<E, L, Sharer>,
-    shard: u32,
     /// So many events from the next one on are known to be its own.
     own: u64,
     /// Whether something was handled since the last release. If not, others are passed for good.
     handled: bool,
-    /// How many events of others there have been since the last release.
-    passed: u64,
 }
 
 impl<E, L: Layout> Shard<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, shard: usize) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
-        let shard = shard as u32;
-        Shard { walk: Walk::begin(core, stage, Sharer { shard }, (line, 0), start), shard, own: 0, handled: false, passed: 0 }
+        let sharer = Sharer { shard: shard as u32 };
+        Shard { walk: Walk::begin(core, stage, sharer, (line, 0), start), own: 0, handled: false }
     }
 
     /// How many events in a row are this shard's, or are not, from `seq` on and among `len`.
@@ -178,7 +174,7 @@ impl<E, L: Layout> Shard<E, L> {
         let Some(lane) = &desk.core.lanes[desk.stage] else { return 0 };
         let is = |offset: &u64| {
             let owner = lane.owner(seq.wrapping_add(*offset)).load(Relaxed); // I1
-            (owner == self.shard) == own
+            (owner == self.walk.role().shard) == own
         };
         (0..len).take_while(is).count() as u64
     }
@@ -195,10 +191,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
             let found = self.walk.look(u64::MAX);
             let others = self.count(self.walk.next(), found, false);
             self.walk.pass_over(others);
-            self.passed += others;
             self.own = self.count(self.walk.next(), found - others, true);
             let share = (self.walk.desk().core.capacity() / 8).max(1);
-            if !self.handled && (found == 0 || self.passed >= share) {
+            if !self.handled && (found == 0 || self.walk.next().wrapping_sub(self.walk.released()) >= share) {
                 twin!("others-held": self.release() => ());
             }
             if found == 0 {
@@ -231,11 +226,11 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
             let from = self.walk.released();
             samples.releasing(desk.stage, from, self.walk.next().wrapping_sub(from), |seq| self.count(seq, 1, true) == 1);
         }
-        (self.handled, self.passed) = (false, 0);
+        self.handled = false;
         self.walk.release();
     }
     fn rewind(&mut self) {
-        (self.own, self.handled, self.passed) = (0, false, 0);
+        (self.own, self.handled) = (0, false);
         self.walk.rewind();
     }
     fn released(&self) -> u64 {
@@ -250,15 +245,6 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
     fn waits_for(&self) -> usize {
         self.walk.waits_for()
     }
-    fn check(&self) -> Result<(), Closed> {
-        self.walk.check()
-    }
-    fn ended(&self) -> Option<Closed> {
-        self.walk.ended()
-    }
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        self.walk.wait(deadline)
-    }
     fn desk(&self) -> &Desk<E, L> {
         self.walk.desk()
     }
@@ -270,8 +256,6 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
 impl Control {
     /// The least that the shards of a stage have passed, if that is known to be no less than `near`.
     pub(crate) fn least_passed(&self, line: usize, shards: usize, near: u64) -> u64 {
-        use crate::control::ahead;
-        use crate::sync::Acquire;
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| {
             let line = self.line(line + shard);

@@ -6,6 +6,7 @@ pub(crate) use std::sync::Arc;
 /// Counts that no protocol rests on, and that the model checker need not see.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::{LockResult, PoisonError};
 
 #[cfg(not(slipring_loom))]
 mod chosen {
@@ -25,12 +26,13 @@ mod chosen {
 
 pub(crate) use chosen::*;
 
-/// Locks, whether or not a panic passed through the lock before: every critical section of this crate leaves its data whole.
+/// What a lock guards, whether or not a panic passed through it before: every critical section of this crate leaves its data whole.
+pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
+    locked.unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    match mutex.lock() {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
+    whole(mutex.lock())
 }
 
 /// One shared word on a line of its own: 128 bytes, because neighbouring 64-byte lines are fetched in pairs on x86 and

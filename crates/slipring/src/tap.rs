@@ -22,7 +22,7 @@ use crate::lease::{Consumer, Joined, Reading};
 use crate::plan::{Crew, Guard, Stage};
 use crate::seat::{Desk, Role, Walk};
 use crate::slots::{Inside, Layout};
-use crate::sync::{Acquire, Arc, Relaxed, Release, SeqCst, fence, lock, twin};
+use crate::sync::{Acquire, Arc, Relaxed, Release, SeqCst, fence, lock, twin, whole};
 
 /// A member's ticket with this bit says: leave.
 const LEAVE: u64 = 1;
@@ -162,7 +162,7 @@ impl<E, L: Layout> Place<E, L> {
     }
 
     fn lock(&self) -> StdGuard<'_, Found<E, L>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        whole(self.0.lock())
     }
 
     /// Where that is, if the graph is there.

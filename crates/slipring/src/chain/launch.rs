@@ -15,6 +15,7 @@ use crate::producer::{HELD_PANIC, Producer, SharedProducer};
 use crate::publish::FILL_PANIC;
 use crate::report::Report;
 use crate::slots::Layout;
+use crate::sync::whole;
 
 /// What a run that went well comes back with.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl<'env> Handed<'env> {
 
     /// Runs the crew on the present thread.
     pub(super) fn attend(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
-        let crew = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let crew = whole(self.0.lock()).take();
         if let Some(crew) = crew {
             crew.attend(control, || {
                 if let Some(hook) = on_start {
@@ -169,7 +170,7 @@ impl<'env> Handed<'env> {
 
     /// Lets the crew go whose thread the system refused.
     pub(super) fn refuse(self, control: &Control) {
-        let crew = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let crew = whole(self.0.lock()).take();
         if let Some(crew) = crew {
             crew.stop(control);
         }

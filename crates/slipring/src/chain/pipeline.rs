@@ -15,6 +15,7 @@ use crate::name::Name;
 use crate::producer::{Producer, SharedProducer};
 use crate::report::Report;
 use crate::slots::Layout;
+use crate::sync::whole;
 
 /// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is closed and drained.
 pub struct Pipeline {
@@ -49,7 +50,7 @@ struct Shift(Arc<Working>);
 
 impl Drop for Shift {
     fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) -= 1;
+        *whole(self.0.count.lock()) -= 1;
         self.0.fewer.notify_all();
     }
 }
@@ -190,17 +191,16 @@ impl Pipeline {
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         // A limit beyond what the clock can count is none.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let mut count = self.working.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut count = whole(self.working.count.lock());
         while *count > 0 {
             count = match deadline {
-                None => self.working.fewer.wait(count).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                None => whole(self.working.fewer.wait(count)),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return false;
                     }
-                    let waited = self.working.fewer.wait_timeout(count, left);
-                    waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    whole(self.working.fewer.wait_timeout(count, left)).0
                 }
             };
         }

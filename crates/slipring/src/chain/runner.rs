@@ -5,7 +5,6 @@
 //! - I2: whoever was started is stopped, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 use std::time::Instant;
 
 use super::OnFaulted;
@@ -14,7 +13,7 @@ use crate::drive::{End, Handler, Pace, drive, idle, step};
 use crate::error::{Cause, Closed, panic_message};
 use crate::fault::{Fault, Outcome};
 use crate::lease::{Consumer, Every, sealed};
-use crate::policy::{Faulted, Policy, Verdict, skip};
+use crate::policy::{Faulted, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::within::{Standing, enter};
@@ -36,8 +35,6 @@ pub(super) trait Runner {
     fn idle(&mut self) -> Result<Option<Instant>, End>;
     /// Where it says what it has let go, if this thread is the only one to move it: a loop of its own may hand its handle on.
     fn standing(&self) -> Option<Standing>;
-    /// What was settled for the stage.
-    fn policy(&self) -> &Policy;
     /// Goes back to its last release, and counts that.
     fn retry(&mut self);
     /// Passes over what it failed at, if that was an event or a batch of them, and counts that.
@@ -96,9 +93,6 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
     fn standing(&self) -> Option<Standing> {
         Some(self.seat.standing())
     }
-    fn policy(&self) -> &Policy {
-        &self.seat.desk().plan().policy
-    }
     fn retry(&mut self) {
         // What was skipped is skipped for good: if its batch's end failed, that end alone is tried again.
         if !self.seat.desk().skipped {
@@ -132,28 +126,26 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
 
 /// A stage with a loop of its own.
 pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
+    consumer: Consumer<E, A, Every, L>,
     /// Until it has run.
-    consumer: Option<Consumer<E, A, Every, L>>,
     run: Option<F>,
-    stage: usize,
 }
 
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     pub(super) fn new(consumer: Consumer<E, A, Every, L>, run: F) -> Self {
-        let stage = consumer.desk().stage;
-        OwnLoop { consumer: Some(consumer), run: Some(run), stage }
+        OwnLoop { consumer, run: Some(run) }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
     fn stage(&self) -> usize {
-        self.stage
+        self.consumer.desk().stage
     }
     fn at(&self) -> u64 {
-        self.consumer.as_ref().map_or(0, Consumer::next_seq)
+        self.consumer.next_seq()
     }
     fn failed_at(&self) -> Option<u64> {
-        self.consumer.as_ref().map(Consumer::next_seq)
+        Some(self.consumer.next_seq())
     }
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
@@ -162,8 +154,8 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         Ok(())
     }
     fn run(&mut self) -> End {
-        let (Some(consumer), Some(run)) = (&mut self.consumer, self.run.take()) else { return End::Closed(Closed::Drained) };
-        match run(consumer).outcome() {
+        let Some(run) = self.run.take() else { return End::Closed(Closed::Drained) };
+        match run(&mut self.consumer).outcome() {
             // If it came back too early, dropping its handle says so.
             Ok(()) => End::Closed(Closed::Drained),
             Err(fault) => End::Fault(fault),
@@ -178,11 +170,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn standing(&self) -> Option<Standing> {
         None
     }
-    fn policy(&self) -> &Policy {
-        static STOP: LazyLock<Policy> = LazyLock::new(Policy::default);
-        // Its loop is gone with what it failed at.
-        &STOP
-    }
+    // A stage with a loop of its own takes no policy: its loop is gone with what it failed at.
     fn retry(&mut self) {}
     fn skip(&mut self) {}
     fn released(&self) -> u64 {
@@ -192,7 +180,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         true
     }
     fn waits_for(&self) -> usize {
-        self.stage
+        self.stage()
     }
 }
 
@@ -207,6 +195,11 @@ fn contain<T>(control: &Control, stage: usize, at: impl FnOnce() -> Option<u64>,
     };
     control.fail(stage, at(), cause);
     None
+}
+
+/// Calls what runs handlers; a panic of theirs is an end as others are (I1).
+fn caught<T>(call: impl FnOnce() -> T) -> Result<T, End> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| End::Panic(panic_message(panic)))
 }
 
 /// Runners that share a thread (often one alone).
@@ -228,10 +221,11 @@ impl<'env> Crew<'env> {
     /// Lets a runner go on after a failure, if its policy says so. `Some`: it does not, or there was none.
     fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
         let runner = &mut self.runners[i];
+        let policy = &control.plan.stages[runner.stage()].policy;
         let on = match &end {
             End::Closed(_) => return Some(end),
-            End::Fault(_) => runner.policy().error,
-            End::Panic(_) => runner.policy().panic,
+            End::Fault(_) => policy.error,
+            End::Panic(_) => policy.panic,
         };
         let at = runner.failed_at();
         let (last, tries) = &mut self.faults[i];
@@ -287,8 +281,8 @@ impl<'env> Crew<'env> {
             match &mut self.runners[..] {
                 [_] => {
                     let end = loop {
-                        let mut runner = AssertUnwindSafe(&mut *self.runners[0]);
-                        let end = catch_unwind(move || runner.run()).unwrap_or_else(|panic| End::Panic(panic_message(panic)));
+                        let runner = &mut self.runners[0];
+                        let end = caught(|| runner.run()).unwrap_or_else(|end| end);
                         if let Some(end) = self.survive(0, control, end) {
                             break end;
                         }
@@ -319,8 +313,8 @@ impl<'env> Crew<'env> {
         let mut ended = false;
         for i in 0..self.runners.len() {
             if self.running[i] {
-                let mut stepped = AssertUnwindSafe(&mut *self.runners[i]);
-                match catch_unwind(move || stepped.step()).unwrap_or_else(|panic| Err(End::Panic(panic_message(panic)))) {
+                let runner = &mut self.runners[i];
+                match caught(|| runner.step()).unwrap_or_else(Err) {
                     Ok(count) => handled += count,
                     Err(end) => {
                         // That one has survived, or has ended, may be what the others wait for.
@@ -333,15 +327,11 @@ impl<'env> Crew<'env> {
         if self.running.iter().any(|&running| running) { Some(handled.max(u64::from(ended))) } else { None }
     }
 
-    /// `true`: it goes on.
-    fn survive_or_end(&mut self, i: usize, control: &Control, end: End) -> bool {
-        match self.survive(i, control, end) {
-            None => true,
-            Some(end) => {
-                settle(control, &self.runners[i], end);
-                self.running[i] = false;
-                false
-            }
+    /// Lets a runner go on after a failure, or end.
+    fn survive_or_end(&mut self, i: usize, control: &Control, end: End) {
+        if let Some(end) = self.survive(i, control, end) {
+            settle(control, &self.runners[i], end);
+            self.running[i] = false;
         }
     }
 
@@ -350,8 +340,8 @@ impl<'env> Crew<'env> {
         let mut earliest: Option<Instant> = None;
         for i in 0..self.runners.len() {
             if self.running[i] {
-                let mut idling = AssertUnwindSafe(&mut *self.runners[i]);
-                match catch_unwind(move || idling.idle()).unwrap_or_else(|panic| Err(End::Panic(panic_message(panic)))) {
+                let runner = &mut self.runners[i];
+                match caught(|| runner.idle()).unwrap_or_else(Err) {
                     Ok(until) => earliest = earliest.into_iter().chain(until).min(),
                     Err(end) => {
                         self.survive_or_end(i, control, end);

@@ -5,17 +5,6 @@ use loom::thread;
 use super::*;
 use Access::{Read, Write};
 
-/// Publishes `upto` events in at most `tries` attempts; says how many it did.
-fn publish_some(tx: &mut Producer<u64>, upto: u64, tries: usize) -> u64 {
-    let mut next = 0;
-    for _ in 0..tries {
-        if next < upto && tx.try_publish(|event| *event = next).is_ok() {
-            next += 1;
-        }
-    }
-    next
-}
-
 /// A ring of one slot: every event but the first waits for a release.
 #[test]
 fn loom_the_producer_laps_nobody() {
@@ -23,7 +12,7 @@ fn loom_the_producer_laps_nobody() {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
-        let published = publish_some(&mut tx, 3, 4);
+        let published = publish_some(&mut tx, 0..3, 4);
         let (seen, mut rx) = reading.join().unwrap();
         assert_eq!((seen + read_some(&mut rx, 1)) as u64, published, "events were lost");
     });
@@ -57,7 +46,7 @@ fn loom_a_follower_behind_a_writer() {
             }
             rx
         });
-        publish_some(&mut tx, 2, 2);
+        publish_some(&mut tx, 0..2, 2);
         drop((writing.join().unwrap(), reading.join().unwrap()));
     });
 }

@@ -25,29 +25,20 @@ fn follow(reader: &mut Subscription<u64>, looks: usize) {
     }
 }
 
-fn publish_some(tx: &mut Producer<u64>, first: u64, tries: usize) {
-    let mut next = first;
-    for _ in 0..tries {
-        if tx.try_publish(|event| *event = next).is_ok() {
-            next += 1;
-        }
-    }
-}
-
 /// A ring of one slot, and nobody behind the tap: the producer laps whoever it does not see.
 #[test]
 fn loom_a_reader_joins_before_the_producer() {
     explore(10_000, Some(3), || {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
-        publish_some(&mut tx, 0, 1);
+        publish_some(&mut tx, 0..1, 1);
         let joining = ring.clone();
         let late = thread::spawn(move || {
             let mut late = subscribe(&joining, From::Oldest);
             follow(&mut late, 1);
             drop(late);
         });
-        publish_some(&mut tx, 1, 2);
+        publish_some(&mut tx, 1..3, 2);
         late.join().unwrap();
     });
 }
@@ -83,7 +74,7 @@ fn loom_a_reader_joins_before_a_writer() {
     explore(4_000, Some(3), || {
         let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
         let (mut tx, mut spoil) = (producer(&ring), writer(&ring, 1));
-        publish_some(&mut tx, 0, 2);
+        publish_some(&mut tx, 0..2, 2);
         let joining = ring.clone();
         let late = thread::spawn(move || {
             let mut late = subscribe(&joining, From::Now);
@@ -127,14 +118,14 @@ fn loom_a_reader_leaves() {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
         let mut member = subscribe(&ring, From::Now);
-        publish_some(&mut tx, 0, 1);
+        publish_some(&mut tx, 0..1, 1);
         let leaving = thread::spawn(move || {
             let batch = member.try_batch(1).expect("it was published before");
             assert_eq!(batch[0], 0);
             drop(batch);
             drop(member);
         });
-        publish_some(&mut tx, 1, 2);
+        publish_some(&mut tx, 1..3, 2);
         leaving.join().unwrap();
     });
 }
@@ -156,7 +147,7 @@ fn loom_a_reader_stays() {
             member
         });
         drop(other);
-        publish_some(&mut tx, 0, 3);
+        publish_some(&mut tx, 0..3, 3);
         drop((reading.join().unwrap(), tx));
     });
 }
@@ -168,7 +159,7 @@ fn loom_a_seat_is_taken_again() {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
         let mut member = subscribe(&ring, From::Now);
-        publish_some(&mut tx, 0, 1);
+        publish_some(&mut tx, 0..1, 1);
         let again = ring.clone();
         let changing = thread::spawn(move || {
             follow(&mut member, 1);
@@ -177,7 +168,7 @@ fn loom_a_seat_is_taken_again() {
             follow(&mut member, 1);
             member
         });
-        publish_some(&mut tx, 1, 2);
+        publish_some(&mut tx, 1..3, 2);
         drop((changing.join().unwrap(), tx));
     });
 }
@@ -291,7 +282,7 @@ fn loom_a_worker_joins_where_one_left() {
         let ring = ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, One, &[0][..])]);
         let (mut tx, mut end) = (producer(&ring), reader(&ring, 1));
         let (mut first, mut second) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
-        publish_some(&mut tx, 0, 4);
+        publish_some(&mut tx, 0..4, 4);
         one_of_two(&mut first);
         let pool = first.pool();
         drop(first); // of its chunk of two it has done one
@@ -330,7 +321,7 @@ fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {
         let ring = ring_of(settings(4), [(Write, Crew::Pool { workers: 1, room: 2 }, &[][..]), (Read, One, &[0][..])]);
         let (mut tx, mut end, mut first) = (producer(&ring), reader(&ring, 1), worker(&ring, 0, 0));
-        publish_some(&mut tx, 0, 4);
+        publish_some(&mut tx, 0..4, 4);
         let pool = first.pool();
         let joining = thread::spawn(move || {
             let mut second = pool.join().expect("a seat");

@@ -14,6 +14,7 @@
 //! - Each edge has a weakened twin: the same model with one step wrong, and it must fail for the reason that the twin names. A failing
 //!   model drops handles in the middle of the checker's own unwinding, which ends the process; so a twin runs in a child.
 
+use std::ops::Range;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -163,6 +164,17 @@ fn nothing<T>(looked: Result<T, BatchError>) -> Option<T> {
         Err(BatchError::Unavailable | BatchError::Contended) => None,
         Err(other) => panic!("a look without waiting: {other}"),
     }
+}
+
+/// Publishes these values in turn, in so many tries; returns the first that did not get through.
+fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64 {
+    let mut next = values.start;
+    for _ in 0..tries {
+        if next < values.end && tx.try_publish(|event| *event = next).is_ok() {
+            next += 1;
+        }
+    }
+    next
 }
 
 /// Reads what is there, `looks` times, and says how many events that were; each event is its own position, counted from the first.

@@ -20,17 +20,13 @@ fn twice<C: crate::lease::sealed::Crew>(
     }
 }
 
-fn publish_some(tx: &mut Producer<u64>, first: u64, tries: u64) {
-    (first..first + tries).for_each(|value| _ = tx.try_publish(|event| *event = value));
-}
-
 /// A writer that has released an event starts again at the next; a reader has the first one, and the producer laps both.
 #[test]
 fn loom_a_writer_starts_again() {
     explore(500, Some(3), || {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
-        publish_some(&mut tx, 0, 2);
+        publish_some(&mut tx, 0..2, 2);
         writer.seat().desk_mut().rewinds = true;
         let writing = thread::spawn(move || {
             let mut batch = writer.try_batch(1).unwrap();
@@ -51,7 +47,7 @@ fn loom_a_writer_starts_again() {
             }
             rx
         });
-        publish_some(&mut tx, 2, 1);
+        publish_some(&mut tx, 2..3, 1);
         drop((writing.join().unwrap(), reading.join().unwrap()));
     });
 }
@@ -107,7 +103,7 @@ fn loom_a_skipped_event_is_marked() {
         let ring: Ring = Core::build(settings(2), stages, Vec::new(), &mut || 0).unwrap();
         assert!(marks.make(START, 2));
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
-        publish_some(&mut tx, 0, 2);
+        publish_some(&mut tx, 0..2, 2);
         let writing = thread::spawn(move || {
             writer.poll(1, |_, _| ()).unwrap();
             assert_eq!(writer.seat().look(1), 1);
