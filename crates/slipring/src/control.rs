@@ -19,7 +19,7 @@ use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
-use crate::wait::{self, Wait};
+use crate::wait::{self, Spell, Wait};
 
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
@@ -189,7 +189,7 @@ impl Control {
             failure: Mutex::new(None),
             // A deadline beyond what the clock can count is none.
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
-            gauges: Gauges::new(plan.stages.len(), samples),
+            gauges: Gauges::new(&plan, samples),
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
@@ -415,9 +415,14 @@ impl Control {
     /// Why a stage that stands at `next` and found nothing there will never find anything, if so.
     ///
     /// `None` after a close means: look again, for what was published before the close is visible from now on.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<Closed> {
         let bits = self.status.0.bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed)); // SYNC[closed]: stages
+        if bits == 0 { None } else { self.ended_by(bits, next) }
+    }
+
+    #[cold]
+    fn ended_by(&self, bits: u32, next: u64) -> Option<Closed> {
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
         }
@@ -449,26 +454,32 @@ impl Control {
         ready
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`. Counts the wait against whom it was for.
-    pub(crate) fn wait_at(&self, waiter: Waiter, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> Result<(), BatchError> {
+    /// Waits until `ready`, the graph's own deadline, or `deadline`.
+    pub(crate) fn wait_at(
+        &self,
+        waiter: Waiter,
+        deadline: Option<Instant>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> (Result<(), BatchError>, Spell) {
         let own = self.deadline;
         let earliest = match (own, deadline) {
             (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let bell = self.bell_of(waiter.party);
-        let (in_time, waited, sleeps) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
-        self.gauges.waited(waiter.party, waiter.waits_for, waited, sleeps);
-        if in_time {
-            return Ok(());
-        }
-        if let Some((own, after)) = own
+        let (in_time, spell) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
+        let waited = if in_time { Ok(()) } else { Err(self.out_of_time(waiter)) };
+        (waited, spell)
+    }
+
+    fn out_of_time(&self, waiter: Waiter) -> BatchError {
+        if let Some((own, after)) = self.deadline
             && Instant::now() >= own
         {
             self.fail(waiter.party, Some(waiter.at), Cause::Deadline(after));
-            return Err(BatchError::Closed(self.stopped().unwrap_or(Closed::Halted)));
+            return BatchError::Closed(self.stopped().unwrap_or(Closed::Halted));
         }
-        Err(BatchError::TimedOut)
+        BatchError::TimedOut
     }
 
     /// Stays away for a time, or until the graph ends.

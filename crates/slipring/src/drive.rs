@@ -277,7 +277,7 @@ pub(crate) fn find<E, L: Layout, S: Seat<E, L>>(seat: &mut S, enough: u64, max: 
     }
     let enough = enough.min(max);
     // Of a single event it is not known whether it is all: nobody looked for a second.
-    Found::gathered(seat.gather(enough, max), enough)
+    Found::gathered(if len < enough { seat.gather(enough, max) } else { len }, enough)
 }
 
 /// Hands over what was found; advances over what was handled of it.

@@ -1,7 +1,8 @@
 //! Counters that anybody may read while a graph runs, and latencies of a sample of its events.
 //!
-//! Handles count in plain fields of their own and add what is new to their party's counters now and then: at every wait, every 1,024 batches,
-//! at the end. So counting costs a few additions a batch, and reading costs the graph nothing.
+//! Handles count in plain fields of their own and add what is new to their party's counters now and then: before every wait, every 1,024
+//! batches, at the end. So counting costs a few additions a batch, and reading costs the graph nothing. What a wait was is told before the
+//! next one: when it ends, there is something to do.
 //!
 //! Invariants
 //! - I1: these are statistics. No protocol rests on them, nothing is ordered by them, and the model checker does not see them.
@@ -9,7 +10,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::plan::{Crew, Plan};
 use crate::sync::{Line, Relaxed, Statistic};
+use crate::wait::Spell;
 
 /// What one handle counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,11 +23,28 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
     pub(crate) retries: u64,
     pub(crate) dropped: u64,
+    pub(crate) waits: u64,
+    pub(crate) wakes: u64,
+    /// Nanoseconds waited; those that are not told yet, for the last `whom`.
+    nanos: u64,
+    whom: usize,
+}
+
+impl Counts {
+    /// A wait is over that was for `whom`. What was counted before it was told before it.
+    pub(crate) fn wait(&mut self, whom: usize, spell: Spell) {
+        self.waits += 1;
+        self.wakes += spell.sleeps;
+        self.nanos = self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
+        self.whom = whom;
+    }
 }
 
 /// What the handles of one party counted together.
 #[derive(Default)]
 pub(crate) struct Party {
+    /// Whether it has one handle, so that nobody else adds to these.
+    sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
     pub(crate) tombstones: Statistic,
@@ -38,20 +58,28 @@ pub(crate) struct Party {
 /// The counters of a graph: its stages by number, the producers last.
 pub(crate) struct Gauges {
     parties: Box<[Line<Party>]>,
-    /// Nanoseconds waited, by who waited and then by for whom.
-    waited: Box<[Statistic]>,
+    /// Nanoseconds waited, by who waited and then by for whom. Each party writes to lines of its own, so that telling what a wait was makes
+    /// nobody else wait.
+    waited: Box<[Line<[Statistic; PER_LINE]>]>,
+    /// How many of these lines a party has.
+    lines: usize,
     pub(crate) samples: Option<Samples>,
 }
+
+const PER_LINE: usize = 16;
 
 /// A handle tells its counts after so many batches, if it never waits.
 pub(crate) const TELL_EVERY: u64 = 1024;
 
 impl Gauges {
-    pub(crate) fn new(stages: usize, samples: Option<Samples>) -> Gauges {
-        let parties = stages + 1;
+    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Gauges {
+        let parties = plan.stages.len() + 1;
+        let lines = parties.div_ceil(PER_LINE);
+        let sole = plan.stages.iter().map(|stage| stage.crew == Crew::One).chain([!plan.many_producers]);
         Gauges {
-            parties: (0..parties).map(|_| Line(Party::default())).collect(),
-            waited: (0..parties * parties).map(|_| Statistic::new(0)).collect(),
+            parties: sole.map(|sole| Line(Party { sole, ..Party::default() })).collect(),
+            waited: (0..parties * lines).map(|_| Line([const { Statistic::new(0) }; PER_LINE])).collect(),
+            lines,
             samples,
         }
     }
@@ -65,10 +93,11 @@ impl Gauges {
     pub(crate) fn tell(&self, party: usize, now: Counts, told: &mut Counts) {
         let before = std::mem::replace(told, now);
         let all = self.party(party);
-        let add = |all: &Statistic, now: u64, before: u64| {
-            if now != before {
-                all.fetch_add(now.wrapping_sub(before), Relaxed);
-            }
+        let all_sole = all.sole;
+        let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {
+            0 => {}
+            new if all_sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
+            new => _ = all.fetch_add(new, Relaxed),
         };
         add(&all.events, now.events, before.events);
         add(&all.batches, now.batches, before.batches);
@@ -76,19 +105,17 @@ impl Gauges {
         add(&all.skipped, now.skipped, before.skipped);
         add(&all.retries, now.retries, before.retries);
         add(&all.dropped, now.dropped, before.dropped);
-    }
-
-    /// A party has waited for another one, so long, and slept so often meanwhile.
-    pub(crate) fn waited(&self, party: usize, whom: usize, time: Duration, sleeps: u64) {
-        let own = self.party(party);
-        own.waits.fetch_add(1, Relaxed);
-        own.wakes.fetch_add(sleeps, Relaxed);
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.waited[party * self.parties.len() + whom].fetch_add(nanos, Relaxed);
+        add(&all.waits, now.waits, before.waits);
+        add(&all.wakes, now.wakes, before.wakes);
+        add(self.nanos(party, now.whom), now.nanos, before.nanos);
     }
 
     pub(crate) fn waited_for(&self, party: usize, whom: usize) -> Duration {
-        Duration::from_nanos(self.waited[party * self.parties.len() + whom].load(Relaxed))
+        Duration::from_nanos(self.nanos(party, whom).load(Relaxed))
+    }
+
+    fn nanos(&self, party: usize, whom: usize) -> &Statistic {
+        &self.waited[party * self.lines + whom / PER_LINE].0[whom % PER_LINE]
     }
 
     pub(crate) fn parties(&self) -> usize {

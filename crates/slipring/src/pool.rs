@@ -214,15 +214,13 @@ impl<E, L: Layout> Worker<E, L> {
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
             self.bound = bound;
-            self.desk.control().release(self.bound_line, bound, &self.desk.plan().rings);
+            self.desk.control().release(self.bound_line, bound, self.desk.rings());
         }
     }
 
     /// How much of the present chunk was handled and not let go yet; `None`: an idle worker holds nothing.
     fn unreleased(&self) -> Option<u64> {
-        let len = (self.next << 1).wrapping_sub(self.bound) >> 1;
-        debug_assert!(self.bound == IDLE || len <= self.desk.core.capacity(), "I2: a bound is no later than what is handled");
-        (self.bound != IDLE).then_some(len)
+        (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
     }
 
     /// Learns from a finished chunk how long the next should be.
@@ -276,7 +274,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     #[inline(always)]
     fn advance(&mut self, len: u64, _found: u64) {
         debug_assert!(len <= self.end.wrapping_sub(self.next));
-        if self.desk.sorts {
+        if self.desk.notes {
             self.desk.sort(self.next, len);
         }
         self.desk.counts.events += len;
@@ -284,9 +282,11 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     #[inline(always)]
     fn release(&mut self) {
+        debug_assert!(self.unreleased() <= Some(self.desk.core.capacity()), "I2: a bound is no later than what is handled");
         let done = self.next == self.end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
-        if bound != self.bound
+        if self.desk.notes
+            && bound != self.bound
             && let Some(len) = self.unreleased()
             && let Some(samples) = &self.desk.control().gauges.samples
         {

@@ -305,11 +305,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             return Err(Closed::WaitsForItself(Box::new(control.name(stage))).into());
         }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        match control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len)) {
-            Ok(()) => Ok(()),
-            Err(BatchError::Closed(closed)) => Err(closed.into()),
-            Err(_) => Err(ClaimError::TimedOut { stage: control.name(slowest) }),
-        }
+        let (waited, spell) = control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len));
+        self.counts.wait(slowest, spell);
+        let error = match waited {
+            Ok(()) => return Ok(()),
+            Err(BatchError::Closed(closed)) => closed.into(),
+            Err(_) => ClaimError::TimedOut { stage: control.name(slowest) },
+        };
+        self.tell();
+        Err(error)
     }
 
     /// Whether `len` positions might be claimed now, or never will. `next`: where this handle stands, as far as it knows. Changes nothing but the

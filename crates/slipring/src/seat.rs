@@ -118,7 +118,13 @@ pub(crate) trait Seat<E, L: Layout> {
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         self.tell();
         let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
-        self.desk().control().wait_at(waiter, deadline, &mut || self.stirs())
+        let (waits_for, (waited, spell)) = (waiter.waits_for, self.desk().control().wait_at(waiter, deadline, &mut || self.stirs()));
+        let desk = self.desk_mut();
+        desk.counts.wait(waits_for, spell);
+        if waited.is_err() {
+            self.tell();
+        }
+        waited
     }
 }
 
@@ -130,12 +136,13 @@ pub struct Desk<E, L: Layout> {
     pub(crate) counts: Counts,
     /// What of them the graph's counters know.
     told: Counts,
-    /// Whether this stage works out keys for shards.
-    pub(crate) sorts: bool,
     /// Nothing is being handled: what fails now is no event's fault.
     pub(crate) between: bool,
-    /// Whether it may have to go back to its last release.
-    pub(crate) rewinds: bool,
+    /// Whether there is more to do with what it handled than to say so: to work out keys for shards, to take times, to note where a
+    /// retry would go back to.
+    pub(crate) notes: bool,
+    /// Whether anybody may sleep until it lets something go.
+    rings: bool,
     /// Something was skipped since the last release.
     pub(crate) skipped: bool,
     /// How many events a handler of batches was given at once.
@@ -148,16 +155,17 @@ impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
         let (counts, told) = Default::default();
         let plan = &core.control.plan.stages[stage];
-        let (sorts, rewinds) = (!plan.sorts.is_empty(), plan.policy.rewinds());
+        let notes = !plan.sorts.is_empty() || plan.policy.rewinds() || core.control.gauges.samples.is_some();
+        let rings = !plan.rings.is_empty();
         Desk {
             slots: core.slots,
             core,
             stage,
-            sorts,
             counts,
             told,
             between: true,
-            rewinds,
+            notes,
+            rings,
             skipped: false,
             stretch: 1,
             number: TaskNumber::default(),
@@ -170,6 +178,11 @@ impl<E, L: Layout> Desk<E, L> {
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
         &self.core.control.plan.stages[self.stage]
+    }
+    /// The bells of those who wait for it.
+    #[inline(always)]
+    pub(crate) fn rings(&self) -> &[usize] {
+        if self.rings { &self.plan().rings } else { &[] }
     }
     /// Works out whose these events are, which this stage is done with and has not let go.
     #[cold]
@@ -233,6 +246,8 @@ pub struct Walk<E, L: Layout, R: Role> {
     shift: u32,
     /// Whether it stands directly behind producers who stamp.
     first: bool,
+    /// Whether all that says how far it may go is the producer's cursor.
+    follows: bool,
     /// Where it began.
     began: u64,
     next: u64,
@@ -261,12 +276,15 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// Begins at a position that the stages before have let go up to, or a later one.
     pub(crate) fn begin(core: Arc<Core<E, L>>, stage: usize, role: R, (line, shift): (usize, u32), at: u64) -> Self {
         let first = core.control.reads_stamps(stage);
+        let plan = &core.control.plan;
+        let follows = !first && plan.stages[stage].after.is_empty() && plan.stages[stage].guard.is_none() && !plan.sentinel;
         Walk {
             desk: Desk::new(core, stage),
             role,
             line,
             shift,
             first,
+            follows,
             began: at,
             next: at,
             live_end: at,
@@ -318,7 +336,7 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
         if self.live_end == self.limit {
-            let frontier = core.pass(self.desk.stage, self.limit);
+            let frontier = if self.follows { core.control.cursor() } else { core.pass(self.desk.stage, self.limit) };
             if ahead(frontier, self.limit) <= 0 {
                 return false;
             }
@@ -395,6 +413,18 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         true
     }
 
+    /// It is about to let go of everything before `next`.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self) {
+        if R::SAMPLES
+            && let Some(samples) = &self.desk.control().gauges.samples
+        {
+            samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released), |_| true);
+        }
+        self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
+    }
+
     /// Passes over events that are known to be there and are not its own.
     pub(crate) fn pass_over(&mut self, len: u64) {
         debug_assert!(len <= self.live_end.wrapping_sub(self.next));
@@ -453,7 +483,7 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn advance(&mut self, len: u64, found: u64) {
         debug_assert!(len <= found);
-        if self.desk.sorts {
+        if self.desk.notes {
             self.desk.sort(self.next, len);
         }
         if found > self.live_end.wrapping_sub(self.next) {
@@ -464,20 +494,15 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn release(&mut self) {
         if self.released != self.next {
-            if R::SAMPLES
-                && let Some(samples) = &self.desk.control().gauges.samples
-            {
-                samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released), |_| true);
+            if self.desk.notes {
+                self.note();
             }
             self.released = self.next;
-            if self.desk.rewinds {
-                self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
-            }
-            self.desk.control().release(self.line, self.next << self.shift, &self.desk.plan().rings);
+            self.desk.control().release(self.line, self.next << self.shift, self.desk.rings());
         }
     }
     fn rewind(&mut self) {
-        debug_assert!(self.desk.rewinds);
+        debug_assert!(self.desk.notes);
         self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
         (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones) = self.then;
     }

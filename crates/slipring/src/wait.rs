@@ -181,9 +181,15 @@ impl FromStr for Wait {
     }
 }
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline, how long it took, and how often
-/// it slept;
-/// a wait of a few looks counts as no time, because reading the clock would take longer. `ready` runs no user code.
+/// What a wait was.
+pub(crate) struct Spell {
+    /// How long it took; a wait of a few looks counts as no time, because reading the clock would take longer.
+    pub(crate) time: Duration,
+    /// How often the waiter slept.
+    pub(crate) sleeps: u64,
+}
+
+/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline. `ready` runs no user code.
 #[cold]
 pub(crate) fn wait_until(
     wait: &Wait,
@@ -192,13 +198,13 @@ pub(crate) fn wait_until(
     bell: &Bell,
     deadline: Option<Instant>,
     ready: &mut dyn FnMut() -> bool,
-) -> (bool, Duration, u64) {
+) -> (bool, Spell) {
     let (mut looks, mut sleeps) = (0, 0);
     let mut since = None;
-    let elapsed = |since: Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+    let spell = |since: Option<Instant>, sleeps| Spell { time: since.map_or(Duration::ZERO, |since| since.elapsed()), sleeps };
     loop {
         if ready() {
-            return (true, elapsed(since), sleeps);
+            return (true, spell(since, sleeps));
         }
         let idle = wait.idle(Waited { looks, crowded });
         if since.is_none() && (looks == 16 || !matches!(idle, Idle::Spin(_))) {
@@ -209,7 +215,7 @@ pub(crate) fn wait_until(
             Some(deadline) if looks % 64 == 0 || !matches!(idle, Idle::Spin(_)) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return (ready(), elapsed(since), sleeps);
+                    return (ready(), spell(since, sleeps));
                 }
                 Some(left)
             }

@@ -12,6 +12,7 @@ use crate::control::{Control, Waiter};
 use crate::drive::{End, Handler, Pace, drive, idle, step};
 use crate::error::{Cause, Closed, panic_message};
 use crate::fault::{Fault, Outcome};
+use crate::gauges::Counts;
 use crate::lease::{Consumer, Every, sealed};
 use crate::policy::{Faulted, Verdict, skip};
 use crate::seat::Seat;
@@ -364,7 +365,12 @@ impl<'env> Crew<'env> {
                 let mut ready = || waiting().any(|runner| runner.is_ready());
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
                 // says so.
-                contain(control, waiter.party, || Some(waiter.at), || Ok(control.wait_at(waiter, until, &mut ready)));
+                let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
+                if let Some((_, spell)) = contain(control, party, || Some(at), || Ok(control.wait_at(waiter, until, &mut ready))) {
+                    let mut counts = Counts::default();
+                    counts.wait(whom, spell);
+                    control.count(party, counts, &mut Counts::default());
+                }
             }
         }
     }

@@ -27,7 +27,7 @@ fn loom_a_writer_starts_again() {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
-        writer.seat().desk_mut().rewinds = true;
+        writer.seat().desk_mut().notes = true;
         let writing = thread::spawn(move || {
             let mut batch = writer.try_batch(1).unwrap();
             batch[0] += 100;
