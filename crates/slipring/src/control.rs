@@ -454,11 +454,12 @@ impl Control {
         ready
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`.
+    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it takes more than a few looks.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
         deadline: Option<Instant>,
+        lasts: &mut dyn FnMut(),
         ready: &mut dyn FnMut() -> bool,
     ) -> (Result<(), BatchError>, Spell) {
         let own = self.deadline;
@@ -467,7 +468,7 @@ impl Control {
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let bell = self.bell_of(waiter.party);
-        let (in_time, spell) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, ready);
+        let (in_time, spell) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, lasts, ready);
         let waited = if in_time { Ok(()) } else { Err(self.out_of_time(waiter)) };
         (waited, spell)
     }
@@ -541,7 +542,7 @@ impl Control {
 
     /// Adds what a handle has counted since it told last.
     #[inline]
-    pub(crate) fn count(&self, party: usize, now: Counts, told: &mut Counts) {
+    pub(crate) fn count(&self, party: usize, now: &Counts, told: &Counts) {
         self.gauges.tell(party, now, told);
     }
 

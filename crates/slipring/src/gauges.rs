@@ -1,7 +1,7 @@
 //! Counters that anybody may read while a graph runs, and latencies of a sample of its events.
 //!
-//! Handles count in plain fields of their own and add what is new to their party's counters now and then: before every wait, every 1,024
-//! batches, at the end. So counting costs a few additions a batch, and reading costs the graph nothing. What a wait was is told before the
+//! Handles count in plain fields of their own and add what is new to their party's counters now and then: when a wait lasts, every 1,024
+//! batches, at the end. So counting costs a few additions a batch, and reading costs the graph nothing. What a wait was is told in the
 //! next one: when it ends, there is something to do.
 //!
 //! Invariants
@@ -26,17 +26,19 @@ pub(crate) struct Counts {
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
     /// Nanoseconds waited; those that are not told yet, for the last `whom`.
-    nanos: u64,
-    whom: usize,
+    pub(crate) nanos: u64,
+    pub(crate) whom: usize,
 }
 
 impl Counts {
-    /// A wait is over that was for `whom`. What was counted before it was told before it.
+    /// A wait is over that was for `whom`. If it took time, what was counted before it is told.
     pub(crate) fn wait(&mut self, whom: usize, spell: Spell) {
         self.waits += 1;
-        self.wakes += spell.sleeps;
-        self.nanos = self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
-        self.whom = whom;
+        if !spell.time.is_zero() {
+            self.wakes += spell.sleeps;
+            self.nanos = self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
+            self.whom = whom;
+        }
     }
 }
 
@@ -90,8 +92,7 @@ impl Gauges {
 
     /// Adds what a handle has counted since it told last.
     #[cold]
-    pub(crate) fn tell(&self, party: usize, now: Counts, told: &mut Counts) {
-        let before = std::mem::replace(told, now);
+    pub(crate) fn tell(&self, party: usize, now: &Counts, before: &Counts) {
         let all = self.party(party);
         let all_sole = all.sole;
         let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {

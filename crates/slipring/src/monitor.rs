@@ -62,7 +62,7 @@ impl<E, L: Layout> Monitor<E, L> {
     /// How the graph is doing now; `None`: it was not started yet, or is over and gone.
     ///
     /// Positions and lags are read one after the other while the graph goes on, so they are of about the same moment. Counts of events, batches
-    /// and waits are as of the last time that a handle began to wait, ended, or had done 1,024 batches; a wait is counted when the next one begins.
+    /// and waits are as of the last time that a handle waited for more than a moment, ended, or had done 1,024 batches; a wait is counted with the next one.
     pub fn report(&self) -> Option<Report> {
         self.place.find().ok().map(|(core, _)| core.report())
     }

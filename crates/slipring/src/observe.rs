@@ -189,7 +189,7 @@ impl<T: Plain> Observer<T> {
             return looked;
         }
         let wait = self.wait.clone();
-        let (in_time, _) = wait_until(&wait, false, false, &Bell::new(), deadline, &mut || {
+        let (in_time, _) = wait_until(&wait, false, false, &Bell::new(), deadline, &mut || (), &mut || {
             looked = self.try_next();
             settled(&looked)
         });

@@ -305,7 +305,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             return Err(Closed::WaitsForItself(Box::new(control.name(stage))).into());
         }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        let (waited, spell) = control.wait_at(waiter, deadline, &mut || Self::may_claim(core, next, len));
+        let (waited, spell) = control.wait_at(waiter, deadline, &mut || (), &mut || Self::may_claim(core, next, len));
         self.counts.wait(slowest, spell);
         let error = match waited {
             Ok(()) => return Ok(()),
@@ -412,7 +412,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.counts.events = self.next.wrapping_sub(control.start);
         }
         self.counts.batches = self.counts.events.wrapping_sub(self.joined);
-        control.count(control.producer_party(), self.counts, &mut self.told);
+        control.count(control.producer_party(), &self.counts, &self.told);
+        self.told = self.counts;
     }
 
     #[cold]

@@ -97,11 +97,18 @@ pub(crate) trait Seat<E, L: Layout> {
     }
 
     /// Tells the graph's counters what this seat has counted.
+    #[cold]
+    #[inline(never)]
     fn tell(&mut self) {
-        let events = self.handled();
-        let desk = self.desk_mut();
-        desk.counts.events = events;
-        desk.core.control.count(desk.stage, desk.counts, &mut desk.told);
+        self.desk_mut().told = self.add_up();
+    }
+
+    /// The same, for whoever notes what was told.
+    fn add_up(&self) -> Counts {
+        let desk = self.desk();
+        let now = Counts { events: self.handled(), ..desk.counts };
+        desk.control().count(desk.stage, &now, &desk.told);
+        now
     }
 
     /// A batch is done.
@@ -114,12 +121,16 @@ pub(crate) trait Seat<E, L: Layout> {
         }
     }
 
-    /// Waits until [`Seat::look`] has something or never will.
+    /// Waits until [`Seat::look`] has something or never will. Out of line, or the loop around it would be compiled around it.
+    #[cold]
+    #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        self.tell();
-        let waiter = Waiter { party: self.desk().stage, waits_for: self.waits_for(), at: self.next() };
-        let (waits_for, (waited, spell)) = (waiter.waits_for, self.desk().control().wait_at(waiter, deadline, &mut || self.stirs()));
+        let waits_for = self.waits_for();
+        let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
+        let mut told = None;
+        let (waited, spell) = self.desk().control().wait_at(waiter, deadline, &mut || told = Some(self.add_up()), &mut || self.stirs());
         let desk = self.desk_mut();
+        desk.told = told.unwrap_or(desk.told);
         desk.counts.wait(waits_for, spell);
         if waited.is_err() {
             self.tell();
@@ -521,6 +532,7 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
         self.next != self.live_end
             || match self.first {
                 true => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
+                false if self.follows => core.control.cursor() != self.live_end,
                 false => self.limit != self.live_end || ahead(core.upstream(self.desk.stage, self.limit).0, self.limit) > 0,
             }
     }

@@ -189,7 +189,8 @@ pub(crate) struct Spell {
     pub(crate) sleeps: u64,
 }
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline. `ready` runs no user code.
+/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline. Calls `lasts` once, if it takes more
+/// than a few looks. `ready` runs no user code.
 #[cold]
 pub(crate) fn wait_until(
     wait: &Wait,
@@ -197,6 +198,7 @@ pub(crate) fn wait_until(
     parks: bool,
     bell: &Bell,
     deadline: Option<Instant>,
+    lasts: &mut dyn FnMut(),
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, Spell) {
     let (mut looks, mut sleeps) = (0, 0);
@@ -209,6 +211,7 @@ pub(crate) fn wait_until(
         let idle = wait.idle(Waited { looks, crowded });
         if since.is_none() && (looks == 16 || !matches!(idle, Idle::Spin(_))) {
             since = Some(Instant::now());
+            lasts();
         }
         // Reading the clock costs as much as a spin, so spinning waiters read it rarely.
         let left = match deadline {
@@ -276,7 +279,7 @@ pub(crate) fn spacing() -> u32 {
 }
 
 /// How long a consumer looks away after a short batch.
-const SPACING: Duration = Duration::from_nanos(200);
+const SPACING: Duration = Duration::from_nanos(250);
 
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
@@ -297,7 +300,7 @@ mod tests {
     fn every_strategy_keeps_a_deadline() {
         for wait in Wait::ALL {
             let deadline = Instant::now() + Duration::from_millis(3);
-            assert!(!wait_until(&wait, false, wait.parks(), &Bell::new(), Some(deadline), &mut || false).0, "{wait}");
+            assert!(!wait_until(&wait, false, wait.parks(), &Bell::new(), Some(deadline), &mut || (), &mut || false).0, "{wait}");
             assert!(Instant::now() >= deadline, "{wait}");
         }
     }
@@ -322,6 +325,6 @@ mod tests {
             looks += 1;
             looks > 10
         };
-        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), false, false, &Bell::new(), None, &mut ready).0);
+        assert!(wait_until(&Wait::Custom(Arc::new(Liar)), false, false, &Bell::new(), None, &mut || (), &mut ready).0);
     }
 }

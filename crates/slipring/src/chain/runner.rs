@@ -88,6 +88,7 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         }
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
+        self.seat.tell();
         idle(&self.seat, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
@@ -366,10 +367,12 @@ impl<'env> Crew<'env> {
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
                 // says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
-                if let Some((_, spell)) = contain(control, party, || Some(at), || Ok(control.wait_at(waiter, until, &mut ready))) {
+                if let Some((_, spell)) =
+                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, until, &mut || (), &mut ready)))
+                {
                     let mut counts = Counts::default();
                     counts.wait(whom, spell);
-                    control.count(party, counts, &mut Counts::default());
+                    control.count(party, &counts, &Counts::default());
                 }
             }
         }
