@@ -103,7 +103,14 @@ pub(crate) trait Seat<E, L: Layout> {
         self.desk_mut().told = self.add_up();
     }
 
-    /// The same, for whoever notes what was told.
+    /// Tells it if there was a batch since.
+    fn tell_news(&mut self) {
+        if self.desk().counts.batches != self.desk().told.batches {
+            self.tell();
+        }
+    }
+
+    /// Tells it, for whoever notes what was told.
     fn add_up(&self) -> Counts {
         let desk = self.desk();
         let now = Counts { events: self.handled(), ..desk.counts };

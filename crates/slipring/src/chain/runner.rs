@@ -88,7 +88,7 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         }
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
-        self.seat.tell();
+        self.seat.tell_news();
         idle(&self.seat, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
