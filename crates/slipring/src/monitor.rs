@@ -9,7 +9,7 @@ use crate::name::{Name, PRODUCER};
 use crate::plan::Crew;
 use crate::report::{Report, StageReport};
 use crate::slots::{Inside, Layout};
-use crate::sync::{Acquire, Arc, Relaxed};
+use crate::sync::{Acquire, Arc, Relaxed, twin};
 use crate::tap::Place;
 
 /// Tells how a graph is doing, any time, from any thread; reading costs the graph nothing.
@@ -61,7 +61,8 @@ impl<E, L: Layout> Monitor<E, L> {
 
     /// How the graph is doing now; `None`: it was not started yet, or is over and gone.
     ///
-    /// Positions and lags are read one after the other while the graph goes on, so they are of about the same moment. Counts of events, batches
+    /// What a stage has let go by its position here is done: whatever its handler did for those events before, the caller sees. Positions and lags
+    /// are read one after the other while the graph goes on, so they are of about the same moment. Counts of events, batches
     /// and waits are as of the last time that a handle waited for more than a moment, ended, or had done 1,024 batches; a wait is counted with the next one.
     pub fn report(&self) -> Option<Report> {
         self.place.find().ok().map(|(core, _)| core.report())
@@ -79,7 +80,7 @@ impl Control {
     pub(crate) fn position(&self, stage: usize) -> u64 {
         let plan = &self.plan.stages[stage];
         match plan.crew {
-            Crew::One => self.line(plan.line).load(Acquire), // SYNC[released]: lookers-on
+            Crew::One => self.line(plan.line).load(twin!("position-relaxed": Acquire => Relaxed)), // SYNC[released]: lookers-on
             Crew::Pool { .. } => self.frontier(stage, self.landmark(stage).wrapping_sub(self.plan.capacity as u64)),
             // No shard is further ahead of the others than that.
             Crew::Shards(_) => self.frontier(stage, self.line(plan.line).load(Relaxed).wrapping_sub(self.plan.capacity as u64)),
@@ -131,8 +132,9 @@ impl Control {
             stages: stages.collect(),
             waited: waited.collect(),
             capacity: self.plan.capacity,
-            published,
-            remaining: published.and_then(|published| Some(self.plan.capacity.saturating_sub(ahead(published, oldest?).max(0) as usize))),
+            // A producer tells others than the stages afterwards, and a stage may be past that already.
+            published: published.map(|_| newest),
+            remaining: published.and_then(|_| Some(self.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))),
             halted: self.is_halted(),
         }
     }

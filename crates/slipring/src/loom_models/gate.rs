@@ -3,6 +3,7 @@
 use loom::thread;
 
 use super::*;
+use crate::sync::{AtomicU64, Relaxed};
 use Access::{Read, Write};
 
 /// A ring of one slot: every event but the first waits for a release.
@@ -59,6 +60,34 @@ fn loom_twin_released_relaxed_to_a_follower() {
 #[test]
 fn loom_twin_frontier_relaxed_of_a_follower() {
     caught("gate::loom_a_follower_behind_a_writer", "frontier-relaxed", Caught::Race);
+}
+
+/// Somebody looks on: what is told as let go was handled, and what the handler did for it is seen.
+#[test]
+fn loom_a_report_tells_what_is_done() {
+    explore(100, None, || {
+        let ring = ring(settings(2), &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        publish_some(&mut tx, 0..2, 2);
+        let done = Arc::new(AtomicU64::new(0));
+        let handled = done.clone();
+        let reading = thread::spawn(move || {
+            for _ in 0..2 {
+                rx.poll(1, |&event, _| handled.store(event + 1, Relaxed)).unwrap();
+            }
+            rx
+        });
+        let looking = thread::spawn(move || {
+            let told = ring.report().stages()[0].seq.wrapping_sub(START);
+            assert!(done.load(Relaxed) >= told, "what was done is not seen");
+        });
+        drop((reading.join().unwrap(), looking.join().unwrap()));
+    });
+}
+
+#[test]
+fn loom_twin_position_relaxed() {
+    caught("gate::loom_a_report_tells_what_is_done", "position-relaxed", Caught::Saying("what was done is not seen"));
 }
 
 /// Two stages side by side: the slower one gates.
