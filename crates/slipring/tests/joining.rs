@@ -224,13 +224,13 @@ struct Stay {
 fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
     const READERS: u64 = 2;
     let stop = AtomicBool::new(false);
-    let seen_upto = AtomicU64::new(0);
+    let (seen_upto, seen) = (AtomicU64::new(0), AtomicU64::new(0));
     let (stays, mut given_up) = (Mutex::new(Vec::new()), Vec::new());
     let tap = Tap::new().room(READERS as usize);
     // An event is its position, and how many stages have seen it.
     let before = u64::from(behind_a_stage);
     let read = |seed: u64| {
-        let (tap, stop, seen_upto, stays) = (&tap, &stop, &seen_upto, &stays);
+        let (tap, stop, seen_upto, seen, stays) = (&tap, &stop, &seen_upto, &seen, &stays);
         let mut random = seed + 1;
         move || {
             while !stop.load(Relaxed) {
@@ -259,6 +259,7 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
                 // Past what was given up, too.
                 stay.next = sub.next_seq();
                 seen_upto.store(stay.next, Relaxed);
+                seen.fetch_add(stay.events, Relaxed);
                 stays.lock().unwrap().push(stay);
             }
         }
@@ -283,7 +284,8 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
                 };
                 let mut round = 0;
                 let mut published = Ok(());
-                while published.is_ok() && Instant::now() < end {
+                // On a busy machine the readers may come late.
+                while published.is_ok() && (Instant::now() < end || seen.load(Relaxed) == 0) {
                     round += 1;
                     published = fill(1 + round % capacity.min(7), !(shared && round % 5 == 0));
                 }
@@ -375,7 +377,8 @@ fn workers_come_and_go() {
                         });
                     }
                     let published = (|| {
-                        while Instant::now() < end {
+                        // On a busy machine the workers may come late.
+                        while Instant::now() < end || joined.load(Relaxed) <= 10 {
                             for _ in 0..50 {
                                 let mut slot = p.claim()?;
                                 *slot = (slot.seq(), 0);
@@ -389,8 +392,7 @@ fn workers_come_and_go() {
                 })
             })
             .unwrap();
-        assert!(joined.into_inner() > 10 || cfg!(miri));
-        assert!(last.is_some());
+        assert!(joined.into_inner() > 10 && last.is_some());
         assert!(matches!(pool.join(), Err(SubscribeError::NotRunning)));
     }
 }
