@@ -271,18 +271,20 @@ mod tests {
 
     #[test]
     fn small_keys_are_spread_evenly() {
-        for shards in [1, 2, 3, 7, 64] {
+        // An interpreter sees all there is to see in fewer.
+        let (keys, all): (u64, &[usize]) = if cfg!(miri) { (1_000, &[1, 7]) } else { (10_000, &[1, 2, 3, 7, 64]) };
+        for &shards in all {
             let sort = sorter(shards, |key: &u64| *key);
             for step in [1, 8, 1 << 20, 1 << 40] {
                 let mut counts = vec![0u32; shards];
-                (0..10_000u64).for_each(|key| counts[sort(&(key * step)) as usize] += 1);
-                let even = 10_000 / shards as u32;
+                (0..keys).for_each(|key| counts[sort(&(key * step)) as usize] += 1);
+                let even = keys as u32 / shards as u32;
                 assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{shards} shards, step {step}: {counts:?}");
             }
             let sort = sorter(shards, |key: &(u8, String)| key.clone());
             let mut counts = vec![0u32; shards];
-            (0..10_000u64).for_each(|key| counts[sort(&(key as u8, format!("SYM{key}"))) as usize] += 1);
-            let even = 10_000 / shards as u32;
+            (0..keys).for_each(|key| counts[sort(&(key as u8, format!("SYM{key}"))) as usize] += 1);
+            let even = keys as u32 / shards as u32;
             assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{shards} shards: {counts:?}");
         }
     }
