@@ -45,8 +45,7 @@ pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Troub
         &Call::cargo_of("nightly", "miri test -p slipring --lib --tests")
             .target_dir(&folder)
             .args(filters.iter().cloned())
-            // Some tests forget handles on purpose. That nothing else stays is counted by tests of its own.
-            .env("MIRIFLAGS", format!("-Zmiri-many-seeds=0..{seeds} -Zmiri-ignore-leaks")),
+            .env("MIRIFLAGS", format!("-Zmiri-many-seeds=0..{seeds}")),
     )?;
     step.some_tests()
 }

@@ -93,21 +93,20 @@ impl Gauges {
     /// Adds what a handle has counted since it told last.
     #[cold]
     pub(crate) fn tell(&self, party: usize, now: &Counts, before: &Counts) {
-        let all = self.party(party);
-        let all_sole = all.sole;
+        let own = self.party(party);
         let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {
             0 => {}
-            new if all_sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
+            new if own.sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
             new => _ = all.fetch_add(new, Relaxed),
         };
-        add(&all.events, now.events, before.events);
-        add(&all.batches, now.batches, before.batches);
-        add(&all.tombstones, now.tombstones, before.tombstones);
-        add(&all.skipped, now.skipped, before.skipped);
-        add(&all.retries, now.retries, before.retries);
-        add(&all.dropped, now.dropped, before.dropped);
-        add(&all.waits, now.waits, before.waits);
-        add(&all.wakes, now.wakes, before.wakes);
+        add(&own.events, now.events, before.events);
+        add(&own.batches, now.batches, before.batches);
+        add(&own.tombstones, now.tombstones, before.tombstones);
+        add(&own.skipped, now.skipped, before.skipped);
+        add(&own.retries, now.retries, before.retries);
+        add(&own.dropped, now.dropped, before.dropped);
+        add(&own.waits, now.waits, before.waits);
+        add(&own.wakes, now.wakes, before.wakes);
         add(self.nanos(party, now.whom), now.nanos, before.nanos);
     }
 

@@ -8,8 +8,7 @@ use crate::name::Name;
 
 /// What happened in a graph, per stage; it prints as a table.
 ///
-/// While the graph runs, counts are as of the last time that a handle waited or had done 1,024 batches; after `run`, `feed` or `join` they are
-/// complete.
+/// While the graph runs, counts are a little old: see [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` they are complete.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) stages: Vec<StageReport>,

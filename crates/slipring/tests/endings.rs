@@ -220,8 +220,9 @@ fn the_deadline_of_a_graph() {
             let failure = error.failure().unwrap();
             assert!(matches!(failure.cause(), Cause::Deadline(after) if *after == SOON), "{error}");
             assert!(matches!(error.stage(), Some("a" | "b")), "{error}");
-            // It stands at the second event; on a busy machine perhaps still at the first.
-            assert!(matches!(error.seq(), Some(0 | 1)), "{error}");
+            // It stands behind the only event; or, on a busy machine, where that has not come to it yet.
+            let handled = error.report().unwrap().stage(error.stage().unwrap()).unwrap().events;
+            assert_eq!((error.seq(), handled.min(1)), (Some(handled), handled), "{error}");
             assert!(error.to_string().contains("60ms"), "{error}");
             // Deadlines that nobody will live to see.
             for never in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
@@ -378,27 +379,22 @@ fn a_report_counts_events_batches_and_tombstones() {
 
 #[test]
 fn the_bottleneck_is_the_slow_one() {
-    let run = |slow: &'static str, time: Duration| {
-        ends(&format!("bottleneck {slow}"), move || {
+    for slow in ["a", "b", "c", PRODUCER] {
+        let report = ends(&format!("bottleneck {slow}"), move || {
             let work = move |name| {
                 if name == slow {
-                    thread::sleep(time);
+                    // Far longer than a busy machine, or an interpreter, holds up the others.
+                    thread::sleep(Duration::from_millis(if cfg!(miri) { 1_000 } else { 20 }));
                 }
             };
             let done = slipring::ring(4, || 0u64)
                 .write("a", move |_, _| work("a"))
                 .write_pool("b", 1, move |_| move |_, _| work("b"))
                 .read("c", move |_, _| work("c"))
-                .feed(0..40, |_, _| work(PRODUCER))
+                .feed(0..10, |_, _| work(PRODUCER))
                 .unwrap();
             done.report
-        })
-    };
-    for slow in ["a", "b", "c", PRODUCER] {
-        // On a busy machine others are slow, too: then it is made slower, until it really is the slowest.
-        let mut reports = [2, 8, 32].into_iter().map(|millis| run(slow, Duration::from_millis(millis)));
-        let report = reports.by_ref().find(|report| report.bottleneck().is_some_and(|found| &*found.name == slow));
-        let report = report.unwrap_or_else(|| run(slow, Duration::from_millis(100)));
+        });
         assert_eq!(&*report.bottleneck().unwrap().name, slow, "{report}");
         assert!(report.to_string().contains(&format!("`{slow}`")), "{report}");
     }
