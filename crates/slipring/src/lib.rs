@@ -102,9 +102,11 @@ mod shard;
 mod slots;
 mod stamp;
 mod sync;
+mod system;
 mod tap;
 mod task;
 mod wait;
+mod warning;
 mod within;
 
 pub use chain::*;
@@ -129,7 +131,8 @@ pub use select::*;
 pub use slots::{Contiguous, Inside, Layout};
 pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
 pub use task::*;
-pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
+pub use wait::{Idle, Learner, UnknownWait, Wait, WaitStrategy, Waited};
+pub use warning::{Warning, on_warning};
 
 #[doc = include_str!("MIGRATING.md")]
 pub mod migrating {}
