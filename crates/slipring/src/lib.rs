@@ -68,6 +68,8 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod bell;
+#[cfg(all(test, not(slipring_loom)))]
+mod bell_model;
 mod chain;
 mod claim;
 mod conflate;
