@@ -21,7 +21,7 @@ const LINE: i32 = 14;
 const POINT: i32 = 5;
 
 /// Colours that are told apart by people who see fewer of them, too; dark enough for text.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 90, 160),
     RGBColor(190, 70, 0),
     RGBColor(0, 120, 90),
@@ -30,6 +30,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(30, 30, 30),
     RGBColor(110, 70, 190),
     RGBColor(170, 30, 40),
+    RGBColor(0, 130, 170),
+    RGBColor(80, 120, 0),
+    RGBColor(200, 0, 120),
+    RGBColor(110, 110, 110),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -107,7 +111,7 @@ fn panel(area: &Area, root: &Area, scene: &Scene, points: &[Point], (low, high):
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| if *y < 1.0 { format!("{y:.1}") } else { format!("{y:.0}") })
         .label_style(("sans-serif", TEXT))
-        .light_line_style(BLACK.mix(0.04))
+        .max_light_lines(0)
         .bold_line_style(BLACK.mix(0.12))
         .draw()?;
 
@@ -122,8 +126,10 @@ fn panel(area: &Area, root: &Area, scene: &Scene, points: &[Point], (low, high):
         if (end.0 - spot.0).abs().max((end.1 - spot.1).abs()) > 2 * POINT {
             root.draw(&PathElement::new([spot, end], point.colour.mix(0.45)))?;
         }
-        let middle = (label.left, (label.top + label.bottom) / 2);
-        let style = ("sans-serif", TEXT).into_font().color(&point.colour).pos(Pos::new(HPos::Left, VPos::Center));
+        // Its room is rather too wide, so the text begins or ends at the side where its point is.
+        let (side, anchor) = if label.right < spot.0 { (label.right, HPos::Right) } else { (label.left, HPos::Left) };
+        let middle = (side, (label.top + label.bottom) / 2);
+        let style = ("sans-serif", TEXT).into_font().color(&point.colour).pos(Pos::new(anchor, VPos::Center));
         root.draw(&Text::new(point.strategy, middle, style))?;
         root.draw(&Circle::new(spot, POINT, point.colour.filled()))?;
     }
@@ -208,6 +214,61 @@ fn crosses((from, to): ((i32, i32), (i32, i32)), rect: &Rect) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::waits::figures::Figures;
+    use crate::lab::waits::report::{Run, Series};
+    use crate::lab::waits::wake::Wake;
+    use crate::machine::Machine;
+
+    /// Twelve strategies as they lie on a machine: most of them near two corners.
+    fn crowded() -> Record {
+        let places = [
+            ("busy-spin", 0.27, 1.0),
+            ("yielding", 0.29, 0.999),
+            ("sleeping", 0.9, 0.3),
+            ("blocking", 30.0, 0.02),
+            ("phased-backoff:1us,5us,blocking", 28.0, 0.05),
+            ("alternating-yield-block:50us,200us", 9.0, 0.5),
+            ("alternating-spin-block:50us,200us", 8.8, 0.51),
+            ("alternating-yield-sleep:50us,200us", 0.31, 0.98),
+            ("alternating-spin-sleep:50us,200us", 0.3, 0.99),
+            ("adaptive", 0.3, 1.0),
+            ("adaptive:25%", 25.0, 0.04),
+            ("yielding:1000", 0.28, 1.0),
+        ];
+        let series = places.map(|(strategy, us, share)| {
+            let figures = Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
+            Series::new(strategy.to_owned(), vec![Run { round: 0, events: 1, figures }])
+        });
+        let scene = |arrival: &str| Scene {
+            arrival: arrival.to_owned(),
+            about: String::new(),
+            seconds: 1.0,
+            bystander_alone: None,
+            strategies: series.to_vec(),
+        };
+        Record {
+            slipring: "0.0.0",
+            date: "today".to_owned(),
+            size: "smoke".to_owned(),
+            seed: 0,
+            machine: Machine { cores: 2, cpu: Some("R & D <1>".to_owned()), kernel: None, clock_ns: 1.0 },
+            pinned: None,
+            oversubscribed: false,
+            wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
+            arrivals: vec![scene("regular-10k"), scene("on-off"), scene("burst")],
+        }
+    }
+
+    #[test]
+    fn a_picture_can_be_read_and_labels_each_strategy_in_each_panel() {
+        let svg = draw(&crowded()).unwrap();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        for name in ["busy-spin", "phased-backoff:1us,5us,blocking"] {
+            let labels = document.descendants().filter(|node| node.text().is_some_and(|text| text.trim() == name) && node.is_element());
+            assert_eq!(labels.count(), 3, "{name}");
+        }
+        assert!(draw(&Record { arrivals: vec![], ..crowded() }).is_ok(), "nothing is a picture, too");
+    }
 
     #[test]
     fn labels_of_crowded_points_lie_apart_and_inside() {

@@ -162,7 +162,7 @@ impl Scene {
         let _ = writeln!(text, "; {}", plural(rounds, "round"));
         if let Some(alone) = &self.bystander_alone {
             let [middle, low, high] = [median, least, greatest].map(|pick| digits(pick(alone.clone())));
-            let _ = writeln!(text, "the bystander alone did {middle} ({low} to {high}) units of work per second");
+            let _ = writeln!(text, "the bystander alone did {middle} ({low}..{high}) units of work per second");
         }
         let _ = writeln!(text, "\n{table}");
         text
@@ -201,7 +201,7 @@ impl Column {
         let Some(middle) = self.of(&series.median) else { return "–".to_owned() };
         match (self.of(&series.min), self.of(&series.max)) {
             (Some(low), Some(high)) if self.spread && series.runs.len() > 1 => {
-                format!("{} ({} to {})", digits(middle), digits(low), digits(high))
+                format!("{} ({}..{})", digits(middle), digits(low), digits(high))
             }
             _ => digits(middle),
         }
@@ -212,8 +212,8 @@ impl Column {
 fn digits(value: f64) -> String {
     let places = match value.abs() {
         size if size < 0.005 => 0,
-        size if size < 10.0 => 2,
-        size if size < 100.0 => 1,
+        size if size < 9.995 => 2,
+        size if size < 99.95 => 1,
         _ => 0,
     };
     let text = format!("{value:.places$}");
@@ -249,6 +249,7 @@ mod tests {
             (0.25, "0.25"),
             (-4.567, "-4.57"),
             (12.345, "12.3"),
+            (99.97, "100"),
             (123.4, "123"),
             (-123.4, "-123"),
             (9_876_543.2, "9,876,543"),
@@ -275,7 +276,7 @@ mod tests {
     fn a_table_has_the_quickest_on_top_and_no_column_without_a_figure() {
         let text = scene(vec![series("slow", &[5e3, 9e3, 7e3], None), series("quick", &[1e3], None)], None).table();
         assert!(text.find("quick") < text.find("slow"), "{text}");
-        assert!(text.contains("7.00 (5.00 to 9.00)") && text.contains("3 rounds"), "{text}");
+        assert!(text.contains("7.00 (5.00..9.00)") && text.contains("3 rounds"), "{text}");
         assert!(!text.contains("bystander") && !text.contains("of a core"), "{text}");
     }
 
@@ -284,6 +285,6 @@ mod tests {
         let strategies = vec![series("rude", &[1e3], Some(0.4)), series("polite", &[2e3], Some(0.01))];
         let text = scene(strategies, Some(vec![100.0, 102.0])).table();
         assert!(text.find("polite") < text.find("rude"), "{text}");
-        assert!(text.contains("alone did 101 (100 to 102)"), "{text}");
+        assert!(text.contains("alone did 101 (100..102)"), "{text}");
     }
 }
