@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use system::{finest_timer, pin, thread_cpu, thread_id};
+pub use system::{finest_timer, pin, process_cpu, thread_cpu, thread_id};
 
 /// Nanoseconds since it was started, for threads that share it.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,33 @@ pub fn ran(thread: u32) -> Option<Ran> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok());
     Some(Ran { on_core: fields.next()??, kept_waiting: fields.next()?? })
+}
+
+/// How busy the whole machine has been, and this process with it: two looks tell what others did in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Busy {
+    at: Instant,
+    all: Duration,
+    own: Duration,
+}
+
+impl Busy {
+    /// Since the machine started.
+    pub fn look() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let fields: Vec<u64> = text.lines().next()?.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+        // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen by a hypervisor; what follows is counted already.
+        let busy: u64 = fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, ticks)| ticks).sum();
+        // A tick of this file is a hundredth of a second wherever Linux runs today.
+        Some(Self { at: Instant::now(), all: Duration::from_millis(10 * busy), own: process_cpu()? })
+    }
+
+    /// What others have used since then, in cores. Right to a tick and core or so, so nothing where that is not long enough ago.
+    pub fn others_since(before: Self) -> Option<f64> {
+        let now = Self::look().filter(|now| now.at - before.at > Duration::from_millis(200))?;
+        let others = (now.all - before.all).saturating_sub(now.own - before.own);
+        Some(others.as_secs_f64() / (now.at - before.at).as_secs_f64())
+    }
 }
 
 /// How many cores this process may use.
@@ -183,6 +210,11 @@ mod system {
         Duration::try_from(ran).ok().map(|ran| ran.as_nanos() as u64)
     }
 
+    /// How long the threads of this process have run, together.
+    pub fn process_cpu() -> Option<Duration> {
+        Duration::try_from(time::clock_gettime(time::ClockId::ProcessCPUTime)).ok()
+    }
+
     pub fn kernel() -> Option<String> {
         let name = rustix::system::uname();
         Some(format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy()))
@@ -225,6 +257,11 @@ mod system {
 
     /// Unknown.
     pub fn thread_cpu() -> Option<u64> {
+        None
+    }
+
+    /// Unknown.
+    pub fn process_cpu() -> Option<Duration> {
         None
     }
 

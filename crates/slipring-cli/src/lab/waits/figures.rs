@@ -20,8 +20,10 @@ pub struct Figures {
     pub waiter_share: Option<f64>,
     /// What it used in the second in which it used most.
     pub share_max_1s: Option<f64>,
-    /// For how much of the time others kept the waiter from its core while it could have run.
+    /// For how much of the time the waiter could have run and did not: its core was others', or on its way to it.
     pub waiter_kept_waiting: Option<f64>,
+    /// What other programs used meanwhile, in cores. Unknown where one of them is ours.
+    pub others_cores: Option<f64>,
     /// Mean time in a call that publishes, one reading of the clock included.
     pub publish_ns: f64,
     /// Processor time of the waiter and of publishing, for a million events.
@@ -44,6 +46,7 @@ impl Figures {
             waiter_share: maybe(|run| run.waiter_share),
             share_max_1s: maybe(|run| run.share_max_1s),
             waiter_kept_waiting: maybe(|run| run.waiter_kept_waiting),
+            others_cores: maybe(|run| run.others_cores),
             publish_ns: of(|run| run.publish_ns),
             cpu_s_per_million: maybe(|run| run.cpu_s_per_million),
             bystander_loss: maybe(|run| run.bystander_loss),

@@ -273,8 +273,12 @@ impl Lab<'_> {
         let seed = SEED + u64::from(round);
         let setup = Setup { wait: wait.clone(), pattern: arrival.pattern(size), seed, length: arrival.length(size), pace, pair };
         let bystander = arrival.in_company().then(|| Bystander::start(pair)).transpose()?;
-        let outcome = run::once(&setup)?;
-        Ok((outcome, bystander.map(Bystander::finish).transpose()?))
+        let mut outcome = run::once(&setup)?;
+        let work = bystander.map(Bystander::finish).transpose()?;
+        if work.is_some() {
+            outcome.figures.others_cores = None;
+        }
+        Ok((outcome, work))
     }
 
     fn bystander_alone(&self) -> Result<f64> {

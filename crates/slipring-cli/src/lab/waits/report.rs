@@ -9,8 +9,8 @@ use super::figures::{Figures, greatest, least, median};
 use super::wake::Wake;
 use crate::machine::{Machine, Pair};
 
-/// Above this share of the time that others kept a waiter from its core, a figure is theirs rather than the strategy's.
-const DISTURBED: f64 = 0.01;
+/// Where other programs use more of the cores than this, a figure is theirs as well as the strategy's.
+const DISTURBED: f64 = 0.1;
 
 /// Everything, as it is written down.
 #[derive(Clone, Debug, Serialize)]
@@ -118,9 +118,14 @@ impl Record {
 
     /// What is to be known after all of them.
     pub fn closing(&self) -> String {
-        let alone = || self.arrivals.iter().filter(|scene| scene.bystander_alone.is_none());
-        let runs = || alone().flat_map(|scene| &scene.strategies).flat_map(|series| &series.runs);
-        let disturbed = runs().filter(|run| run.figures.waiter_kept_waiting.is_some_and(|kept| kept > DISTURBED)).count();
+        let others = || {
+            self.arrivals
+                .iter()
+                .flat_map(|scene| &scene.strategies)
+                .flat_map(|series| &series.runs)
+                .filter_map(|run| run.figures.others_cores)
+        };
+        let disturbed = others().filter(|&others| others > DISTURBED).count();
         let mut text = String::from(
             "medians of the rounds, and in brackets the least and the greatest; latency counts from the moment when an event was due \
              (burst: published)\n",
@@ -128,9 +133,9 @@ impl Record {
         if disturbed != 0 {
             let _ = writeln!(
                 text,
-                "in {disturbed} of {} others held the waiter's core for more than {} % of the time: this machine is busy, measure again",
-                plural(runs().count(), "run"),
-                DISTURBED * 100.0
+                "in {disturbed} of {} other programs used more than {DISTURBED} of a core, up to {}: measure again when they have ended",
+                plural(others().count(), "run"),
+                digits(greatest(others().collect())),
             );
         }
         text

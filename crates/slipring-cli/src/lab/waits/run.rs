@@ -14,7 +14,7 @@ use slipring::{Closed, Graph, Producer, Reader, Wait};
 
 use super::arrivals::Pattern;
 use super::figures::{Figures, Looks};
-use crate::machine::{self, Clock, Pair, Ran};
+use crate::machine::{self, Busy, Clock, Pair, Ran};
 
 /// Slots of the ring: more than ever wait where events have a schedule, and few enough for a cache.
 const CAPACITY: usize = 1 << 12;
@@ -114,6 +114,7 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
     let (producer, reader) = (ring.producer(), ring.reader(key));
     let (clock, gate) = (Clock::start(), Barrier::new(2));
     let (tell, told) = channel();
+    let busy = Busy::look();
 
     let (published, waited, looks) = thread::scope(|scope| {
         let (clock, gate) = (&clock, &gate);
@@ -131,10 +132,11 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
         let looks = look_on(&told, clock);
         (producer.join(), waiter.join(), looks)
     });
+    let others = busy.and_then(Busy::others_since);
     let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
     let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
     check(&published, &waited)?;
-    Ok(Outcome { events: waited.events, figures: figures(&published, &waited, &looks) })
+    Ok(Outcome { events: waited.events, figures: Figures { others_cores: others, ..figures(&published, &waited, &looks) } })
 }
 
 /// Publishes each event when it is due.
@@ -240,6 +242,7 @@ fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
         publish_ns: published.spent as f64 / events,
         // Nanoseconds an event are milliseconds a million.
         cpu_s_per_million: waited.cpu.zip(published.cpu).map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
+        others_cores: None,
         bystander_loss: None,
     }
 }
