@@ -1,0 +1,328 @@
+//! `slipring lab waits`: what each way to wait costs, and how soon it answers.
+//!
+//! Every strategy meets the same arrivals: same seed, same schedule. Within a round the strategies follow each other in an order that is drawn
+//! anew for each round, so that none always runs behind the same neighbour, and what disturbs the machine disturbs all of them alike.
+
+mod arrivals;
+pub mod bystander;
+mod figures;
+mod picture;
+mod report;
+mod run;
+mod wake;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use fastrand::Rng;
+use indicatif::{ProgressBar, ProgressStyle};
+use slipring::Wait;
+
+use crate::machine::{Machine, Pair};
+use arrivals::{Arrival, Pattern, Size};
+use bystander::Bystander;
+use report::{Record, Run, Scene, Series};
+use run::{Outcome, Pace, Setup};
+use wake::Wake;
+
+/// What schedules and orders are drawn from. Anybody's measurement has the same ones.
+const SEED: u64 = 2013;
+
+/// Measures the ways to wait on this machine.
+///
+/// One thread publishes at moments that are fixed beforehand, another one waits for it, each on a core of its own where there are two.
+/// Prints a table for each arrival pattern: how late events were handled, and what the waiter took of its core. What a strategy costs others
+/// is measured by a second process that works on the same cores.
+///
+/// --quick takes about four minutes, --full less than twenty. Let nothing else run meanwhile.
+#[derive(Debug, Parser)]
+pub struct Args {
+    #[command(flatten)]
+    size: Sizes,
+
+    /// Write every round's figures, and their medians, to FILE
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Draw latency against the share of a core that was used, a panel for each arrival pattern, to FILE (SVG)
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+
+    /// Measure these strategies, parameters and all (`adaptive:25%`) [default: one of each kind]
+    #[arg(long, value_name = "ALIAS,...")]
+    only: Vec<Waits>,
+
+    /// Measure these arrival patterns [default: all but quiet-20s, which is for --full]
+    #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',')]
+    arrivals: Vec<Arrival>,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Sizes {
+    /// A few seconds: checks that everything works, and says nothing about speed
+    #[arg(long)]
+    smoke: bool,
+    /// A few minutes (the default)
+    #[arg(long)]
+    quick: bool,
+    /// What records are made with
+    #[arg(long)]
+    full: bool,
+}
+
+impl Sizes {
+    fn size(&self) -> Size {
+        match self {
+            Self { smoke: true, .. } => Size::Smoke,
+            Self { full: true, .. } => Size::Full,
+            _ => Size::Quick,
+        }
+    }
+}
+
+/// Strategies in one argument.
+#[derive(Clone, Debug)]
+struct Waits(Vec<Wait>);
+
+impl FromStr for Waits {
+    type Err = <Wait as FromStr>::Err;
+
+    /// Commas stand between strategies, and within some: what is taken for one is as long as can be.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut waits = Vec::new();
+        let pieces: Vec<&str> = text.split(',').collect();
+        let mut rest = pieces.as_slice();
+        while let Some(first) = rest.first() {
+            let longest = (1..=rest.len()).rev().find_map(|len| Some((len, rest[..len].join(",").parse().ok()?)));
+            let (len, wait) = longest.map_or_else(|| first.parse().map(|wait| (1, wait)), Ok)?;
+            waits.push(wait);
+            rest = &rest[len..];
+        }
+        Ok(Self(waits))
+    }
+}
+
+/// What is measured unless some are named: one of each kind, and those that are worth a second look with other parameters.
+fn usual() -> Vec<Wait> {
+    const VARIANTS: [&str; 1] = ["adaptive:25%"];
+    let variants = VARIANTS.iter().filter_map(|alias| alias.parse().ok());
+    Wait::ALL.iter().cloned().chain(variants).collect()
+}
+
+/// Without those that were there already.
+fn distinct<T>(all: impl IntoIterator<Item = T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let mut found: Vec<T> = Vec::new();
+    for item in all {
+        if !found.iter().any(|other| same(other, &item)) {
+            found.push(item);
+        }
+    }
+    found
+}
+
+/// Measures, and reports.
+pub fn run(args: &Args) -> Result<()> {
+    let size = args.size.size();
+    let named: Vec<Wait> = args.only.iter().flat_map(|waits| waits.0.iter().cloned()).collect();
+    let waits = distinct(if named.is_empty() { usual() } else { named }, |a, b| a.to_string() == b.to_string());
+    let arrivals = if args.arrivals.is_empty() { Arrival::usual(size).collect() } else { distinct(args.arrivals.clone(), Arrival::eq) };
+    // Before anything is measured, so that a bad name costs nobody twenty minutes.
+    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let picture = args.picture.as_deref().map(Output::open).transpose()?;
+
+    let (machine, pinned) = (Machine::look(), Pair::choose());
+    let mut record = Record {
+        slipring: env!("CARGO_PKG_VERSION"),
+        date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        size: size.to_string(),
+        seed: SEED,
+        oversubscribed: machine.cores < 2,
+        machine,
+        pinned,
+        wake: Wake::measure(size.pick(20, 400, 400), pinned)?,
+        arrivals: Vec::new(),
+    };
+    println!("{}", record.heading());
+
+    let bar = progress(&arrivals, size, waits.len());
+    for arrival in arrivals {
+        let scene = Lab { arrival, size, pinned, bar: &bar }.measure(&waits)?;
+        bar.suspend(|| println!("{}", scene.table()));
+        record.arrivals.push(scene);
+    }
+    bar.finish_and_clear();
+    print!("{}", record.closing());
+
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&record)? + "\n"))?;
+    }
+    if let Some(picture) = picture {
+        picture.write(&picture::draw(&record)?)?;
+    }
+    Ok(())
+}
+
+/// A file that can be written to, and keeps what is in it until it is.
+struct Output<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Output<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        Ok(Self { path, file: file.with_context(|| format!("cannot write to {}", path.display()))? })
+    }
+
+    fn write(mut self, text: &str) -> Result<()> {
+        let written = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| self.file.write_all(text.as_bytes()));
+        written.with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+}
+
+/// How far it is and how long it will take, on a terminal. It moves between runs only: a bar with a thread of its own would be measured too.
+fn progress(arrivals: &[Arrival], size: Size, strategies: usize) -> ProgressBar {
+    let turns = |arrival: &Arrival| strategies + usize::from(arrival.in_company());
+    let total: u64 =
+        arrivals.iter().map(|&arrival| turns(&arrival) as u64 * u64::from(arrival.rounds(size)) * expected_ms(arrival, size)).sum();
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {eta} left: {wide_msg}");
+    ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// What a run takes, about.
+fn expected_ms(arrival: Arrival, size: Size) -> u64 {
+    let time = match arrival.pattern(size) {
+        Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
+        _ => arrival.length(size),
+    };
+    time.as_millis() as u64 + 5
+}
+
+/// One arrival pattern, ready to be measured.
+struct Lab<'a> {
+    arrival: Arrival,
+    size: Size,
+    pinned: Option<Pair>,
+    bar: &'a ProgressBar,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// This strategy's.
+    Strategy(usize),
+    /// The bystander's, who works alone.
+    Alone,
+}
+
+impl Lab<'_> {
+    fn measure(&self, waits: &[Wait]) -> Result<Scene> {
+        let Self { arrival, size, .. } = *self;
+        let mut runs = vec![Vec::new(); waits.len()];
+        let mut alone = Vec::new();
+        let mut random = Rng::with_seed(SEED);
+        for round in 0..arrival.rounds(size) {
+            let mut turns: Vec<Turn> = (0..waits.len()).map(Turn::Strategy).collect();
+            turns.extend(arrival.in_company().then_some(Turn::Alone));
+            random.shuffle(&mut turns);
+            let mut beside = Vec::new();
+            for turn in turns {
+                match turn {
+                    Turn::Alone => {
+                        self.tell("nobody", round);
+                        alone.push(self.bystander_alone()?);
+                    }
+                    Turn::Strategy(which) => {
+                        let wait = &waits[which];
+                        self.tell(wait, round);
+                        let told = || format!("{wait} under {}", arrival.name());
+                        let (outcome, work) = self.once(wait, round).with_context(told)?;
+                        runs[which].push(Run { round, events: outcome.events, figures: outcome.figures });
+                        beside.extend(work.map(|work| (which, work)));
+                    }
+                }
+                self.bar.inc(expected_ms(arrival, size));
+            }
+            // What was lost is known when the bystander has had its turn alone.
+            for (which, work) in beside {
+                if let (Some(run), Some(alone)) = (runs[which].last_mut(), alone.last()) {
+                    run.figures.bystander_loss = Some(1.0 - work / alone);
+                }
+            }
+        }
+        Ok(Scene {
+            arrival: arrival.name(),
+            about: self.about(),
+            seconds: arrival.length(size).as_secs_f64(),
+            bystander_alone: arrival.in_company().then_some(alone),
+            strategies: waits.iter().zip(runs).map(|(wait, runs)| Series::new(wait.to_string(), runs)).collect(),
+        })
+    }
+
+    /// One strategy's turn, and what the bystander did per second meanwhile, if there is one.
+    fn once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
+        let Self { arrival, size, pinned: pair, .. } = *self;
+        let pace = if arrival.in_company() { Pace::Sleep } else { Pace::Spin };
+        let seed = SEED + u64::from(round);
+        let setup = Setup { wait: wait.clone(), pattern: arrival.pattern(size), seed, length: arrival.length(size), pace, pair };
+        let bystander = arrival.in_company().then(|| Bystander::start(pair)).transpose()?;
+        let mut outcome = run::once(&setup)?;
+        let work = bystander.map(Bystander::finish).transpose()?;
+        if work.is_some() {
+            outcome.figures.others_cores = None;
+        }
+        Ok((outcome, work))
+    }
+
+    fn bystander_alone(&self) -> Result<f64> {
+        let bystander = Bystander::start(self.pinned)?;
+        std::thread::sleep(self.arrival.length(self.size));
+        bystander.finish()
+    }
+
+    fn about(&self) -> String {
+        let pattern = self.arrival.pattern(self.size);
+        if self.arrival.in_company() {
+            return format!("{pattern}, the producer asleep between them, beside a process that works on the same cores");
+        }
+        pattern.to_string()
+    }
+
+    fn tell(&self, who: impl fmt::Display, round: u32) {
+        self.bar.set_message(format!("{}, round {}: {who}", self.arrival.name(), round + 1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> Result<Vec<String>, String> {
+        text.parse::<Waits>().map(|waits| waits.0.iter().map(Wait::to_string).collect()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn strategies_are_told_apart_by_commas() {
+        assert_eq!(named("blocking").unwrap(), ["blocking"]);
+        assert_eq!(named("blocking,busy-spin").unwrap(), ["blocking", "busy-spin"]);
+        let all: Vec<String> = Wait::ALL.iter().map(Wait::to_string).collect();
+        assert_eq!(named(&all.join(",")).unwrap(), all, "parameters with commas are no strategies");
+        let message = named("blocking,sleepy,yielding").unwrap_err();
+        assert!(message.contains("sleepy") && !message.contains("sleepy,") && message.contains("busy-spin"), "{message}");
+        assert!(named("").is_err());
+    }
+
+    #[test]
+    fn nobody_is_measured_twice() {
+        assert_eq!(distinct([1, 2, 1, 3, 2], |a, b| a == b), [1, 2, 3]);
+        let all = usual();
+        assert_eq!(distinct(all.clone(), |a, b| a.to_string() == b.to_string()).len(), all.len());
+    }
+}

@@ -1,0 +1,283 @@
+//! One run: a producer that keeps to a schedule, a reader that waits as it is told, and somebody who looks on.
+//!
+//! The load is open: an event is due when the schedule says so, whatever became of those before it, and its latency counts from then.
+//! So a waiter that is late once is late for everything that was due meanwhile.
+
+use std::sync::Barrier;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, ensure};
+use hdrhistogram::Histogram;
+use slipring::{Closed, Graph, Producer, Reader, Wait};
+
+use super::arrivals::Pattern;
+use super::figures::{Figures, Looks};
+use crate::machine::{self, Busy, Clock, Pair, Ran};
+
+/// Slots of the ring: more than ever wait where events have a schedule, and few enough for a cache.
+const CAPACITY: usize = 1 << 12;
+/// A wait that is longer than the schedule by this never ends.
+const GRACE: Duration = Duration::from_secs(60);
+/// Of a burst, one of so many events is timed: to read the clock takes longer than to hand an event over.
+const TIMED: u64 = 256;
+/// Between two looks at what the waiter uses.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Over what the greatest share is taken.
+const WINDOW: Duration = Duration::from_secs(1);
+/// The schedule begins when both threads are surely under way.
+const LEAD: Duration = Duration::from_millis(1);
+
+/// What the producer does until the next event is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It holds its core, and is exact.
+    Spin,
+    /// It sleeps, and leaves its core to others.
+    Sleep,
+}
+
+/// A run to be done.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How the reader waits.
+    pub wait: Wait,
+    /// When events are due.
+    pub pattern: Pattern,
+    /// What is drawn from.
+    pub seed: u64,
+    /// For how long events come.
+    pub length: Duration,
+    /// What the producer does meanwhile.
+    pub pace: Pace,
+    /// Where the threads run.
+    pub pair: Option<Pair>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How many events there were; all of them were right, and in order.
+    pub events: u64,
+    /// What they took.
+    pub figures: Figures,
+}
+
+/// What goes through the ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Event {
+    /// How many were before it.
+    number: u64,
+    /// When it was due, or 0 if nobody wants to know.
+    due: u64,
+}
+
+impl Event {
+    /// What both ends add up, so that an event that was changed on its way is noticed.
+    fn print(&self) -> u64 {
+        (self.number ^ self.due.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// What the producer has done.
+#[derive(Debug, Default)]
+struct Published {
+    events: u64,
+    checksum: u64,
+    /// Nanoseconds within calls that publish.
+    spent: u64,
+    /// Nanoseconds of processor time that publishing took.
+    cpu: Option<u64>,
+    start: u64,
+}
+
+/// What the waiter has seen.
+#[derive(Debug)]
+struct Waited {
+    events: u64,
+    misplaced: u64,
+    checksum: u64,
+    latencies: Histogram<u64>,
+    begin: u64,
+    end: u64,
+    cpu: Option<u64>,
+    kept_waiting: Option<u64>,
+}
+
+/// Does it. An error is a wrong result, or a wait that never ended.
+pub fn once(setup: &Setup) -> Result<Outcome> {
+    let graph = Graph::new(CAPACITY, Event::default).wait(setup.wait.clone()).deadline(setup.length + GRACE);
+    let key = graph.reader("waiter");
+    // Built on a thread that is not pinned: the library counts the cores that it may use.
+    let ring = graph.build()?;
+    let (producer, reader) = (ring.producer(), ring.reader(key));
+    let (clock, gate) = (Clock::start(), Barrier::new(2));
+    let (tell, told) = channel();
+    let busy = Busy::look();
+
+    let (published, waited, looks) = thread::scope(|scope| {
+        let (clock, gate) = (&clock, &gate);
+        let waiter = scope.spawn(move || {
+            setup.pair.inspect(|pair| machine::pin(pair.waiter));
+            wait_for_all(reader, clock, gate, &tell)
+        });
+        let producer = scope.spawn(move || {
+            setup.pair.inspect(|pair| machine::pin(pair.producer));
+            match setup.pattern {
+                Pattern::AtOnce { events } => publish_at_once(producer, events, clock, gate),
+                _ => publish_on_time(producer, setup, clock, gate),
+            }
+        });
+        let looks = look_on(&told, clock);
+        (producer.join(), waiter.join(), looks)
+    });
+    let others = busy.and_then(Busy::others_since);
+    let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
+    let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
+    check(&published, &waited)?;
+    Ok(Outcome { events: waited.events, figures: Figures { others_cores: others, ..figures(&published, &waited, &looks) } })
+}
+
+/// Publishes each event when it is due.
+fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, gate: &Barrier) -> Result<Published, Closed> {
+    if setup.pace == Pace::Sleep {
+        machine::finest_timer();
+    }
+    gate.wait();
+    let start = clock.ns() + LEAD.as_nanos() as u64;
+    let mut done = Published { start, ..Published::default() };
+    for moment in setup.pattern.schedule(setup.seed, setup.length) {
+        let event = Event { number: done.events, due: start + moment };
+        let begin = match setup.pace {
+            Pace::Spin => clock.spin_until(event.due),
+            Pace::Sleep => clock.sleep_until(event.due),
+        };
+        producer.publish(|slot| *slot = event)?;
+        done.spent += clock.ns() - begin;
+        done.events += 1;
+        done.checksum = done.checksum.wrapping_add(event.print());
+    }
+    // A slot is free whenever it is wanted, so nobody sleeps in these calls but for what the system itself does.
+    done.cpu = Some(done.spent);
+    Ok(done)
+}
+
+/// Publishes events one after the other. The producer does nothing else, so all of its time is spent in these calls; where it has to wait for
+/// room, it may sleep in them.
+fn publish_at_once(mut producer: Producer<Event>, events: u64, clock: &Clock, gate: &Barrier) -> Result<Published, Closed> {
+    gate.wait();
+    let (start, cpu) = (clock.ns(), machine::thread_cpu());
+    let mut done = Published { start, ..Published::default() };
+    while done.events < events {
+        let due = if done.events.is_multiple_of(TIMED) { clock.ns() } else { 0 };
+        let event = Event { number: done.events, due };
+        producer.publish(|slot| *slot = event)?;
+        done.events += 1;
+        done.checksum = done.checksum.wrapping_add(event.print());
+    }
+    done.spent = clock.ns() - start;
+    done.cpu = machine::thread_cpu().zip(cpu).map(|(after, before)| after - before);
+    Ok(done)
+}
+
+/// Handles all events; says first which thread it is, and by hanging up that it has come to an end, good or bad.
+fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: &Sender<Option<u32>>) -> Result<Waited, Closed> {
+    let thread = machine::thread_id();
+    let ran = || thread.and_then(machine::ran).unwrap_or_default();
+    // All memory is there before anything counts.
+    let mut latencies = Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds");
+    let (mut events, mut misplaced, mut checksum) = (0, 0, 0u64);
+    let _ = tell.send(thread);
+    gate.wait();
+    let Ran { kept_waiting, .. } = ran();
+    let (begin, cpu) = (clock.ns(), machine::thread_cpu());
+    reader.for_each(|event, _| {
+        misplaced += u64::from(event.number != events);
+        events += 1;
+        checksum = checksum.wrapping_add(event.print());
+        if event.due != 0 {
+            latencies.saturating_record(clock.ns().saturating_sub(event.due));
+        }
+    })?;
+    let (end, after) = (clock.ns(), machine::thread_cpu());
+    let kept_waiting = thread.map(|_| ran().kept_waiting - kept_waiting);
+    let cpu = after.zip(cpu).map(|(after, before)| after - before);
+    Ok(Waited { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
+}
+
+/// Looks ten times a second at what the waiter uses, until it hangs up. This thread is pinned nowhere, so that it finds a core that is free, if
+/// there is one.
+fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
+    let mut looks = Looks::default();
+    let Ok(Some(thread)) = told.recv() else { return looks };
+    while let Err(RecvTimeoutError::Timeout) = told.recv_timeout(LOOK_EVERY) {
+        if let Some(ran) = machine::ran(thread) {
+            looks.note(clock.ns(), ran.on_core);
+        }
+    }
+    looks
+}
+
+fn check(published: &Published, waited: &Waited) -> Result<()> {
+    ensure!(waited.events == published.events, "{} events were published, {} arrived", published.events, waited.events);
+    ensure!(waited.misplaced == 0, "{} of {} events were out of order", waited.misplaced, waited.events);
+    ensure!(waited.checksum == published.checksum, "the events that arrived are not those that were published");
+    Ok(())
+}
+
+fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
+    let events = waited.events as f64;
+    let time = (waited.end - waited.begin) as f64;
+    let quantile = |q| waited.latencies.value_at_quantile(q) as f64;
+    Figures {
+        events_per_s: events * 1e9 / waited.end.saturating_sub(published.start).max(1) as f64,
+        p50_ns: quantile(0.5),
+        p99_ns: quantile(0.99),
+        p999_ns: quantile(0.999),
+        max_ns: waited.latencies.max() as f64,
+        waiter_share: waited.cpu.map(|cpu| cpu as f64 / time),
+        share_max_1s: looks.greatest_share(WINDOW.as_nanos() as u64),
+        waiter_kept_waiting: waited.kept_waiting.map(|kept| kept as f64 / time),
+        publish_ns: published.spent as f64 / events,
+        // Nanoseconds an event are milliseconds a million.
+        cpu_s_per_million: waited.cpu.zip(published.cpu).map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
+        others_cores: None,
+        bystander_loss: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends() -> (Published, Waited) {
+        let published = Published { events: 3, checksum: 7, ..Published::default() };
+        let latencies = Histogram::new(3).unwrap();
+        let waited = Waited { events: 3, misplaced: 0, checksum: 7, latencies, begin: 0, end: 1, cpu: None, kept_waiting: None };
+        (published, waited)
+    }
+
+    #[test]
+    fn what_is_lost_misplaced_or_changed_is_an_error() {
+        let (published, waited) = ends();
+        assert!(check(&published, &waited).is_ok());
+        let said = |waited: Waited| check(&published, &waited).unwrap_err().to_string();
+        assert!(said(Waited { events: 2, ..ends().1 }).contains("2 arrived"));
+        assert!(said(Waited { misplaced: 1, ..ends().1 }).contains("out of order"));
+        assert!(said(Waited { checksum: 8, ..ends().1 }).contains("not those"));
+        assert_ne!(Event { number: 1, due: 2 }.print(), Event { number: 2, due: 1 }.print());
+    }
+
+    #[test]
+    fn each_pace_hands_every_event_over() {
+        for pace in [Pace::Spin, Pace::Sleep] {
+            let pattern = Pattern::Regular { gap: Duration::from_micros(200) };
+            let length = Duration::from_millis(2);
+            let setup = Setup { wait: Wait::default(), pattern, seed: 1, length, pace, pair: Pair::choose() };
+            let outcome = once(&setup).unwrap();
+            assert_eq!(outcome.events, 10);
+            assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
+        }
+    }
+}
