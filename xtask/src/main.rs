@@ -1,5 +1,6 @@
 //! The project's own checks: `cargo xtask test` before every commit, `cargo xtask test --deep` before a release.
 
+mod assembly;
 mod checks;
 mod command;
 mod deep;
@@ -22,6 +23,7 @@ cargo xtask test --deep       that, and all of: miri, tsan, msrv, mutants, soak
 One check alone:
 cargo xtask tidy              lengths, labels of edges, texts that must not be
 cargo xtask fmt | clippy | doc | unit | examples
+cargo xtask asm               the code that the compiler makes of a publication
 cargo xtask loom [FILTER]     the models of the memory orderings
 cargo xtask peers [ARGS]...   slipring beside its peers and beside hand-made limits; `cargo xtask peers --help` says more
 cargo xtask miri [--seeds N] [FILTER]...
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         "doc" => run.step("doc", checks::doc),
         "unit" => run.step("tests", checks::tests),
         "examples" => run.step("examples", checks::examples),
+        "asm" => run.step("asm", assembly::check),
         "loom" => run.step("loom", |step| checks::loom(step, filters.first().map(String::as_str))),
         "peers" => run.step("peers", |step| checks::peers(step, filters)),
         "miri" => run.step("miri", |step| deep::miri(step, seeds, filters)),
@@ -122,6 +125,7 @@ fn test(run: &mut Run) {
     run.step("tests", checks::tests);
     run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
+    run.step("asm", assembly::check);
     run.step("loom", |step| checks::loom(step, None));
 }
 

@@ -221,17 +221,129 @@ impl Bell {
 
 /// Rings bells after progress was stored. Where all are quiet, it is a load for each.
 #[inline]
-pub(crate) fn ring<'b>(bells: impl Iterator<Item = &'b Bell> + Clone) {
+pub(crate) fn ring(bells: &[Bell], rings: &[usize]) {
     compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, progress before word; the sleeper bars (I4)
     // The model checker knows no barriers in other threads, so nothing is quiet there.
-    if cfg!(slipring_loom) || bells.clone().any(|bell| bell.notice.0.word.load(Relaxed) != QUIET) {
-        ring_fenced(bells);
+    if cfg!(slipring_loom) || rings.iter().any(|&bell| bells[bell].notice.0.word.load(Relaxed) != QUIET) {
+        ring_fenced(bells, rings);
     }
 }
 
 #[inline(never)]
-fn ring_fenced<'b>(bells: impl Iterator<Item = &'b Bell>) {
+fn ring_fenced(bells: &[Bell], rings: &[usize]) {
     // Once, however many bells are rung.
     twin!("ringer-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
-    bells.for_each(Bell::ring_fenced);
+    rings.iter().for_each(|&bell| bells[bell].ring_fenced());
+}
+
+/// Rings all of them: at an ending.
+pub(crate) fn ring_all(bells: &[Bell]) {
+    fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
+    bells.iter().for_each(Bell::ring_fenced);
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::{Acquire, Release};
+
+    use super::*;
+
+    /// Longer than any wake-up takes on a machine that is busy with other things.
+    const BOUND: Duration = Duration::from_secs(20);
+
+    /// So many hand-overs each way: many by hand, few where every step is interpreted.
+    fn rounds() -> u64 {
+        match std::env::var_os("SLIPRING_SOAK") {
+            _ if cfg!(miri) => 20,
+            None => 5_000,
+            Some(_) => 500_000,
+        }
+    }
+
+    fn ring(bell: &Bell) {
+        super::ring(std::slice::from_ref(bell), &[0]);
+    }
+
+    /// Makes a bell as quiet as if it had been rung for nobody for long, if it may be. `true`: it is.
+    fn hush(bell: &Bell) -> bool {
+        let notice = &bell.notice.0;
+        notice.rests_until.store(0, Relaxed);
+        notice.calm.store(CALM - 1, Relaxed);
+        ring(bell);
+        notice.word.load(Relaxed) == QUIET
+    }
+
+    /// Waits for `word` to reach `value`, always asleep if there is anything to wait for.
+    fn sleep_until(bell: &Bell, word: &AtomicU64, value: u64) {
+        let began = Instant::now();
+        while word.load(Acquire) < value {
+            bell.sleep(Some(BOUND), &mut || word.load(Acquire) >= value);
+            assert!(began.elapsed() < BOUND, "a sleeper was not woken at {value}");
+        }
+    }
+
+    /// Two threads hand a number to and fro. Each publication is the last one until the other side has answered, so a wake-up that is lost is never made
+    /// up for; and each is made at a bell that has just fallen quiet, at about the moment when the other side falls asleep.
+    #[test]
+    fn a_quiet_bell_loses_no_wake_up() {
+        let (there, back) = (Bell::new(), Bell::new());
+        let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
+        let rounds = rounds();
+        let ballast: Vec<_> = (0..if cfg!(miri) { 1 } else { 1 << 21 }).map(Statistic::new).collect();
+        let quiet = std::thread::scope(|scope| {
+            let quiet = scope.spawn(|| {
+                let mut quiet = 0;
+                for round in 1..=rounds {
+                    sleep_until(&there, &ping, round);
+                    quiet += u64::from(hush(&there));
+                    pong.store(round, Release);
+                    ring(&back);
+                }
+                quiet
+            });
+            for round in 1..=rounds {
+                // From the time that the other side takes to look to the time that it takes to fall asleep.
+                for _ in 0..round * 7 % 509 {
+                    crate::sync::spin_loop();
+                }
+                // Stores that miss every cache, and keep the one behind them back for long.
+                for store in 0..16 {
+                    let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % ballast.len();
+                    ballast[at].store(round, Relaxed);
+                }
+                ping.store(round, Release);
+                ring(&there);
+                // Mostly awake, or it would never come before the other side is asleep.
+                for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
+                    if pong.load(Acquire) >= round {
+                        break;
+                    }
+                    crate::sync::spin_loop();
+                }
+                sleep_until(&back, &pong, round);
+            }
+            quiet.join().unwrap()
+        });
+        if there.may_rest {
+            assert!(quiet > rounds / 2, "only {quiet} of {rounds} rounds began with a quiet bell");
+        }
+    }
+
+    /// The same without help from the system: ringers fence.
+    #[test]
+    fn a_bell_that_may_not_rest_is_never_quiet() {
+        let bell = Bell::resting(false);
+        assert!((0..2 * CALM).all(|_| !hush(&bell)));
+        let bell = Bell::resting(true);
+        bell.notice.0.rests_until.store(u64::MAX, Relaxed);
+        (0..2 * CALM).for_each(|_| ring(&bell));
+        assert_eq!(bell.notice.0.word.load(Relaxed), FENCED, "before its time is over");
+        bell.notice.0.rests_until.store(0, Relaxed);
+        (0..CALM).for_each(|_| ring(&bell));
+        assert_eq!(bell.notice.0.word.load(Relaxed), QUIET);
+        bell.sleep(None, &mut || true);
+        assert_eq!(bell.notice.0.word.load(Relaxed), FENCED, "somebody was about to sleep");
+        assert!(bell.notice.0.rests_until.load(Relaxed) > 0);
+    }
 }

@@ -322,12 +322,12 @@ impl Control {
     #[inline]
     pub(crate) fn ring(&self, rings: &[usize]) {
         if !rings.is_empty() {
-            bell::ring(rings.iter().map(|&bell| &self.bells[bell]));
+            bell::ring(&self.bells, rings);
         }
     }
 
     fn ring_all(&self) {
-        bell::ring(self.bells.iter());
+        bell::ring_all(&self.bells);
     }
 
     // Endings.

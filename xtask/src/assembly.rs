@@ -1,0 +1,111 @@
+//! What the compiler makes of a publication at a quiet bell: no model sees that, because the order of its store and its load rests on a fence that only
+//! the compiler knows of.
+
+use std::fs;
+
+use crate::{
+    command::Call,
+    steps::{Step, Trouble},
+};
+
+/// The function whose machine code is read, and the one that makes up for what it leaves out.
+const PUBLISHES: &str = "publish_under_a_quiet_bell:";
+const FENCES: &str = "4bell11ring_fenced17h";
+/// The value that it publishes, as it stands in the code.
+const MARK: &str = "$1579129387,";
+/// What waits until the stores before it have left the core.
+const WAITS: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
+
+/// Reads it: event, stamp, bell, in this order, and nothing between that waits for the stores.
+pub fn check(step: &mut Step) -> Result<(), Trouble> {
+    if !cfg!(target_arch = "x86_64") {
+        println!("the code of this machine is not one that this check can read");
+        return Ok(());
+    }
+    let folder = step.scratch("asm");
+    let examples = folder.join("release/examples");
+    // What an earlier compiler left there would be read too.
+    if examples.exists() {
+        fs::remove_dir_all(&examples)?;
+    }
+    let call = Call::cargo("rustc --release -p slipring --example publish_asm").target_dir(&folder);
+    step.run(&call.args(["--", "--emit=asm", "-Ccodegen-units=1", "-Cdebuginfo=0"]))?;
+    let mut codes =
+        fs::read_dir(&examples)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|end| end == "s"));
+    let code = codes.next().ok_or_else(|| format!("the compiler left no code in {}", examples.display()))?;
+    Ok(judge(&fs::read_to_string(code)?)?)
+}
+
+/// The instructions of a function whose label holds `name`.
+fn body<'c>(code: &'c str, name: &str) -> Result<Vec<&'c str>, String> {
+    let is_label = |line: &&str| line.ends_with(':') && format!("{}:", line.trim_end_matches(':')).contains(name);
+    let body: Vec<&str> =
+        code.lines().skip_while(|line| !is_label(line)).map(str::trim).take_while(|line| !line.starts_with(".cfi_endproc")).collect();
+    if body.is_empty() { Err(format!("there is no function `{name}` in the code")) } else { Ok(body) }
+}
+
+fn judge(code: &str) -> Result<(), String> {
+    let publishes = body(code, PUBLISHES)?;
+    let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
+    let find = |from: usize, what: &str, is: &dyn Fn(&str) -> bool| {
+        let found = publishes[from..].iter().position(|line| is(line));
+        found.map(|at| from + at).ok_or_else(|| format!("a publication has no {what} where it should be"))
+    };
+    let event = find(0, "store of its event", &|line| line.contains(MARK))?;
+    // A word from a register into memory that is not the stack.
+    let stamp =
+        find(event + 1, "store of its stamp", &|line| line.starts_with("movq\t%r") && line.ends_with(')') && !line.contains("%rsp"))?;
+    let bar = find(0, "fence for the compiler", &|line| line.contains("MEMBARRIER"))?;
+    let bell = find(bar + 1, "look at the bell", &|line| (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('('))?;
+    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| line.starts_with("call") && line.contains("ring_fenced"))?;
+    if !(stamp < bar && bell < ring) {
+        return Err(format!("a publication's stamp is stored in line {stamp} of its code, behind the fence in line {bar}"));
+    }
+    if let Some(line) = publishes[event..ring].iter().find(waits) {
+        return Err(format!("a publication waits for its stores at `{line}`"));
+    }
+    println!("event in line {event}, stamp in {stamp}, fence for the compiler in {bar}, bell in {bell}, none that waits");
+    if body(code, FENCES)?.iter().any(|line| waits(&line)) {
+        Ok(())
+    } else {
+        Err("a bell that is not quiet is rung without a fence".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge;
+
+    const GOOD: [&str; 6] = [
+        "movq\t$1579129387, 8(%rax,%rcx)",
+        "movq\t%rax, (%rcx,%rdx)",
+        "#MEMBARRIER",
+        "movl\t24(%rax,%r8), %r8d",
+        "callq\t*_ZN8slipring4bell11ring_fenced17h0123E@GOTPCREL(%rip)",
+        "retq",
+    ];
+
+    fn code(lines: &[&str], fence: &str) -> String {
+        format!(
+            "publish_under_a_quiet_bell:\n{}\n.cfi_endproc\n_ZN8slipring4bell11ring_fenced17h0123E:\n{fence}\n.cfi_endproc\n",
+            lines.join("\n")
+        )
+    }
+
+    #[test]
+    fn every_wrong_order_is_noticed() {
+        assert_eq!(judge(&code(&GOOD, "mfence")), Ok(()));
+        assert!(judge(&code(&GOOD, "retq")).unwrap_err().contains("without a fence"));
+        let with = |change: &dyn Fn(&mut Vec<&'static str>)| {
+            let mut lines = GOOD.to_vec();
+            change(&mut lines);
+            judge(&code(&lines, "mfence")).unwrap_err()
+        };
+        assert!(with(&|lines| lines.insert(2, "lock\torl\t$0, (%rsp)")).contains("waits"));
+        assert!(with(&|lines| lines.swap(1, 2)).contains("behind the fence"));
+        assert!(with(&|lines| lines.swap(2, 3)).contains("look at the bell"));
+        assert!(with(&|lines| drop(lines.remove(2))).contains("fence for the compiler"));
+        assert!(with(&|lines| drop(lines.remove(1))).contains("stamp"));
+        assert!(judge("").unwrap_err().contains("no function"));
+    }
+}
