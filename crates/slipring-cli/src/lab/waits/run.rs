@@ -90,6 +90,8 @@ struct Published {
     /// Nanoseconds of processor time that publishing took.
     cpu: Option<u64>,
     start: u64,
+    /// How late events were when they were published, where they had a schedule.
+    late: Option<Histogram<u64>>,
 }
 
 /// What the waiter has seen.
@@ -144,6 +146,7 @@ fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, 
     if setup.pace == Pace::Sleep {
         machine::finest_timer();
     }
+    let mut late = latencies();
     gate.wait();
     let start = clock.ns() + LEAD.as_nanos() as u64;
     let mut done = Published { start, ..Published::default() };
@@ -155,11 +158,13 @@ fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, 
         };
         producer.publish(|slot| *slot = event)?;
         done.spent += clock.ns() - begin;
+        late.saturating_record(begin.saturating_sub(event.due));
         done.events += 1;
         done.checksum = done.checksum.wrapping_add(event.print());
     }
     // A slot is free whenever it is wanted, so nobody sleeps in these calls but for what the system itself does.
     done.cpu = Some(done.spent);
+    done.late = Some(late);
     Ok(done)
 }
 
@@ -185,8 +190,7 @@ fn publish_at_once(mut producer: Producer<Event>, events: u64, clock: &Clock, ga
 fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: &Sender<Option<u32>>) -> Result<Waited, Closed> {
     let thread = machine::thread_id();
     let ran = || thread.and_then(machine::ran).unwrap_or_default();
-    // All memory is there before anything counts.
-    let mut latencies = Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds");
+    let mut latencies = latencies();
     let (mut events, mut misplaced, mut checksum) = (0, 0, 0u64);
     let _ = tell.send(thread);
     gate.wait();
@@ -206,14 +210,22 @@ fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: 
     Ok(Waited { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
 }
 
+/// Room for latencies of up to two minutes, to three digits. All its memory is there before anything counts.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds")
+}
+
 /// Looks ten times a second at what the waiter uses, until it hangs up. This thread is pinned nowhere, so that it finds a core that is free, if
 /// there is one.
 fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
     let mut looks = Looks::default();
     let Ok(Some(thread)) = told.recv() else { return looks };
-    while let Err(RecvTimeoutError::Timeout) = told.recv_timeout(LOOK_EVERY) {
+    loop {
         if let Some(ran) = machine::ran(thread) {
             looks.note(clock.ns(), ran.on_core);
+        }
+        if told.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
+            break;
         }
     }
     looks
@@ -240,6 +252,7 @@ fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
         share_max_1s: looks.greatest_share(WINDOW.as_nanos() as u64),
         waiter_kept_waiting: waited.kept_waiting.map(|kept| kept as f64 / time),
         publish_ns: published.spent as f64 / events,
+        producer_late_p50_ns: published.late.as_ref().map(|late| late.value_at_quantile(0.5) as f64),
         // Nanoseconds an event are milliseconds a million.
         cpu_s_per_million: waited.cpu.zip(published.cpu).map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
         others_cores: None,
