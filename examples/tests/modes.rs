@@ -38,7 +38,7 @@ fn a_ring_writes_what_one_thread_writes() {
     // Threads that spin while others have no core make slow progress: a few days must do for them.
     let days = Input::from_text(slice(&["2013-09-12", "2013-09-13"])).unwrap();
     let expected_days = written(Mode::Sequential, &days, &job(1));
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let (input, expected) = if matches!(wait, Wait::BusySpin) { (&days, &expected_days) } else { (&input, &expected) };
         for workers in 1..=7 {
             let job = Job { wait: wait.clone(), ..job(workers) };

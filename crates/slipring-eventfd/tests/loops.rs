@@ -549,7 +549,7 @@ fn descriptors_are_dropped_while_somebody_publishes() {
 
 #[test]
 fn where_nobody_rings_it_is_readable_at_once() {
-    let graph = Graph::new(4, || 0u64).wait(Wait::Yielding);
+    let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
     let (mut tx, mut end) = (ring.producer(), ring.reader(end));

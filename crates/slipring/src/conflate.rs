@@ -233,7 +233,13 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     /// # Errors
     /// When the ring takes nothing any more.
     pub fn finish(mut self) -> Result<(), Closed> {
-        self.flush_by(None).map_err(ClaimError::without_deadline)
+        loop {
+            match self.flush_by(None) {
+                // The strategy's own; but this is the last chance of what is kept.
+                Err(ClaimError::TimedOut { .. }) => {}
+                flushed => return flushed.map_err(ClaimError::without_deadline),
+            }
+        }
     }
 
     /// Publishes what was kept first.

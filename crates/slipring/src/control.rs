@@ -13,13 +13,14 @@ use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::bell::{Bell, fence_before_ring};
+use crate::bell::{self, Bell};
 use crate::error::{BatchError, Cause, Closed, Failure};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
-use crate::wait::{self, Spell, Wait};
+use crate::wait::{self, Learned, Site, Spell, Wait, WaitStrategy};
+use crate::warning::Cores;
 
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
@@ -57,9 +58,6 @@ pub(crate) struct Waiter {
 
 pub struct Control {
     pub(crate) plan: Plan,
-    pub(crate) wait: Wait,
-    /// Whether waiters sleep at bells. Asked of the strategy once: who rings is settled by it.
-    pub(crate) parks: bool,
     /// Whether there are more threads than cores.
     crowded: bool,
     pub(crate) start: u64,
@@ -70,6 +68,8 @@ pub struct Control {
     lines: Box<[Line<AtomicU64>]>,
     status: Line<Status>,
     bells: Box<[Bell]>,
+    /// Who spins where.
+    cores: Cores,
     failure: Mutex<Option<Failure>>,
     deadline: Option<(Instant, Duration)>,
     pub(crate) gauges: Gauges,
@@ -149,15 +149,7 @@ impl ClaimWord {
 }
 
 impl Control {
-    pub(crate) fn new(
-        plan: Plan,
-        wait: Wait,
-        parks: bool,
-        start: u64,
-        deadline: Option<Duration>,
-        timed: bool,
-        samples: Option<Samples>,
-    ) -> Control {
+    pub(crate) fn new(plan: Plan, start: u64, deadline: Option<Duration>, timed: bool, samples: Option<Samples>) -> Control {
         let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
@@ -177,14 +169,13 @@ impl Control {
             lines[stage.line + 1..][..stage.crew.room()].iter_mut().for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
         }
         Control {
-            wait,
-            parks,
             crowded: plan.threads > wait::cores(),
             start,
             timed,
             spacing: wait::spacing(),
             lines: lines.into(),
             status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
+            cores: Cores::new(&plan),
             bells: (0..plan.bells).map(|_| Bell::new()).collect(),
             failure: Mutex::new(None),
             // A deadline beyond what the clock can count is none.
@@ -331,16 +322,12 @@ impl Control {
     #[inline]
     pub(crate) fn ring(&self, rings: &[usize]) {
         if !rings.is_empty() {
-            fence_before_ring();
-            for &bell in rings {
-                self.bells[bell].ring_fenced();
-            }
+            bell::ring(rings.iter().map(|&bell| &self.bells[bell]));
         }
     }
 
     fn ring_all(&self) {
-        fence_before_ring();
-        self.bells.iter().for_each(Bell::ring_fenced);
+        bell::ring(self.bells.iter());
     }
 
     // Endings.
@@ -437,6 +424,26 @@ impl Control {
         &self.bells[bell]
     }
 
+    /// How a stage waits, or how producers do.
+    fn wait_of(&self, party: usize) -> &Wait {
+        self.plan.stages.get(party).map_or(&self.plan.producer_wait, |stage| &stage.wait)
+    }
+
+    /// Whether a stage sleeps until woken, or producers do.
+    pub(crate) fn parks(&self, party: usize) -> bool {
+        self.plan.stages.get(party).map_or(self.plan.producer_parks, |stage| stage.parks)
+    }
+
+    /// Whether a stage's strategy sets timers, by which its thread is to wake up.
+    pub(crate) fn naps(&self, party: usize) -> bool {
+        self.wait_of(party).naps()
+    }
+
+    /// What one who waits for a stage, or one of the producers, begins to learn from.
+    pub(crate) fn learner(&self, party: usize) -> Learned {
+        self.wait_of(party).learner()
+    }
+
     /// A number for the tasks of one handle. Numbers only tell handles apart.
     pub(crate) fn next_task(&self) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
@@ -444,7 +451,7 @@ impl Control {
 
     /// Has a task woken when `ready`, unless it is: then `true`. Where nobody rings, the task is woken at once, to look again.
     pub(crate) fn arm(&self, party: usize, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
-        if self.parks {
+        if self.parks(party) {
             return self.bell_of(party).arm(number, waker, ready);
         }
         let ready = ready();
@@ -458,6 +465,7 @@ impl Control {
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
+        learned: &mut Learned,
         deadline: Option<Instant>,
         lasts: &mut dyn FnMut(),
         ready: &mut dyn FnMut() -> bool,
@@ -467,8 +475,18 @@ impl Control {
             (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
-        let bell = self.bell_of(waiter.party);
-        let (in_time, spell) = wait::wait_until(&self.wait, self.crowded, self.parks, bell, earliest, lasts, ready);
+        let party = waiter.party;
+        let (wait, bell) = (self.wait_of(party), self.bell_of(party));
+        let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest };
+        let (in_time, spell) = wait::wait_until(
+            site,
+            learned,
+            &mut || {
+                self.cores.waits(self, party);
+                lasts();
+            },
+            ready,
+        );
         let waited = if in_time { Ok(()) } else { Err(self.out_of_time(waiter)) };
         (waited, spell)
     }
@@ -500,8 +518,7 @@ impl Control {
     pub(crate) fn orphan(&self, stage: usize, orphan: Orphan) {
         lock(&self.orphans).push((stage, orphan));
         self.orphaned[stage].0.fetch_add(1, Relaxed); // SYNC[orphaned]: the worker that leaves, after the lock
-        fence_before_ring();
-        twin!("orphan-unrung": self.bells[self.plan.stages[stage].bell].ring_fenced() => ());
+        twin!("orphan-unrung": self.ring(&[self.plan.stages[stage].bell]) => ());
     }
 
     /// Whether a worker may find a chunk that another left.

@@ -17,7 +17,7 @@ use crate::shard::{Lane, Sorter};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
 use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
-use crate::wait::{Wait, WaitStrategy};
+use crate::wait::Wait;
 
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
@@ -67,6 +67,8 @@ pub(crate) struct Settings {
     pub(crate) capacity: usize,
     pub(crate) start: u64,
     pub(crate) wait: Wait,
+    /// How producers wait, if not as the stages do.
+    pub(crate) producer_wait: Option<Wait>,
     pub(crate) many_producers: bool,
     pub(crate) deadline: Option<std::time::Duration>,
     /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome every time.
@@ -83,6 +85,7 @@ impl Settings {
             capacity,
             start: 0,
             wait: Wait::default(),
+            producer_wait: None,
             many_producers: false,
             deadline: None,
             timed: !cfg!(slipring_loom),
@@ -100,10 +103,10 @@ impl<E, L: Layout> Core<E, L> {
         sorters: Vec<(usize, Sorter<E>)>,
         factory: &mut dyn FnMut() -> E,
     ) -> Result<Arc<Core<E, L>>, BuildError> {
-        let Settings { capacity, start, wait, many_producers, deadline, timed, watched, sample } = settings;
-        let parks = wait.parks();
+        let Settings { capacity, start, wait, producer_wait, many_producers, deadline, timed, watched, sample } = settings;
         let stamped = many_producers || !View::<E, L>::CURSOR;
-        let mut plan = Plan::new(stages, capacity, many_producers, parks)?;
+        let mut plan = Plan::new(stages, capacity, many_producers, &wait, producer_wait.as_ref().unwrap_or(&wait))?;
+        crate::warning::look_at(&plan);
         plan.stamped = stamped;
         plan.cursor |= !stamped || (watched && !many_producers);
         let samples = sample.map(|every| Samples::new(every, capacity, plan.stages.len()));
@@ -116,7 +119,7 @@ impl<E, L: Layout> Core<E, L> {
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
         let mut core = Core {
             lanes,
-            control: Control::new(plan, wait, parks, start, deadline, timed, samples),
+            control: Control::new(plan, start, deadline, timed, samples),
             slots,
             filled: false,
             #[cfg(slipring_loom)]
@@ -302,7 +305,7 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
             L::Slots::<E>::bytes_per_slot(plan.stamped),
             size_of::<E>(),
             L::ALIAS,
-            self.control.wait
+            plan.wait
         )?;
         plan.fmt(f)
     }

@@ -139,6 +139,9 @@ pub enum Closed {
     /// published or lent; the graph goes on, and so may later calls.
     // Boxed: every call comes back with a result that may be a `Closed`, and a wider one cost a fifth of the time in batches of ten.
     WaitsForItself(Box<Name>),
+    /// A wait lasted longer than the strategy's own timeout ([`Wait::Timeout`](crate::Wait::Timeout)), for want of this stage's progress, or the
+    /// producer's. Nothing was published or lent; the graph goes on, and so may later calls.
+    TimedOut(Box<Name>),
     /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph goes on.
     Left,
     /// This reader could not join: a [`SubscribeError`] that was turned into a `Closed` by `?`.
@@ -164,6 +167,7 @@ impl fmt::Display for Closed {
             Closed::WaitsForItself(stage) => {
                 write!(f, "this would wait for ever: stage `{stage}` holds the whole ring, and only the caller can move it on")
             }
+            Closed::TimedOut(stage) => write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows"),
             Closed::Left => f.write_str("the reader was asked to leave its tap"),
             Closed::Refused(why) => why.fmt(f),
         }
@@ -215,10 +219,11 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// What ended a wait of a possible length that had no deadline: only an end of the graph can.
+    /// What ended a wait of a possible length that had no deadline: only an end of the graph can, or the strategy's timeout.
     pub(crate) fn without_deadline(self) -> Closed {
         match self {
             ClaimError::Closed(closed) => closed,
+            ClaimError::TimedOut { stage } => Closed::TimedOut(Box::new(stage)),
             other => unreachable!("a wait without a deadline ended with: {other}"),
         }
     }

@@ -132,9 +132,16 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         Graph { draft: self.draft, settings: self.settings, factory: self.factory, sorters: self.sorters, kind: PhantomData }
     }
 
-    /// How stages wait for events and producers for room. Default: [`Wait::Blocking`].
+    /// How stages wait for events and producers for room, unless they say otherwise ([`Key::wait`], [`Graph::producer_wait`]). Default:
+    /// [`Wait::Blocking`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.settings.wait = wait;
+        self
+    }
+
+    /// How producers wait for room. Default: as the stages do.
+    pub fn producer_wait(mut self, wait: Wait) -> Self {
+        self.settings.producer_wait = Some(wait);
         self
     }
 
@@ -315,14 +322,22 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    fn crew(self, change: impl FnOnce(&mut Crew)) -> Self {
+    /// How this stage waits for events (each worker or shard of it), whatever the others do. Default: as [`Graph::wait`] says.
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn wait(self, wait: Wait) -> Self {
+        self.change(|spec| spec.wait = Some(wait))
+    }
+
+    fn change(self, change: impl FnOnce(&mut StageSpec)) -> Self {
         let mut drawing = self.draft.lock();
         if drawing.sealed {
             let own = drawing.stages[self.stage].name.clone();
             drop(drawing);
             panic!("stage `{own}` cannot be changed: the graph was built already");
         }
-        change(&mut drawing.stages[self.stage].crew);
+        change(&mut drawing.stages[self.stage]);
         drop(drawing);
         self
     }
@@ -343,8 +358,8 @@ impl<A> Key<A, Shared> {
     /// # Panics
     /// If the graph was built already.
     pub fn room(self, workers: usize) -> Self {
-        self.crew(|crew| {
-            if let Crew::Pool { room, .. } = crew {
+        self.change(|spec| {
+            if let Crew::Pool { room, .. } = &mut spec.crew {
                 *room = workers;
             }
         })

@@ -167,13 +167,13 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     /// comes at once, as when reading into an empty buffer.
     ///
     /// # Errors
-    /// When no event will come any more: closed and drained, halted, or failed.
+    /// When no event will come any more: closed and drained, halted, or failed. [`Closed::TimedOut`] if the strategy has a timeout.
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, Closed> {
         match self.wait_for(max, None) {
             Ok(len) => Ok(self.lend(len)),
             Err(BatchError::Closed(closed)) => Err(closed),
-            Err(_) => unreachable!("a wait without a deadline ended without a reason"),
+            Err(_) => Err(self.timed_out()),
         }
     }
 
@@ -184,6 +184,12 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     pub fn batch_by(&mut self, max: usize, deadline: Instant) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.wait_for(max, Some(deadline))?;
         Ok(self.lend(len))
+    }
+
+    /// A wait without a deadline ended without a reason of the graph's: it was the strategy's timeout.
+    #[cold]
+    fn timed_out(&self) -> Closed {
+        Closed::TimedOut(Box::new(self.seat.desk().control().name(self.seat.waits_for())))
     }
 
     #[inline]

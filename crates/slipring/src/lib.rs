@@ -68,6 +68,8 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod bell;
+#[cfg(all(test, not(slipring_loom)))]
+mod bell_model;
 mod chain;
 mod claim;
 mod conflate;
@@ -102,9 +104,11 @@ mod shard;
 mod slots;
 mod stamp;
 mod sync;
+mod system;
 mod tap;
 mod task;
 mod wait;
+mod warning;
 mod within;
 
 pub use chain::*;
@@ -129,7 +133,8 @@ pub use select::*;
 pub use slots::{Contiguous, Inside, Layout};
 pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
 pub use task::*;
-pub use wait::{Idle, UnknownWait, Wait, WaitStrategy, Waited};
+pub use wait::{Idle, Learner, UnknownWait, Wait, WaitStrategy, Waited};
+pub use warning::{Warning, on_warning};
 
 #[doc = include_str!("MIGRATING.md")]
 pub mod migrating {}

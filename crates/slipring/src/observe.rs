@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::bell::Bell;
 use crate::control::ahead;
 use crate::mirror::{Found, Mirrored, PUT, Plain};
-use crate::wait::{Wait, wait_until};
+use crate::wait::{Learned, Site, Wait, WaitStrategy, wait_until};
 
 /// How often one look starts again because the writer overtook it.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -91,11 +91,12 @@ pub struct Observer<T> {
     /// Behind the last one that was given out.
     counted: u64,
     wait: Wait,
+    learned: Learned,
 }
 
 impl<T: Plain> Observer<T> {
     pub(crate) fn new(mirrored: Mirrored<T>, next: u64) -> Observer<T> {
-        Observer { mirrored, next, counted: next, wait: Wait::Sleeping }
+        Observer { mirrored, next, counted: next, wait: Wait::SLEEPING, learned: None }
     }
 
     /// What it keeps of the newest when it was overtaken: all but a quarter of the slots.
@@ -104,12 +105,13 @@ impl<T: Plain> Observer<T> {
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
     }
 
-    /// How [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default: [`Wait::Sleeping`].
+    /// How [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default: [`Wait::SLEEPING`].
     ///
-    /// Nobody rings for an observer, since that would cost the writer something. So [`Wait::Blocking`] means [`Wait::Sleeping`] here, and where
-    /// a strategy of your own would park, the core is given away.
+    /// Nobody rings for an observer, since that would cost the writer something. Where a strategy would sleep until woken, it sleeps for 50 µs
+    /// and looks again.
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = if matches!(wait, Wait::Blocking) { Wait::Sleeping } else { wait };
+        self.learned = wait.learner();
+        self.wait = wait;
         self
     }
 
@@ -188,11 +190,13 @@ impl<T: Plain> Observer<T> {
         if settled(&looked) {
             return looked;
         }
-        let wait = self.wait.clone();
-        let (in_time, _) = wait_until(&wait, false, false, &Bell::new(), deadline, &mut || (), &mut || {
+        let (wait, mut learned) = (self.wait.clone(), self.learned.take());
+        let site = Site { wait: &wait, crowded: false, parks: false, bell: &Bell::new(), deadline };
+        let (in_time, _) = wait_until(site, &mut learned, &mut || (), &mut || {
             looked = self.try_next();
             settled(&looked)
         });
+        self.learned = learned;
         if in_time { looked } else { Err(ObserveError::TimedOut) }
     }
 }
@@ -202,13 +206,25 @@ impl<T: Plain> Iterator for Observer<T> {
 
     /// Waits for the next value; `None`: the mirror is closed, and all was seen or missed.
     fn next(&mut self) -> Option<Seen<T>> {
-        self.wait_for(None).ok()
+        loop {
+            match self.wait_for(None) {
+                // The strategy's own.
+                Err(ObserveError::TimedOut) => {}
+                seen => return seen.ok(),
+            }
+        }
     }
 }
 
 impl<T> Clone for Observer<T> {
     fn clone(&self) -> Self {
-        Observer { mirrored: self.mirrored.clone(), next: self.next, counted: self.counted, wait: self.wait.clone() }
+        Observer {
+            mirrored: self.mirrored.clone(),
+            next: self.next,
+            counted: self.counted,
+            wait: self.wait.clone(),
+            learned: self.wait.learner(),
+        }
     }
 }
 

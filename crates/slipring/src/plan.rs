@@ -11,6 +11,7 @@ use crate::error::BuildError;
 use crate::name::{Name, PRODUCER};
 use crate::policy::Policy;
 use crate::sync::twin;
+use crate::wait::{Wait, WaitStrategy};
 
 /// Whether a stage may change events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +76,13 @@ pub(crate) struct StageSpec {
     /// Stages with the same label run on the same thread, and so wait at the same bell.
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
+    /// How it waits, if not as the graph does.
+    pub(crate) wait: Option<Wait>,
 }
 
 impl StageSpec {
     pub(crate) fn new(name: &str, access: Access, crew: Crew, after: &[usize]) -> StageSpec {
-        StageSpec { name: name.to_owned(), access, crew, after: after.to_vec(), thread: None, policy: Policy::default() }
+        StageSpec { name: name.to_owned(), access, crew, after: after.to_vec(), thread: None, policy: Policy::default(), wait: None }
     }
 }
 
@@ -104,6 +107,9 @@ pub(crate) struct Stage {
     pub(crate) bell: usize,
     /// The bells it rings when it releases.
     pub(crate) rings: Vec<usize>,
+    pub(crate) wait: Wait,
+    /// Whether it sleeps at its bell. Asked of the strategy once: who rings is settled by it.
+    pub(crate) parks: bool,
 }
 
 /// Who passes taps says on a line how far it is going to, and only then asks who is there. See PROTOCOL.md ("Joining").
@@ -131,6 +137,11 @@ pub(crate) struct Plan {
     pub(crate) cursor: bool,
     /// Whether the sentinel is moved for taps directly behind producers.
     pub(crate) sentinel: bool,
+    /// How stages wait that do not say otherwise.
+    pub(crate) wait: Wait,
+    /// How producers wait for room, and whether they sleep at their bell.
+    pub(crate) producer_wait: Wait,
+    pub(crate) producer_parks: bool,
     /// The bells that a publication rings.
     pub(crate) producer_rings: Vec<usize>,
     /// The stages whose shards go by keys that the producers work out.
@@ -148,8 +159,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Checks a declared graph. `parks`: whether anybody ever sleeps at a bell, so that it need be rung at all.
-    pub(crate) fn new(specs: Vec<StageSpec>, capacity: usize, many_producers: bool, parks: bool) -> Result<Plan, BuildError> {
+    /// Checks a declared graph. `wait`: how stages wait that do not say otherwise; `producer_wait`: how producers do.
+    pub(crate) fn new(
+        specs: Vec<StageSpec>,
+        capacity: usize,
+        many_producers: bool,
+        wait: &Wait,
+        producer_wait: &Wait,
+    ) -> Result<Plan, BuildError> {
         if !capacity.is_power_of_two() {
             return Err(BuildError::Capacity { asked: capacity });
         }
@@ -174,6 +191,10 @@ impl Plan {
         }
         let before = check_soundness(&specs)?;
         check_taps(&specs)?;
+        let strategies = settle_waits(&specs, wait)?;
+        // Only bells at which somebody ever sleeps need be rung at all.
+        let parks: Vec<bool> = strategies.iter().map(Wait::parks).collect();
+        let producer_parks = producer_wait.parks();
 
         // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
         let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
@@ -199,12 +220,12 @@ impl Plan {
         };
         let rung_by = |upstream: Option<usize>| -> Vec<usize> {
             let mut rings = Vec::new();
-            for follower in (0..specs.len()).filter(|&follower| parks && follows(upstream, follower)) {
-                rings.push(bell_of[follower]);
+            for follower in (0..specs.len()).filter(|&follower| follows(upstream, follower)) {
+                rings.extend(parks[follower].then_some(bell_of[follower]));
                 // What passes a tap with nobody there, passes it at once.
                 if is_tap(follower) {
-                    rings.extend((0..specs.len()).filter(|&next| follows(Some(follower), next)).map(|next| bell_of[next]));
-                    rings.extend(is_leaf(follower).then_some(PRODUCER_BELL));
+                    rings.extend((0..specs.len()).filter(|&next| parks[next] && follows(Some(follower), next)).map(|next| bell_of[next]));
+                    rings.extend((producer_parks && is_leaf(follower)).then_some(PRODUCER_BELL));
                 }
             }
             rings.sort_unstable();
@@ -222,11 +243,11 @@ impl Plan {
         let mut stages = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
             let mut rings = rung_by(Some(i));
-            if twin!("leaf-unrung": is_leaf(i) => false) && parks {
+            if twin!("leaf-unrung": is_leaf(i) => false) && producer_parks {
                 rings.push(PRODUCER_BELL);
             }
             let idle_workers = twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool { .. }) => false);
-            if idle_workers && parks && !rings.contains(&bell_of[i]) {
+            if idle_workers && parks[i] && !rings.contains(&bell_of[i]) {
                 rings.push(bell_of[i]); // idle workers stay until the last chunk is done, and end with it
             }
             let guard = guard_of(&spec.after, &mut lines);
@@ -243,6 +264,8 @@ impl Plan {
                 line: lines,
                 bell: bell_of[i],
                 rings,
+                wait: strategies[i].clone(),
+                parks: parks[i],
             });
             lines += spec.crew.lines();
         }
@@ -268,7 +291,7 @@ impl Plan {
         }
         let first_tap = (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
         let mut producer_rings = rung_by(None);
-        if twin!("publication-unrung": specs.is_empty() => false) && parks {
+        if twin!("publication-unrung": specs.is_empty() => false) && producer_parks {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
         }
         let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
@@ -278,6 +301,9 @@ impl Plan {
             guard,
             cursor: first_tap && !many_producers,
             sentinel: first_tap && many_producers,
+            wait: wait.clone(),
+            producer_wait: producer_wait.clone(),
+            producer_parks,
             producer_rings,
             producer_sorts,
             lines,
@@ -288,6 +314,25 @@ impl Plan {
             stamped: true,
         })
     }
+}
+
+/// How each stage waits. Stages of one thread wait together, so they wait as the one that says how.
+fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Wait>, BuildError> {
+    let settle = |spec: &StageSpec| {
+        let shares = |other: &&StageSpec| spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some();
+        let Some(first) = specs.iter().find(shares) else { return Ok(spec.wait.as_ref().unwrap_or(wait).clone()) };
+        let chosen = first.wait.as_ref().unwrap_or(wait);
+        if let Some(own) = spec.wait.as_ref().filter(|own| own.alias() != chosen.alias()) {
+            let (stage, other, thread) = (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
+                ),
+            });
+        }
+        Ok(chosen.clone())
+    };
+    specs.iter().map(settle).collect()
 }
 
 /// One for each handle, and one for each label that stages share.
@@ -390,9 +435,16 @@ impl fmt::Display for Plan {
             if let Some(thread) = &stage.thread {
                 write!(f, ", on thread {thread}")?;
             }
+            let (wait, general) = (stage.wait.alias(), self.wait.alias());
+            if wait != general {
+                write!(f, ", waits: {wait}")?;
+            }
             writeln!(f)?;
         }
         let gates: Vec<&str> = self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
+        if self.producer_wait.alias() != self.wait.alias() {
+            writeln!(f, "  {PRODUCER} waits: {}", self.producer_wait)?;
+        }
         match &gates[..] {
             [] => writeln!(f, "  no stage gates the producer: events are overwritten unseen"),
             gates => writeln!(f, "  gating the producer: {}", gates.join(" and ")),
@@ -408,7 +460,7 @@ mod tests {
         StageSpec::new(name, access, Crew::One, after)
     }
     fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
-        Plan::new(specs, 8, false, true)
+        Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking)
     }
 
     #[test]
@@ -435,7 +487,7 @@ mod tests {
         assert_eq!(plan(vec![read("a\0b", &[])]).err().unwrap(), BuildError::Name { given: "a\0b".into() });
         assert_eq!(plan(vec![read(PRODUCER, &[])]).err().unwrap(), BuildError::Name { given: PRODUCER.into() });
         for asked in [0, 3, usize::MAX] {
-            assert_eq!(Plan::new(vec![], asked, false, false).err().unwrap(), BuildError::Capacity { asked });
+            assert_eq!(Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking).err().unwrap(), BuildError::Capacity { asked });
         }
         for asked in [0, 9, usize::MAX] {
             let pool = StageSpec { crew: Crew::pool(asked), ..read("p", &[]) };

@@ -23,6 +23,7 @@ use crate::gauges::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
 use crate::sync::{Arc, Relaxed, twin};
 use crate::task::TaskNumber;
+use crate::wait::Learned;
 use crate::within;
 
 pub(crate) mod sealed {
@@ -64,6 +65,7 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     number: TaskNumber,
     /// Whether a publication is told to others than those who look at stamps, or at the cursor where there are none.
     tells: bool,
+    learned: Learned,
     counts: Counts,
     /// What of them the graph's counters know.
     told: Counts,
@@ -98,6 +100,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             next,
             limit,
             open: None,
+            learned: core.control.learner(core.control.producer_party()),
             counts: Counts::default(),
             told: Counts::default(),
             alone: None,
@@ -282,6 +285,21 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
     }
 
+    /// As [`Producer::wait_for_room`], whatever the strategy's timeout.
+    #[cold]
+    pub(crate) fn wait_patiently(&mut self, len: u64, mut refusal: Refusal) -> Result<u64, Closed> {
+        loop {
+            match self.wait_for_room_by(len, refusal, None) {
+                Err(ClaimError::TimedOut { .. }) => {}
+                settled => return settled.map_err(ClaimError::without_deadline),
+            }
+            match self.reserve(len) {
+                Ok(seq) => return Ok(seq),
+                Err(again) => refusal = again,
+            }
+        }
+    }
+
     #[cold]
     fn wait_for_room_by(&mut self, len: u64, mut refusal: Refusal, deadline: Option<Instant>) -> Result<u64, ClaimError> {
         loop {
@@ -305,7 +323,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             return Err(Closed::WaitsForItself(Box::new(control.name(stage))).into());
         }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        let (waited, spell) = control.wait_at(waiter, deadline, &mut || (), &mut || Self::may_claim(core, next, len));
+        let (waited, spell) = control.wait_at(waiter, &mut self.learned, deadline, &mut || (), &mut || Self::may_claim(core, next, len));
         self.counts.wait(slowest, spell);
         let error = match waited {
             Ok(()) => return Ok(()),

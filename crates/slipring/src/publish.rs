@@ -16,7 +16,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// If `fill` panics, nothing is published, and the graph fails.
     ///
     /// # Errors
-    /// When the ring was closed, halted, or has failed.
+    /// When the ring was closed, halted, or has failed. [`Closed::TimedOut`] if the strategy has a timeout: then `fill` was not called.
     #[inline]
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
         let seq = match self.reserve(1) {
@@ -85,12 +85,17 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// the iterator or `fill` panics, what came before is published, and the graph fails.
     ///
     /// # Errors
-    /// As [`Producer::publish`].
+    /// As [`Producer::publish`], but no timeout of the strategy's ends it: an item that was taken is published.
     pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
-            self.publish(|slot| fill(slot, item))?;
+            // The item is out of the iterator, so it is not given up at a strategy's timeout.
+            let seq = match self.reserve(1) {
+                Ok(seq) => seq,
+                Err(refusal) => self.wait_patiently(1, refusal)?,
+            };
+            self.fill(seq, |slot| fill(slot, item));
             count += 1;
         }
         Ok(count)
@@ -116,7 +121,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut items = items.into_iter();
         let mut item = self.next_item(&mut items);
         while let Some(first) = item.take() {
-            let seq = self.reserve_by(len as u64, None)?;
+            let seq = match self.reserve(len as u64) {
+                Ok(seq) => seq,
+                Err(refusal) => self.wait_patiently(len as u64, refusal)?,
+            };
             let slots = self.view();
             let batch = Filling { producer: self, seq, len: len as u64 };
             let mut filled = 0;

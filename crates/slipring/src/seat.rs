@@ -19,6 +19,7 @@ use crate::slots::{Layout, View};
 use crate::stamp::Run;
 use crate::sync::{Arc, twin};
 use crate::task::TaskNumber;
+use crate::wait::Learned;
 use crate::within::Standing;
 
 /// What the loops and the leases need of a consumer, one or worker.
@@ -135,8 +136,12 @@ pub(crate) trait Seat<E, L: Layout> {
         let waits_for = self.waits_for();
         let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
         let mut told = None;
-        let (waited, spell) = self.desk().control().wait_at(waiter, deadline, &mut || told = Some(self.add_up()), &mut || self.stirs());
+        // Should its code panic, what was learned is gone with it.
+        let mut learned = self.desk_mut().learned.take();
+        let (waited, spell) =
+            self.desk().control().wait_at(waiter, &mut learned, deadline, &mut || told = Some(self.add_up()), &mut || self.stirs());
         let desk = self.desk_mut();
+        desk.learned = learned;
         desk.told = told.unwrap_or(desk.told);
         desk.counts.wait(waits_for, spell);
         if waited.is_err() {
@@ -167,6 +172,8 @@ pub struct Desk<E, L: Layout> {
     pub(crate) stretch: u64,
     /// Under which its tasks wait.
     pub(crate) number: TaskNumber,
+    /// What its waits have taught it.
+    learned: Learned,
 }
 
 impl<E, L: Layout> Desk<E, L> {
@@ -175,6 +182,7 @@ impl<E, L: Layout> Desk<E, L> {
         let plan = &core.control.plan.stages[stage];
         let notes = !plan.sorts.is_empty() || plan.policy.rewinds() || core.control.gauges.samples.is_some();
         let rings = !plan.rings.is_empty();
+        let learned = core.control.learner(stage);
         Desk {
             slots: core.slots,
             core,
@@ -187,6 +195,7 @@ impl<E, L: Layout> Desk<E, L> {
             skipped: false,
             stretch: 1,
             number: TaskNumber::default(),
+            learned,
         }
     }
     #[inline(always)]

@@ -39,7 +39,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A,
         self.seat().disarm();
     }
     fn wakes(&self) -> bool {
-        self.desk().control().parks
+        self.desk().control().parks(self.desk().stage)
     }
 }
 
@@ -52,7 +52,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
         Producer::disarm(self);
     }
     fn wakes(&self) -> bool {
-        self.core().control.parks
+        self.core().control.parks(self.core().control.producer_party())
     }
 }
 

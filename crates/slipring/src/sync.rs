@@ -6,6 +6,7 @@ pub(crate) use std::sync::Arc;
 /// Counts that no protocol rests on, and that the model checker need not see.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+pub(crate) use std::sync::atomic::compiler_fence;
 use std::sync::{LockResult, PoisonError};
 
 #[cfg(not(slipring_loom))]

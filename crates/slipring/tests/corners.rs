@@ -144,7 +144,7 @@ fn what_a_producer_was_allowed_it_stays_allowed() {
 struct Panics(AtomicUsize, usize);
 
 impl WaitStrategy for Panics {
-    fn idle(&self, _: Waited) -> Idle {
+    fn idle(&self, _: &Waited) -> Idle {
         let here = thread::current().name().is_some_and(|name| name.starts_with("skips"));
         assert!(!here || self.0.fetch_add(1, Relaxed) >= self.1, "a strategy");
         Idle::Yield

@@ -91,7 +91,7 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
             looks
         });
         slipring::ring(64, || 0u64)
-            .wait(Wait::Yielding)
+            .wait(Wait::YIELDING)
             .monitor(&monitor)
             .sample_latency(50)
             .write("first", |v, _| *v += 1)

@@ -19,7 +19,7 @@ fn long() -> Instant {
 
 #[test]
 fn closing_drains() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         for slow in [false, true] {
             let wait = wait.clone();
             ends(&format!("draining, {wait}, slow: {slow}"), move || {
@@ -78,7 +78,7 @@ fn the_last_producer_closes() {
 
 #[test]
 fn close_all_refuses_the_others_and_loses_nothing() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("close_all, {wait}"), move || {
             let graph = Graph::new(4, || 0u64).shared().wait(wait);
             let key = graph.reader("r");
@@ -120,7 +120,7 @@ fn close_all_refuses_the_others_and_loses_nothing() {
 
 #[test]
 fn halting_does_not_drain() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let w = wait.clone();
         ends(&format!("halt, leases, {wait}"), move || {
             let graph = Graph::new(4, || 0u64).wait(w);
@@ -170,7 +170,7 @@ fn halting_does_not_drain() {
 
 #[test]
 fn deadlines_of_single_calls() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("by, {wait}"), move || {
             let graph = Graph::new(2, || 0u64).wait(wait).shared();
             let (a, b) = (graph.pool_reader("a", 2), graph.reader("b"));
@@ -199,7 +199,7 @@ fn deadlines_of_single_calls() {
 
 #[test]
 fn the_deadline_of_a_graph() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("graph deadline, {wait}"), move || {
             // A producer that is stuck in user code: a stage is what waits.
             let release = Arc::new(AtomicBool::new(false));
@@ -258,7 +258,7 @@ impl slipring::ReadHandler<u64> for Flag {
 
 #[test]
 fn a_dropped_reader_fails_the_graph() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("dropped reader, {wait}"), move || {
             let graph = Graph::new(4, || 0u64).wait(wait);
             let (a, b) = (graph.reader("a"), graph.reader("b"));
@@ -287,7 +287,7 @@ fn a_dropped_reader_fails_the_graph() {
 
 #[test]
 fn pipelines_are_joined() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("join, {wait}"), move || {
             let (go, gate) = mpsc::channel::<()>();
             let (mut tx, mut pipeline) = slipring::ring(4, || 0u64)
@@ -420,7 +420,7 @@ fn rings_and_chains_print_themselves() {
 
     let shown = slipring::ring(8, || 0u64)
         .contiguous()
-        .wait(Wait::Sleeping)
+        .wait(Wait::SLEEPING)
         .write("w", |_, _| ())
         .on("io")
         .fan_out(|side| side.read("a", |_, _| ()).read_pool("b", 2, |_| |_, _| ()))
@@ -478,7 +478,7 @@ fn the_users_own_error_comes_back() {
 
 #[test]
 fn later_stages_see_what_came_before_a_failure_or_nothing_but_never_out_of_order() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         ends(&format!("after a failure, {wait}"), move || {
             let mut seen = Vec::new();
             let error = slipring::ring(8, || 0u64)

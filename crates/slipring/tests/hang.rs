@@ -451,7 +451,7 @@ fn all(waits: &[Wait], fronts: &[Front], wrongs: &[Wrong]) {
 
 #[test]
 fn every_place_under_every_strategy() {
-    all(&Wait::ALL, &[Front::Feed], &[Wrong::Panic, Wrong::Error]);
+    all(&Wait::all(), &[Front::Feed], &[Wrong::Panic, Wrong::Error]);
 }
 
 #[test]
@@ -467,7 +467,7 @@ fn payloads_that_panic_in_their_turn() {
 
 #[test]
 fn two_at_once() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         for producer_too in [false, true] {
             let what = format!("two at once, {wait}, producer too: {producer_too}");
             let wait = wait.clone();
@@ -633,7 +633,7 @@ enum Lease {
 
 #[test]
 fn leases_whose_holders_panic_or_go() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         for way in [Lease::ForEach, Lease::Poll, Lease::Batch, Lease::DropHandle] {
             for pool in [false, true] {
                 for full in [true, false] {
@@ -742,7 +742,7 @@ fn lease(wait: Wait, way: Lease, pool: bool, full: bool) {
 
 #[test]
 fn producers_that_panic_while_they_fill() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         for full in [true, false] {
             for claim in [true, false] {
                 let wait = wait.clone();
@@ -829,7 +829,7 @@ impl std::fmt::Debug for Odd {
 }
 
 impl WaitStrategy for Odd {
-    fn idle(&self, waited: Waited) -> Idle {
+    fn idle(&self, waited: &Waited) -> Idle {
         (self.idle)(waited.looks)
     }
     fn parks(&self) -> bool {
@@ -915,7 +915,7 @@ fn is_deadline(failure: &Failure) -> bool {
 
 #[test]
 fn deadlines_heal_whoever_waits_for_himself() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let w = wait.clone();
         ends(&format!("publishing into one's own full ring, {wait}"), move || {
             let graph = Graph::new(2, || 0u64).wait(w).deadline(SOON);
@@ -1002,7 +1002,7 @@ fn a_stage_that_waits_for_its_own_pipeline_is_told() {
 
 #[test]
 fn rings_that_feed_each_other_end_together() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let error = ends(&format!("nested rings, {wait}"), move || {
             let w = wait.clone();
             slipring::ring(2, || 0u64)

@@ -117,7 +117,7 @@ fn a_writer_behind_a_tap_waits_for_those_who_joined() {
 
 #[test]
 fn a_reader_that_waits_is_told_to_leave() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let graph = Graph::new(8, || 0u64).wait(wait);
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
         let ring = graph.build().unwrap();
@@ -294,7 +294,7 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
             })
         };
     }
-    let mut chain = slipring::ring(capacity, || (0u64, 0u64)).wait(Wait::Yielding).deadline(Duration::from_secs(60));
+    let mut chain = slipring::ring(capacity, || (0u64, 0u64)).wait(Wait::YIELDING).deadline(Duration::from_secs(60));
     if behind_a_stage {
         chain = chain.write("mark", |event, _| event.1 += 1);
     }
@@ -340,7 +340,7 @@ fn workers_come_and_go() {
         let (mut last, joined) = (None, AtomicU64::new(0));
         let end = Instant::now() + Duration::from_millis(if cfg!(miri) { 1 } else { 300 });
         slipring::ring(capacity, || (0u64, 0u64))
-            .wait(Wait::Yielding)
+            .wait(Wait::YIELDING)
             .deadline(Duration::from_secs(60))
             .write_pool("work", 1, |_| |event, _| event.1 += 1)
             .open(&pool)

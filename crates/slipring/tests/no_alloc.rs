@@ -71,7 +71,7 @@ fn taken() -> u64 {
 fn a_million_events_without_one_allocation() {
     let begun = Instant::now();
     let parts: [(&str, fn()); 3] =
-        [("chain", || chain(Wait::Blocking)), ("leases", || leases(Wait::Yielding)), ("alive", || alive(Wait::Yielding))];
+        [("chain", || chain(Wait::Blocking)), ("leases", || leases(Wait::YIELDING)), ("alive", || alive(Wait::YIELDING))];
     for (name, part) in parts {
         let before = begun.elapsed();
         part();

@@ -97,7 +97,7 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
         let mirrored = mirror.mirrored();
         let whole = |seen: &Seen<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
         thread::scope(|scope| {
-            let mut all = mirrored.observe().wait(Wait::Yielding);
+            let mut all = mirrored.observe().wait(Wait::YIELDING);
             scope.spawn(move || {
                 let mut account = Account::default();
                 until_closed(&mut all, |seen| {
@@ -269,7 +269,7 @@ fn a_mirror_that_goes_leaves_what_it_holds() {
 
 #[test]
 fn whoever_waits_is_not_left_alone() {
-    for wait in Wait::ALL {
+    for wait in Wait::all() {
         let name = wait.alias();
         let mut mirror = Mirror::new(2).unwrap();
         let mut observer = mirror.mirrored().observe().wait(wait);
@@ -408,7 +408,7 @@ fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
 
 #[test]
 fn on_a_graph_the_stage_is_a_loop_of_ones_own() {
-    let graph = Graph::new(4, || 0u64).wait(Wait::Yielding).shared();
+    let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING).shared();
     let rx = graph.reader("mirror");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(rx));

@@ -182,7 +182,7 @@ proptest! {
 }
 
 fn drive<L: Lay>(case: &Case) {
-    let graph = Graph::new(case.capacity, Ev::default).first_seq(case.start).wait(Wait::ALL[case.wait].clone());
+    let graph = Graph::new(case.capacity, Ev::default).first_seq(case.start).wait(Wait::all()[case.wait].clone());
     let graph = graph.deadline(Duration::from_secs(60)); // a wait that nobody can end is a failure, not a hang
     let (ring, tx, handles) = AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
     let model = Model::new(&case.shape, case.capacity, case.many, case.start);

@@ -440,7 +440,7 @@ fn into_its_own_ring(shards: bool, pool: bool, wait: Wait) -> (slipring::Error, 
 #[test]
 fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() {
     for (shards, pool) in [(false, false), (true, false), (false, true)] {
-        for wait in [Wait::Blocking, Wait::Yielding] {
+        for wait in [Wait::Blocking, Wait::YIELDING] {
             let (error, told) = into_its_own_ring(shards, pool, wait);
             let told = told.expect("an answer");
             assert!(matches!(&told, Closed::WaitsForItself(stage) if stage.as_str() == "own"), "{told}");

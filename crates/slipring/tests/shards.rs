@@ -82,7 +82,7 @@ fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64
 fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
     let events = if cfg!(miri) { 60 } else { 20_000 };
     for (i, (capacity, shards)) in [(1, 1), (2, 2), (4, 3), (64, 4), (1024, 2)].into_iter().enumerate() {
-        let waits = [Wait::Blocking, Wait::Yielding];
+        let waits = [Wait::Blocking, Wait::YIELDING];
         for how in [(false, false), (true, false), (false, true), (true, true)] {
             let events = if capacity < 8 { events / 10 } else { events };
             run((capacity, shards), 17, events, [0, u64::MAX - 30][i % 2], how, waits[i % 2].clone());

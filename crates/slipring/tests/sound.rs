@@ -422,7 +422,7 @@ fn lose<T>(handle: T) {
 #[test]
 fn forgotten_handles_are_healed_by_the_deadline() {
     let deadline = |failure: &slipring::Failure| matches!(failure.cause(), Cause::Deadline(_));
-    for wait in [Wait::Blocking, Wait::Yielding, Wait::Sleeping, Wait::BusySpin] {
+    for wait in [Wait::Blocking, Wait::YIELDING, Wait::SLEEPING, Wait::BusySpin] {
         let w = wait.clone();
         ends(&format!("a forgotten reader, {wait}"), move || {
             let graph = Graph::new(CAPACITY, || 0u64).wait(w).deadline(SOON);

@@ -237,8 +237,8 @@ fn storm(seed: u64) {
     let wait = match dice.roll(10) {
         // Spinners that outnumber the cores take for ever and show nothing.
         0 if plans.len() < 2 => Wait::BusySpin,
-        1 | 2 => Wait::Yielding,
-        3 => Wait::Sleeping,
+        1 | 2 => Wait::YIELDING,
+        3 => Wait::SLEEPING,
         _ => Wait::Blocking,
     };
     let start = [0, 0, u64::MAX - dice.roll(50), (1 << 48) - dice.roll(50)][dice.roll(4) as usize];

@@ -188,7 +188,7 @@ fn an_end_wakes_tasks() {
 
 #[test]
 fn where_nobody_rings_a_task_looks_again() {
-    let graph = Graph::new(2, || 0u64).wait(Wait::Yielding);
+    let graph = Graph::new(2, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
     let (mut tx, mut end) = (ring.producer(), ring.reader(end));
@@ -212,7 +212,7 @@ fn where_nobody_rings_a_task_looks_again() {
 
 #[test]
 fn one_thread_waits_for_several_rings() {
-    for wait in [Wait::Blocking, Wait::Yielding] {
+    for wait in [Wait::Blocking, Wait::YIELDING] {
         let mut rings: Vec<_> = (0..3)
             .map(|_| {
                 let graph = Graph::new(4, || 0u64).wait(wait.clone());

@@ -40,7 +40,7 @@ pub struct Args {
 
     /// How the ring's threads wait: `busy-spin`, `yielding`, `sleeping` or `blocking`.
     // Rows come without a pause and threads may outnumber cores, so nobody sleeps for long and waking them up would not pay.
-    #[arg(long, value_name = "NAME", default_value_t = Wait::Sleeping)]
+    #[arg(long, value_name = "NAME", default_value_t = Wait::SLEEPING)]
     pub wait: Wait,
 
     /// Write the journal to FILE; without it, only its checksum is made.

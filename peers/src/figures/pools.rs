@@ -118,8 +118,8 @@ fn figure(column: &str, task: Task, events: u64) -> Figure {
     let contenders = vec![
         contender(Alone, "one thread doing it all", alone),
         contender(Ours, "slipring, producer's thread working too", ours_with_producer),
-        contender(Ours, "slipring, 3 threads, yielding", |task, events| ours(task, events, Wait::Yielding)),
-        contender(Ours, "slipring, 3 threads, sleeping", |task, events| ours(task, events, Wait::Sleeping)),
+        contender(Ours, "slipring, 3 threads, yielding", |task, events| ours(task, events, Wait::YIELDING)),
+        contender(Ours, "slipring, 3 threads, sleeping", |task, events| ours(task, events, Wait::SLEEPING)),
         contender(Ours, "slipring, 3 threads, blocking", |task, events| ours(task, events, Wait::Blocking)),
         contender(Peer, "crossbeam-channel, producer's thread working too", with_producer::<Crossbeam>),
         contender(Peer, "crossbeam ArrayQueue, producer's thread working too", with_producer::<Array>),
@@ -172,7 +172,7 @@ fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
 
 /// Two threads in all: the producer's publishes until the ring is full, then works through an eighth of it, and so on.
 fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
-    let (mut tx, mut mine, mut theirs) = pool(Wait::Yielding);
+    let (mut tx, mut mine, mut theirs) = pool(Wait::YIELDING);
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
         let ready = &ready;

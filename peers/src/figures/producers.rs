@@ -49,7 +49,7 @@ fn two(size: Size, nanos: u32) -> Figure {
     let steps = steps_for(nanos);
     let (many, some, few) = (events(size, about::SHARING), events(size, about::SLEEPING), events(size, 2 * about::SHARING));
     let mut all = Vec::new();
-    for wait in [Wait::Yielding, Wait::Sleeping, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let way = ours::Way { wait, together: false };
         all.push(Contender::new(Kind::Ours, way.name(), move || ours::many_to_one::<2>(&way, many, steps)));
     }

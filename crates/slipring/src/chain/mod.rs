@@ -35,7 +35,7 @@ use crate::seat::{One, Seat};
 use crate::shard::{Shard, Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
 use crate::tap::Tap;
-use crate::wait::{Wait, WaitStrategy};
+use crate::wait::Wait;
 
 pub use handlers::{ReadHandler, WriteHandler};
 pub use inline::Inline;
@@ -174,9 +174,16 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
 }
 
 impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
-    /// How stages wait for events and the producer for room. Default: [`Wait::Blocking`].
+    /// How stages wait for events and the producer for room, unless they say otherwise ([`Chain::stage_wait`], [`Chain::producer_wait`]). Default:
+    /// [`Wait::Blocking`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.parts.settings.wait = wait;
+        self
+    }
+
+    /// How producers wait for room. Default: as the stages do.
+    pub fn producer_wait(mut self, wait: Wait) -> Self {
+        self.parts.settings.producer_wait = Some(wait);
         self
     }
 
@@ -578,11 +585,11 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, Beside> {
 impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
     /// The graph as declared so far, or what is wrong with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { capacity, wait, .. } = &self.parts.settings;
+        let Settings { capacity, wait, producer_wait, .. } = &self.parts.settings;
         if let Some(problem) = &self.parts.problem {
             return writeln!(f, "not a graph: {problem}");
         }
-        match Plan::new(self.parts.specs.clone(), *capacity, false, wait.parks()) {
+        match Plan::new(self.parts.specs.clone(), *capacity, false, wait, producer_wait.as_ref().unwrap_or(wait)) {
             Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
             Err(error) => writeln!(f, "not a graph yet: {error}"),
         }

@@ -270,6 +270,9 @@ impl<'env> Crew<'env> {
     pub(super) fn attend(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.runners.first().map(|runner| runner.stage()) else { return };
         let _within: Vec<_> = self.runners.iter().filter_map(|runner| runner.standing()).map(|standing| enter(control, standing)).collect();
+        if self.runners.iter().any(|runner| control.naps(runner.stage())) {
+            crate::system::sharpen_timers();
+        }
         let hooked = contain(
             control,
             first,
@@ -356,6 +359,7 @@ impl<'env> Crew<'env> {
     }
 
     fn take_turns(&mut self, control: &Control) {
+        let mut learned = self.runners.first().and_then(|runner| control.learner(runner.stage()));
         while let Some(handled) = self.turn(control) {
             if handled == 0
                 && let Ok(until) = self.idle(control)
@@ -368,7 +372,7 @@ impl<'env> Crew<'env> {
                 // says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
                 if let Some((_, spell)) =
-                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, until, &mut || (), &mut ready)))
+                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, &mut learned, until, &mut || (), &mut ready)))
                 {
                     let mut counts = Counts::default();
                     counts.wait(whom, spell);

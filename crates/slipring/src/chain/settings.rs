@@ -7,6 +7,7 @@ use crate::error::BuildError;
 use crate::plan::{Crew, StageSpec};
 use crate::policy::{Marks, OnFault, Policy};
 use crate::slots::Layout;
+use crate::wait::Wait;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Settles something for the stage declared last.
@@ -57,6 +58,34 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     #[doc(alias = "onTimeout")]
     pub fn idle_every(self, time: Duration) -> Self {
         self.settle("idle_every", |policy| policy.idle_every = Some(time))
+    }
+
+    /// How the stage declared last waits for events (each worker or shard of it), whatever the others do. Default: as [`Chain::wait`] says. Stages
+    /// that share a thread wait together, so only one of them need say how, and two must say the same.
+    ///
+    /// ```
+    /// use slipring::Wait;
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .producer_wait(Wait::YIELDING)
+    ///     .read("trade", |value, _| sum += value).stage_wait(Wait::BusySpin)
+    ///     .read("journal", |_, _| ()).stage_wait(Wait::SLEEPING)
+    ///     .feed(0..100, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 4950);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn stage_wait(mut self, wait: Wait) -> Self {
+        let problem = match self.parts.specs.last_mut() {
+            Some(spec) => {
+                spec.wait = Some(wait);
+                None
+            }
+            None => Some("`stage_wait` must follow the stage that it is for; `wait` is for all".to_owned()),
+        };
+        if let Some(what) = problem {
+            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+        }
+        self
     }
 
     /// Puts the stage declared last on the thread of this name. Stages with the same name take turns on one thread: often faster than

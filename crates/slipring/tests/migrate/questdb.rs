@@ -119,7 +119,7 @@ fn what_is_available_is_a_batch() {
 
 #[test]
 fn wait_for_next_waits() {
-    for wait in [Wait::Yielding, Wait::Sleeping, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let graph = graph(4).wait(wait);
         let (one, pool) = (graph.reader("one"), graph.pool_reader("pool", 1));
         let ring = graph.build().unwrap();
@@ -145,7 +145,7 @@ fn wait_for_next_waits() {
 
 #[test]
 fn one_to_one_busy() {
-    let graph = graph(16).wait(Wait::Yielding);
+    let graph = graph(16).wait(Wait::YIELDING);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
@@ -191,7 +191,7 @@ fn one_to_one_in_batches() {
 
 #[test]
 fn one_to_many_shares_out() {
-    for wait in [Wait::Yielding, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::Blocking] {
         let seen = Mutex::new(Vec::new());
         let pool = chain(64).wait(wait).read_pool("pool", 2, |_| |v, _| seen.lock().unwrap().push(*v));
         let done = pool.feed(0..1000, |slot, i| *slot = i).unwrap();

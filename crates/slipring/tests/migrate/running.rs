@@ -361,7 +361,7 @@ impl ReadHandler<u64> for Idler<'_> {
 
 #[test]
 fn a_handler_is_told_that_nothing_comes() {
-    for wait in [Wait::Yielding, Wait::Sleeping, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let (idles, seen) = (AtomicU64::new(0), AtomicU64::new(0));
         chain(4)
             .wait(wait)

@@ -60,7 +60,7 @@ impl Plan {
         let many = dice.one_in(2);
         let producers = if many { 1 + dice.below(3) as usize } else { 1 };
         let threads = producers + shape.0.iter().map(|stage| stage.kind.handles(stage.workers)).sum::<usize>();
-        let waits = &Wait::ALL[if threads > 2 { 1 } else { 0 }..];
+        let waits = &Wait::all()[if threads > 2 { 1 } else { 0 }..];
         let wait = waits[dice.below(waits.len() as u64) as usize].clone();
         let events = events / producers as u64 + 1;
         Plan { seed, shape, capacity, start, producers, many, wait, contiguous: dice.one_in(2), events }

@@ -28,7 +28,7 @@ impl Start for Contiguous {
 fn settings(threads: usize) -> Vec<(Wait, usize, u64)> {
     let mut all = Vec::new();
     // A thread that spins needs a core of its own.
-    for wait in Wait::ALL.into_iter().skip(usize::from(threads > 2)) {
+    for wait in Wait::all().into_iter().skip(usize::from(threads > 2)) {
         for (capacity, start) in [(1usize, 0), (2, u64::MAX - 7), (64, 0u64.wrapping_sub(100))] {
             all.push((wait.clone(), capacity, start));
         }

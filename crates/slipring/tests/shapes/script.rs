@@ -40,7 +40,7 @@ struct Stage {
 pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, script: &[Publication], max: usize) {
     let shape = &shape.clone().fitting(capacity);
     let about = || format!("{shape:?} over {capacity} slots ({}), many producers: {many}, from {start} on", L::NAME);
-    let graph = Graph::new(capacity, Ev::default).first_seq(start).wait(Wait::Yielding);
+    let graph = Graph::new(capacity, Ev::default).first_seq(start).wait(Wait::YIELDING);
     let (ring, tx, mut handles) = AnyRing::<L>::build(shape, many, graph).unwrap_or_else(|error| panic!("{error}: {}", about()));
     let mut producers = vec![tx];
     if let Tx::Many(first) = &producers[0] {

@@ -67,10 +67,10 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
         let way = ours::Way { wait, together };
         contenders.push(Contender::new(Kind::Ours, way.name(), move || ours::pipeline(&way, stages, many, steps_for(nanos))));
     };
-    for wait in [Wait::Yielding, Wait::Sleeping, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         add(wait, false);
     }
-    add(Wait::Yielding, true);
+    add(Wait::YIELDING, true);
     contenders.extend(disruptors(size, move |strategy, events| {
         // With a core for each thread nobody waits for one, and the short runs that the others need would say little.
         let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));

@@ -104,11 +104,11 @@ fn contenders(shape: Shape, size: Size) -> Vec<Contender> {
         let (way, events) = (ours::Way { wait, together }, events(size, nanos));
         contenders.push(Contender::new(Kind::Ours, way.name(), move || shape.ours(&way, events)));
     };
-    for wait in [Wait::Yielding, Wait::Sleeping, Wait::Blocking] {
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         ours(wait, false, about::SHARING);
     }
     if shape != Shape::ThreeToOne {
-        ours(Wait::Yielding, true, about::SHARING);
+        ours(Wait::YIELDING, true, about::SHARING);
         ours(Wait::Blocking, true, about::SHARING);
     }
     if size == Size::Full {

@@ -1,0 +1,150 @@
+//! What a strategy is: it decides what a waiter does next, and nothing else. Looking, announcing and sleeping are done elsewhere, so no
+//! strategy, not even a user's own, can lose a wake-up or outlast a deadline.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// How long a waiter has been waiting, as its strategy is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Waited {
+    /// How often this waiter has looked in vain since it began to wait.
+    pub looks: u64,
+    /// Whether the graph has more threads than there are cores, as far as the graph knows: one for each stage or worker that does not
+    /// share its thread, one for a producer. Then whoever is waited for may need this very core, and spinning keeps it from coming.
+    pub crowded: bool,
+    /// The time; `None` during the first looks, for reading the clock takes longer than they do. While a waiter spins it is read at every sixteenth look,
+    /// otherwise at every one.
+    pub now: Option<Instant>,
+    /// When the wait began, as far as the clock was read.
+    pub began: Option<Instant>,
+    /// If the waiter was asleep just now and was woken: how long that took, from the ring until it ran.
+    pub wake: Option<Duration>,
+}
+
+impl Waited {
+    pub(crate) fn none(crowded: bool) -> Waited {
+        Waited { looks: 0, crowded, now: None, began: None, wake: None }
+    }
+
+    /// How long the wait has lasted, by the clock's last reading.
+    pub fn time(&self) -> Duration {
+        self.now.zip(self.began).map_or(Duration::ZERO, |(now, began)| now.saturating_duration_since(began))
+    }
+
+    /// Whether `looks` are still below `spins`, or below a tenth of it where threads are crowded.
+    pub(super) fn below(&self, spins: u32) -> bool {
+        self.looks < u64::from(if self.crowded { spins / 10 } else { spins })
+    }
+
+    /// A window for spinning: a tenth of it where threads are crowded.
+    pub(super) fn window(&self, spin: Duration) -> Duration {
+        if self.crowded { spin / 10 } else { spin }
+    }
+}
+
+/// What a waiter does before it looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Idle {
+    /// Pause so many times (the processor's own spin hint, 5 to 60 ns each), holding the core.
+    Spin(u32),
+    /// Give the core to another runnable thread, if there is one.
+    Yield,
+    /// Sleep for this long, at most 100 ms; nobody wakes the sleeper earlier.
+    Sleep(Duration),
+    /// Sleep until woken by progress, close or failure. Only strategies whose [`WaitStrategy::parks`] says so are woken; others sleep for 50 µs.
+    Park,
+    /// As [`Idle::Park`], but for no longer than this; with a timer that is as sharp as the system's can be.
+    ParkFor(Duration),
+}
+
+/// A way to wait. Implement it for a strategy of your own and pass it as [`Wait::Custom`](crate::Wait::Custom).
+///
+/// ```
+/// use slipring::{Idle, Wait, WaitStrategy, Waited};
+/// use std::sync::Arc;
+///
+/// /// Spins a thousand times, then sleeps until woken.
+/// #[derive(Debug)]
+/// struct SpinThenPark;
+/// impl WaitStrategy for SpinThenPark {
+///     fn idle(&self, waited: &Waited) -> Idle {
+///         if waited.looks < 1000 { Idle::Spin(1) } else { Idle::Park }
+///     }
+///     fn parks(&self) -> bool { true }
+///     fn alias(&self) -> String { "spin-then-park".into() }
+/// }
+///
+/// let mut sum = 0;
+/// slipring::ring(64, || 0u64)
+///     .wait(Wait::Custom(Arc::new(SpinThenPark)))
+///     .read("sum", |v, _| sum += v)
+///     .feed(0..100, |slot, i| *slot = i)?;
+/// assert_eq!(sum, 4950);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+pub trait WaitStrategy: fmt::Debug + Send + Sync {
+    /// What to do after a look in vain. Called often and from many threads at once; it must not block or panic.
+    fn idle(&self, waited: &Waited) -> Idle;
+    /// Whether [`WaitStrategy::idle`] ever answers [`Idle::Park`] or [`Idle::ParkFor`]. Asked once, when the graph is built: only then do
+    /// publishers look for sleepers.
+    fn parks(&self) -> bool;
+    /// The name for reports.
+    fn alias(&self) -> String;
+    /// Whether it holds its core for long, whoever else wants it: then a graph that has too few cores for it warns.
+    fn spins(&self) -> bool {
+        false
+    }
+    /// After how long a wait is given up; see [`Wait::Timeout`](crate::Wait::Timeout). Asked at each wait.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+    /// For one that learns: what a single waiter remembers from one wait to the next. Asked once for each handle; the learner's
+    /// [`idle`](Learner::idle) is called from then on, instead of the strategy's.
+    fn learner(&self) -> Option<Box<dyn Learner>> {
+        None
+    }
+}
+
+/// One waiter's side of a strategy that learns. See [`WaitStrategy::learner`].
+///
+/// ```
+/// use slipring::{Idle, Learner, Wait, WaitStrategy, Waited};
+/// use std::sync::Arc;
+///
+/// /// Spins for twice as long as the last wait took, then sleeps until woken.
+/// #[derive(Debug)]
+/// struct AsLastTime;
+/// #[derive(Debug)]
+/// struct Looks { last: u64 }
+/// impl Learner for Looks {
+///     fn idle(&mut self, waited: &Waited) -> Idle {
+///         if waited.looks < 2 * self.last { Idle::Spin(1) } else { Idle::Park }
+///     }
+///     fn over(&mut self, waited: &Waited, _progress: bool) {
+///         self.last = waited.looks.clamp(1, 10_000);
+///     }
+/// }
+/// impl WaitStrategy for AsLastTime {
+///     fn idle(&self, _: &Waited) -> Idle { Idle::Park }
+///     fn parks(&self) -> bool { true }
+///     fn alias(&self) -> String { "as-last-time".into() }
+///     fn learner(&self) -> Option<Box<dyn Learner>> { Some(Box::new(Looks { last: 100 })) }
+/// }
+///
+/// let mut sum = 0;
+/// slipring::ring(64, || 0u64)
+///     .wait(Wait::Custom(Arc::new(AsLastTime)))
+///     .read("sum", |v, _| sum += v)
+///     .feed(0..100, |slot, i| *slot = i)?;
+/// assert_eq!(sum, 4950);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+pub trait Learner: fmt::Debug + Send + Sync {
+    /// What to do after a look in vain. It must not block or panic.
+    fn idle(&mut self, waited: &Waited) -> Idle;
+    /// The wait is over; `progress`: because there was something, or the end, and not because time was up. What was waited for is about to be
+    /// handled, so this should note what is to be learned, and leave the rest to the next wait.
+    fn over(&mut self, waited: &Waited, progress: bool);
+}

@@ -1,0 +1,118 @@
+//! What works, and is most likely not what was meant: said once per process, and only about threads that hold cores.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::control::Control;
+use crate::name::Name;
+use crate::plan::Plan;
+use crate::sync::{Mutex, Relaxed, Statistic, lock};
+use crate::system;
+use crate::wait::{WaitStrategy, cores};
+
+/// What a graph is likely to suffer from, though it works. See [`on_warning`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A strategy that holds its core was chosen where there are more threads than cores: a thread that spins keeps the one that it waits for from running.
+    Crowded {
+        /// The stage that spins, or [`PRODUCER`](crate::PRODUCER).
+        stage: Name,
+        /// Its strategy.
+        wait: String,
+        /// How many threads the graph is likely to have.
+        threads: usize,
+        /// How many cores there are.
+        cores: usize,
+    },
+    /// Two that spin are bound to the same core, so one keeps the other from running.
+    OneCore {
+        /// One stage.
+        stage: Name,
+        /// The other one, bound there before.
+        other: Name,
+        /// Their core.
+        core: usize,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Crowded { stage, wait, threads, cores } => write!(
+                f,
+                "`{stage}` waits by `{wait}`, which holds a core, and there are {threads} threads for {cores} cores: whoever spins keeps those from \
+                 running that it waits for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads"
+            ),
+            Warning::OneCore { stage, other, core } => write!(
+                f,
+                "`{stage}` and `{other}` both spin and are bound to core {core}: each keeps the other from running; bind one of them elsewhere, or \
+                 let one wait by `adaptive`, `yielding` or `blocking`"
+            ),
+        }
+    }
+}
+
+type Hook = fn(&Warning);
+static HOOK: OnceLock<Hook> = OnceLock::new();
+
+/// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at most once per process. Later calls, and calls after the
+/// first warning, change nothing and return `false`.
+///
+/// ```
+/// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
+/// ```
+pub fn on_warning(hook: fn(&Warning)) -> bool {
+    HOOK.set(hook).is_ok()
+}
+
+fn warn(said: &AtomicBool, warning: impl FnOnce() -> Warning) {
+    if !said.swap(true, Ordering::Relaxed) {
+        HOOK.get_or_init(|| |warning| eprintln!("slipring: {warning}"))(&warning());
+    }
+}
+
+/// Looks at a graph that is about to be built.
+pub(crate) fn look_at(plan: &Plan) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if plan.threads <= cores() {
+        return;
+    }
+    let stage = plan.stages.iter().find(|stage| stage.wait.spins()).map(|stage| (stage.name.clone(), &stage.wait));
+    let producer = || plan.producer_wait.spins().then(|| (Name::new(crate::name::PRODUCER), &plan.producer_wait));
+    if let Some((stage, wait)) = stage.or_else(producer) {
+        warn(&SAID, || Warning::Crowded { stage, wait: wait.alias(), threads: plan.threads, cores: cores() });
+    }
+}
+
+/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once, when it waits for long first.
+pub(crate) struct Cores {
+    asked: Box<[Statistic]>,
+    held: Mutex<Vec<(usize, usize)>>,
+}
+
+impl Cores {
+    pub(crate) fn new(plan: &Plan) -> Cores {
+        let spins = plan.stages.iter().map(|stage| stage.wait.spins()).chain([plan.producer_wait.spins()]);
+        let asked: Box<[Statistic]> = spins.map(|spins| Statistic::new(u64::from(!spins))).collect();
+        Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
+    }
+
+    /// `party` begins a wait on this thread.
+    pub(crate) fn waits(&self, control: &Control, party: usize) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        let asked = &self.asked[party];
+        if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
+            return;
+        }
+        let Some(core) = system::only_core() else { return };
+        let mut held = lock(&self.held);
+        let other = held.iter().find(|(taken, _)| *taken == core).map(|(_, other)| *other);
+        held.push((core, party));
+        drop(held);
+        if let Some(other) = other {
+            warn(&SAID, || Warning::OneCore { stage: control.name(party), other: control.name(other), core });
+        }
+    }
+}
