@@ -32,7 +32,7 @@ fn names(of: &Value, list: &str, name: &str) -> Vec<String> {
 /// The strategies that are measured unless some are named.
 fn contenders() -> Vec<String> {
     let more = "adaptive:25%".parse::<Wait>().ok();
-    Wait::ALL.iter().cloned().chain(more).map(|wait| wait.to_string()).collect()
+    Wait::all().into_iter().chain(more).map(|wait| wait.to_string()).collect()
 }
 
 /// What holds for the figures of any run.

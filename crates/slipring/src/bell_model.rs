@@ -255,14 +255,7 @@ fn nobody_sleeps_through_what_a_quiet_bell_does_not_tell() {
 
 #[test]
 fn every_step_of_a_quiet_bell_is_needed() {
-    for twin in [
-        Twin::NoBarrier,
-        Twin::LateBarrier,
-        Twin::NoFence,
-        Twin::QuietByStore,
-        Twin::BarrierUnlocked,
-        Twin::WakeUnlocked,
-    ] {
+    for twin in [Twin::NoBarrier, Twin::LateBarrier, Twin::NoFence, Twin::QuietByStore, Twin::BarrierUnlocked, Twin::WakeUnlocked] {
         let stuck = explore(twin).err().unwrap_or_else(|| panic!("{twin:?} is not caught"));
         assert!(stuck.sleepers.contains(&Sleeping::Asleep), "{twin:?}: {stuck:?}");
     }

@@ -113,7 +113,7 @@ impl FromStr for Waits {
 fn usual() -> Vec<Wait> {
     const VARIANTS: [&str; 1] = ["adaptive:25%"];
     let variants = VARIANTS.iter().filter_map(|alias| alias.parse().ok());
-    Wait::ALL.iter().cloned().chain(variants).collect()
+    Wait::all().into_iter().chain(variants).collect()
 }
 
 /// Without those that were there already.
@@ -312,7 +312,7 @@ mod tests {
     fn strategies_are_told_apart_by_commas() {
         assert_eq!(named("blocking").unwrap(), ["blocking"]);
         assert_eq!(named("blocking,busy-spin").unwrap(), ["blocking", "busy-spin"]);
-        let all: Vec<String> = Wait::ALL.iter().map(Wait::to_string).collect();
+        let all: Vec<String> = Wait::all().iter().map(Wait::to_string).collect();
         assert_eq!(named(&all.join(",")).unwrap(), all, "parameters with commas are no strategies");
         let message = named("blocking,sleepy,yielding").unwrap_err();
         assert!(message.contains("sleepy") && !message.contains("sleepy,") && message.contains("busy-spin"), "{message}");

@@ -141,6 +141,16 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
     Ok(Outcome { events: waited.events, figures: Figures { others_cores: others, ..figures(&published, &waited, &looks) } })
 }
 
+/// Publishes an event, as often as a strategy with a timeout has to be asked.
+fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), Closed> {
+    loop {
+        match producer.publish(|slot| *slot = event) {
+            Err(Closed::TimedOut(_)) => {}
+            done => return done.map(drop),
+        }
+    }
+}
+
 /// Publishes each event when it is due.
 fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, gate: &Barrier) -> Result<Published, Closed> {
     if setup.pace == Pace::Sleep {
@@ -156,7 +166,7 @@ fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, 
             Pace::Spin => clock.spin_until(event.due),
             Pace::Sleep => clock.sleep_until(event.due),
         };
-        producer.publish(|slot| *slot = event)?;
+        publish(&mut producer, event)?;
         done.spent += clock.ns() - begin;
         late.saturating_record(begin.saturating_sub(event.due));
         done.events += 1;
@@ -177,7 +187,7 @@ fn publish_at_once(mut producer: Producer<Event>, events: u64, clock: &Clock, ga
     while done.events < events {
         let due = if done.events.is_multiple_of(TIMED) { clock.ns() } else { 0 };
         let event = Event { number: done.events, due };
-        producer.publish(|slot| *slot = event)?;
+        publish(&mut producer, event)?;
         done.events += 1;
         done.checksum = done.checksum.wrapping_add(event.print());
     }
@@ -196,14 +206,20 @@ fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: 
     gate.wait();
     let Ran { kept_waiting, .. } = ran();
     let (begin, cpu) = (clock.ns(), machine::thread_cpu());
-    reader.for_each(|event, _| {
+    let mut handle = |event: &Event, _| {
         misplaced += u64::from(event.number != events);
         events += 1;
         checksum = checksum.wrapping_add(event.print());
         if event.due != 0 {
             latencies.saturating_record(clock.ns().saturating_sub(event.due));
         }
-    })?;
+    };
+    // A strategy with a timeout is asked again.
+    while let Err(closed) = reader.for_each(&mut handle) {
+        if !matches!(closed, Closed::TimedOut(_)) {
+            return Err(closed);
+        }
+    }
     let (end, after) = (clock.ns(), machine::thread_cpu());
     let kept_waiting = thread.map(|_| ran().kept_waiting - kept_waiting);
     let cpu = after.zip(cpu).map(|(after, before)| after - before);
