@@ -299,12 +299,11 @@ mod tests {
     }
 
     #[test]
-    fn each_pace_hands_every_event_over() {
-        for pace in [Pace::Spin, Pace::Sleep] {
-            let pattern = Pattern::Regular { gap: Duration::from_micros(200) };
-            let length = Duration::from_millis(2);
-            let setup = Setup { wait: Wait::default(), pattern, seed: 1, length, pace, pair: Pair::choose() };
-            let outcome = once(&setup).unwrap();
+    fn each_pace_hands_every_event_over_and_a_timeout_ends_nothing() {
+        for (pace, wait) in [(Pace::Spin, "blocking"), (Pace::Sleep, "blocking"), (Pace::Sleep, "timeout:100us,blocking")] {
+            let pattern = Pattern::Regular { gap: Duration::from_millis(1) };
+            let (length, pair, wait) = (Duration::from_millis(10), Pair::choose(), wait.parse().unwrap());
+            let outcome = once(&Setup { wait, pattern, seed: 1, length, pace, pair }).unwrap();
             assert_eq!(outcome.events, 10);
             assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
         }
