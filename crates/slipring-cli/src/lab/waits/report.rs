@@ -44,7 +44,7 @@ pub struct Scene {
     pub about: String,
     /// For how long events came in each run; a burst takes as long as it takes.
     pub seconds: f64,
-    /// What the bystander did without any ring beside it, units of work per second, in each round.
+    /// What the bystander did without any ring beside it, units of work per second, in each round: the best of its turns.
     pub bystander_alone: Option<Vec<f64>>,
     /// The strategies.
     pub strategies: Vec<Series>,
