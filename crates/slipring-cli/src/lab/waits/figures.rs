@@ -26,6 +26,8 @@ pub struct Figures {
     pub others_cores: Option<f64>,
     /// Mean time in a call that publishes, one reading of the clock included.
     pub publish_ns: f64,
+    /// How late half of the events were before they were published: the producer's lateness, which is part of theirs. Not for bursts.
+    pub producer_late_p50_ns: Option<f64>,
     /// Processor time of the waiter and of publishing, for a million events.
     pub cpu_s_per_million: Option<f64>,
     /// What a second process on the same cores lost by it, 0 to 1; below 0 where noise was larger.
@@ -48,6 +50,7 @@ impl Figures {
             waiter_kept_waiting: maybe(|run| run.waiter_kept_waiting),
             others_cores: maybe(|run| run.others_cores),
             publish_ns: of(|run| run.publish_ns),
+            producer_late_p50_ns: maybe(|run| run.producer_late_p50_ns),
             cpu_s_per_million: maybe(|run| run.cpu_s_per_million),
             bystander_loss: maybe(|run| run.bystander_loss),
         }

@@ -70,8 +70,8 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     // One scale for all panels, so that they can be compared.
     let panels: Vec<(&Scene, Vec<Point>)> = record.arrivals.iter().map(|scene| (scene, points(scene))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
-    let low = latencies().fold(f64::INFINITY, f64::min).clamp(0.01, 1e6) / 1.6;
-    let high = latencies().fold(0.0, f64::max).max(low * 10.0) * 1.6;
+    let low = latencies().fold(f64::INFINITY, f64::min).clamp(0.01, 1e6) / 2.5;
+    let high = latencies().fold(0.0, f64::max).max(low * 10.0) * 2.5;
     let (_, below) = root.split_vertically(TITLE);
     for (area, (scene, points)) in below.split_evenly((rows, columns)).iter().zip(&panels) {
         panel(area, &root, scene, points, (low, high))?;
@@ -165,27 +165,31 @@ impl Rect {
     }
 }
 
-/// Finds a place for the label of each spot, as near as can be: within the frame, upon no spot and no other label, and so that no line from a
-/// spot to its label runs through another label. Where there is no such place left, a label stays beside its spot.
+/// Finds a place for the label of each spot, as near as can be: within the frame, and upon no spot and no other label. While there is such a
+/// place, no line from a spot to its label runs through another label, and none through another spot. Where there is none at all, a label
+/// stays beside its spot.
 fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
     let points: Vec<Rect> = spots.iter().map(|&spot| Rect::around(spot, POINT)).collect();
     let mut placed: Vec<Option<Rect>> = vec![None; spots.len()];
     // From the bottom up, so that a heap of points gets a column of labels in the same order.
     let mut order: Vec<usize> = (0..spots.len()).collect();
     order.sort_by_key(|&i| (-spots[i].1, spots[i].0));
-    let mut lines: Vec<((i32, i32), (i32, i32))> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     for i in order {
         let (spot, width) = (spots[i], widths[i]);
-        let free = |label: &Rect| {
-            let others = placed.iter().flatten();
+        let taken: Vec<Rect> = placed.iter().flatten().copied().collect();
+        // Spots that lie upon this one are in the way of any line.
+        let apart: Vec<Rect> = points.iter().filter(|point| !point.meets(&points[i])).copied().collect();
+        let free = |label: &Rect| label.within(&frame) && !points.iter().chain(&taken).any(|other| other.meets(label));
+        let clear = |label: &Rect| {
             let line = (spot, label.nearest(spot));
-            label.within(&frame)
-                && !points.iter().chain(others.clone()).any(|taken| taken.meets(label))
-                && !others.clone().any(|other| crosses(line, other))
-                && !lines.iter().any(|&line| crosses(line, label))
+            !taken.iter().any(|other| crosses(line, other)) && !lines.iter().any(|&line| crosses(line, label))
         };
-        let beside = candidates(spot, width).next();
-        let label = candidates(spot, width).find(free).or(beside).unwrap_or(points[i]);
+        let plain = |label: &Rect| !apart.iter().any(|point| crosses((spot, label.nearest(spot)), point));
+        let places = || candidates(spot, width).filter(free);
+        let best = places().find(|label| clear(label) && plain(label));
+        let label = best.or_else(|| places().find(clear)).or_else(|| places().next()).or_else(|| candidates(spot, width).next());
+        let label = label.unwrap_or(points[i]);
         lines.push((spot, label.nearest(spot)));
         placed[i] = Some(label);
     }
@@ -194,7 +198,7 @@ fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
 
 /// Places for a label of this width, the nearest first: right and left of its spot, then further up and down, then further away.
 fn candidates((x, y): (i32, i32), width: i32) -> impl Iterator<Item = Rect> {
-    let distances = [2, 6, 12, 20, 30].into_iter().map(|times| times * POINT);
+    let distances = [2, 6, 12, 20, 30, 45].into_iter().map(|times| times * POINT);
     distances.flat_map(move |away| {
         let steps = (0..2 * 24).map(|step| (step + 1) / 2 * (LINE / 2) * if step % 2 == 0 { 1 } else { -1 });
         steps.flat_map(move |rise| {
@@ -204,8 +208,11 @@ fn candidates((x, y): (i32, i32), width: i32) -> impl Iterator<Item = Rect> {
     })
 }
 
+/// From one place to another.
+type Line = ((i32, i32), (i32, i32));
+
 /// Whether a line runs through a rectangle; looked at every few pixels.
-fn crosses((from, to): ((i32, i32), (i32, i32)), rect: &Rect) -> bool {
+fn crosses((from, to): Line, rect: &Rect) -> bool {
     let steps = ((to.0 - from.0).abs().max((to.1 - from.1).abs()) / 3).max(1);
     let at = |step| (from.0 + (to.0 - from.0) * step / steps, from.1 + (to.1 - from.1) * step / steps);
     (0..=steps).any(|step| Rect::around(at(step), 0).meets(rect))
@@ -271,16 +278,25 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_crowded_points_lie_apart_and_inside() {
-        let frame = Rect { left: 0, top: 0, right: 540, bottom: 300 };
-        // A heap in each of two corners, as spinning and sleeping strategies make them.
-        let spots: Vec<(i32, i32)> = (0..8).map(|i| (538 - i % 3, 280 + i % 4)).chain((0..5).map(|i| (5 + i, 60 - 7 * i))).collect();
-        let widths: Vec<i32> = (0..13).map(|i| CHARACTER * (8 + 3 * (i % 9))).collect();
-        let labels = place(&spots, &widths, frame);
-        for (i, label) in labels.iter().enumerate() {
-            assert!(label.within(&frame), "{i}: {label:?}");
-            assert!(labels[..i].iter().all(|other| !other.meets(label)), "{i}: {label:?}");
-            assert!(spots.iter().all(|&spot| !Rect::around(spot, POINT).meets(label)), "{i}: {label:?}");
+    fn labels_lie_apart_and_inside_however_crowded_their_points_are() {
+        let frame = Rect { left: 0, top: 0, right: 530, bottom: 310 };
+        for seed in 0..100 {
+            // Heaps of points, some of them in corners, as spinning and sleeping strategies make them.
+            let mut random = fastrand::Rng::with_seed(seed);
+            let heaps: Vec<(i32, i32)> = (0..3).map(|_| (random.i32(0..=500), random.i32(20..=290))).chain([(529, 290), (1, 20)]).collect();
+            let spots: Vec<(i32, i32)> = (0..12)
+                .map(|_| {
+                    let (x, y) = heaps[random.usize(0..heaps.len())];
+                    ((x + random.i32(0..30)).min(530), y + random.i32(0..15))
+                })
+                .collect();
+            let widths: Vec<i32> = spots.iter().map(|_| CHARACTER * random.i32(8..=35)).collect();
+            let labels = place(&spots, &widths, frame);
+            for (i, label) in labels.iter().enumerate() {
+                assert!(label.within(&frame), "{seed}, {i}: {label:?}");
+                assert!(labels[..i].iter().all(|other| !other.meets(label)), "{seed}, {i}: {label:?}");
+                assert!(spots.iter().all(|&spot| !Rect::around(spot, POINT).meets(label)), "{seed}, {i}: {label:?}");
+            }
         }
     }
 
