@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::control::Control;
 use crate::name::Name;
@@ -67,15 +66,15 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-fn warn(said: &AtomicBool, warning: impl FnOnce() -> Warning) {
-    if !said.swap(true, Ordering::Relaxed) {
+fn warn(said: &Statistic, warning: impl FnOnce() -> Warning) {
+    if said.swap(1, Relaxed) == 0 {
         HOOK.get_or_init(|| |warning| eprintln!("slipring: {warning}"))(&warning());
     }
 }
 
 /// Looks at a graph that is about to be built.
 pub(crate) fn look_at(plan: &Plan) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static SAID: Statistic = Statistic::new(0);
     if plan.threads <= cores() {
         return;
     }
@@ -101,7 +100,7 @@ impl Cores {
 
     /// `party` begins a wait on this thread.
     pub(crate) fn waits(&self, control: &Control, party: usize) {
-        static SAID: AtomicBool = AtomicBool::new(false);
+        static SAID: Statistic = Statistic::new(0);
         let asked = &self.asked[party];
         if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
             return;
