@@ -434,11 +434,6 @@ impl Control {
         self.plan.stages.get(party).map_or(self.plan.producer_parks, |stage| stage.parks)
     }
 
-    /// Whether a stage's strategy sets timers, by which its thread is to wake up.
-    pub(crate) fn naps(&self, party: usize) -> bool {
-        self.wait_of(party).naps()
-    }
-
     /// What one who waits for a stage, or one of the producers, begins to learn from.
     pub(crate) fn learner(&self, party: usize) -> Learned {
         self.wait_of(party).learner()

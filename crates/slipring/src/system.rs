@@ -34,26 +34,11 @@ mod chosen {
         static SHARP: Cell<bool> = const { Cell::new(false) };
     }
 
-    fn slack(nanos: u64) {
-        // A thread that may not have it has its timers as they are.
-        let _ = thread::set_current_timer_slack(NonZeroU64::new(nanos));
-    }
-
     pub(crate) fn sharpen_timers() {
-        slack(1);
-        SHARP.set(true);
-    }
-
-    pub(crate) fn with_sharp_timers<T>(call: impl FnOnce() -> T) -> T {
-        let before = if SHARP.get() { None } else { thread::current_timer_slack().ok().filter(|&slack| slack > 1) };
-        if before.is_some() {
-            slack(1);
+        if !SHARP.replace(true) {
+            // A thread that may not have it has its timers as they are.
+            let _ = thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         }
-        let value = call();
-        if let Some(before) = before {
-            slack(before);
-        }
-        value
     }
 
     pub(crate) fn cpu_time() -> Option<Duration> {
@@ -80,9 +65,6 @@ mod chosen {
         false
     }
     pub(crate) fn sharpen_timers() {}
-    pub(crate) fn with_sharp_timers<T>(call: impl FnOnce() -> T) -> T {
-        call()
-    }
     pub(crate) fn cpu_time() -> Option<Duration> {
         None
     }
@@ -102,15 +84,10 @@ pub(crate) fn bar_all() -> bool {
     chosen::bar_all()
 }
 
-/// This thread is the library's own, and its timers go off when they are to: as a rule Linux lets them be 50 µs late, to save wake-ups
-/// (prctl(2), `PR_SET_TIMERSLACK`).
+/// Has this thread's timers go off when they are to, from now on: as a rule Linux lets them be 50 µs late, to save wake-ups (prctl(2),
+/// `PR_SET_TIMERSLACK`). It stays so: to go back after each sleep would take two system calls more.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
-}
-
-/// Calls `call` with sharp timers, and leaves them as they were: the thread may be the user's.
-pub(crate) fn with_sharp_timers<T>(call: impl FnOnce() -> T) -> T {
-    chosen::with_sharp_timers(call)
 }
 
 /// The time that this thread has spent on a core. A system call: some hundred nanoseconds, on some machines more than one microsecond.

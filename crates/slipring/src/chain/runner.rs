@@ -270,9 +270,6 @@ impl<'env> Crew<'env> {
     pub(super) fn attend(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.runners.first().map(|runner| runner.stage()) else { return };
         let _within: Vec<_> = self.runners.iter().filter_map(|runner| runner.standing()).map(|standing| enter(control, standing)).collect();
-        if self.runners.iter().any(|runner| control.naps(runner.stage())) {
-            crate::system::sharpen_timers();
-        }
         let hooked = contain(
             control,
             first,

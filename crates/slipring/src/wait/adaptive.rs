@@ -56,6 +56,11 @@ impl Track {
         self.mean += pace * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
+    /// Makes it a little less, for want of samples.
+    fn forget(&mut self) {
+        self.mean *= 0.99;
+        self.deviation *= 0.99;
+    }
     /// Samples hardly differ.
     fn is_steady(&self) -> bool {
         self.samples >= 8 && self.deviation < self.mean / 10.0
@@ -72,8 +77,8 @@ enum Phase {
     /// It slept until the time.
     Napped(Instant, Instant),
     Spin(Instant),
-    /// Sleep, deaf, until the budget allows to be woken.
-    Starve(Duration),
+    /// Sleep, deaf, until the budget has been earned that waking up takes.
+    Save(Duration),
     Park,
 }
 
@@ -158,8 +163,8 @@ impl Adaptive {
         self.learn();
         if let Some(purse) = &mut self.purse {
             purse.earn(now);
-            if let Some(debt) = purse.debt() {
-                return Phase::Starve(debt);
+            if let Some(time) = purse.wants() {
+                return Phase::Save(time);
             }
         }
         if self.contested_until.is_some_and(|until| now < until) {
@@ -172,12 +177,16 @@ impl Adaptive {
             && due > now
         {
             let Track { mean: late, deviation: scatter, .. } = self.late;
-            let early = late + 4.0 * scatter + 2.0 * self.gap.deviation + SPARE;
+            let left = nanos(due - now);
+            let learned = late + 4.0 * scatter + 2.0 * self.gap.deviation + SPARE;
+            // As long as little is known of the timers here, there is room for the worst.
+            let early = if self.late.samples < 8 { learned.min(left / 2.0) } else { learned };
             let until = after(due, 3.0 * self.gap.deviation + worth);
-            let nap = nanos(due - now) - early;
-            if nap >= LEAST_NAP && afford(early) {
-                return Phase::Nap(after(now, nap), until);
+            if left - early >= LEAST_NAP && afford(early) {
+                return Phase::Nap(after(now, left - early), until);
             }
+            // It may have been learned when the machine was busy, and nothing new is learned without a nap.
+            self.late.forget();
         }
         if self.near >= 0.5 && afford(worth) { Phase::Spin(after(now, 2.0 * worth)) } else { Phase::Park }
     }
@@ -193,6 +202,9 @@ impl Learner for Adaptive {
             return if waited.looks < 15 { Idle::Yield } else { Idle::Park };
         }
         if let Phase::Fresh = self.phase {
+            if let Some(purse) = &mut self.purse {
+                purse.looked(waited.looks);
+            }
             self.phase = self.plan(now);
         } else if let Some(seen) = self.seen
             && let Phase::Spin(_) = self.phase
@@ -202,6 +214,7 @@ impl Learner for Adaptive {
                 self.contested_until = Some(after(now, (since * CONTESTED).min(LONGEST_CONTESTED)));
                 self.phase = Phase::Park;
             } else if let Some(purse) = &mut self.purse
+                && since != 0.0
                 && !purse.spend(now, since)
             {
                 self.phase = Phase::Park;
@@ -222,9 +235,10 @@ impl Learner for Adaptive {
         }
         match self.phase {
             Phase::Spin(_) => return Idle::Spin(1),
-            Phase::Starve(debt) => {
+            Phase::Save(time) => {
                 self.phase = Phase::Park;
-                return Idle::Sleep(debt);
+                self.parks();
+                return Idle::Sleep(time);
             }
             Phase::Nap(until, spin) => {
                 self.phase = Phase::Napped(until, spin);
@@ -243,6 +257,9 @@ impl Learner for Adaptive {
             purse.woke();
         }
         let (Some(began), Some(now)) = (waited.began, waited.now) else {
+            if let Some(purse) = &mut self.purse {
+                purse.looked(waited.looks);
+            }
             self.is_near(true);
             self.untimed = true;
             return;
@@ -283,6 +300,8 @@ struct Purse {
     parked: u32,
     /// The thread's time on its core before a sleep that is measured.
     before: Option<Duration>,
+    /// What a look takes.
+    look: Track,
 }
 
 impl Purse {
@@ -291,10 +310,21 @@ impl Purse {
     /// Asking for the thread's time takes long, so one sleep of so many is measured.
     const MEASURED: u32 = 16;
     const FIRST_PARK: f64 = 8_000.0;
+    const FIRST_LOOK: f64 = 15.0;
+    /// So many looks lie between two readings of the clock, which takes part of that time too.
+    const LOOKS: f64 = 16.0;
 
     fn new(percent: u8) -> Purse {
         let share = f64::from(percent.max(1)) / 100.0;
-        Purse { share, held: 0.0, earned_at: None, park: Track::new(Self::FIRST_PARK), parked: 0, before: None }
+        Purse {
+            share,
+            held: 0.0,
+            earned_at: None,
+            park: Track::new(Self::FIRST_PARK),
+            parked: 0,
+            before: None,
+            look: Track::new(Self::FIRST_LOOK),
+        }
     }
 
     fn earn(&mut self, now: Instant) {
@@ -307,16 +337,23 @@ impl Purse {
         self.held >= nanos
     }
 
-    /// It spent so much on spinning. `false`: nothing is left.
+    /// So many looks were made before anybody read a clock.
+    fn looked(&mut self, looks: u64) {
+        self.held -= self.look.mean * looks as f64;
+    }
+
+    /// It spent so much on looking, between two readings of the clock. `false`: nothing is left.
     fn spend(&mut self, now: Instant, nanos: f64) -> bool {
         self.earn(now);
+        self.look.learn(nanos / Self::LOOKS);
         self.held -= nanos;
         self.held > 0.0
     }
 
-    /// How long it takes to earn what is owed.
-    fn debt(&self) -> Option<Duration> {
-        (self.held < 0.0).then(|| duration(-self.held / self.share))
+    /// How long it takes to earn what is owed, and what it takes to sleep for so long.
+    fn wants(&self) -> Option<Duration> {
+        let wants = self.park.mean - self.held;
+        (wants > 0.0).then(|| duration(wants / self.share))
     }
 
     fn parks(&mut self) {

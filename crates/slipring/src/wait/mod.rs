@@ -52,6 +52,8 @@ pub(crate) use until::{Learned, Site, Spell, wait_until};
 ///
 /// Where a graph has more threads than there are cores, all spins and windows for spinning are a tenth of what is said here: whoever is waited for
 /// may need the spinning waiter's core.
+///
+/// A thread that sleeps for a time in such a wait has sharp timers from then on (on Linux its timer slack is 1 ns instead of 50 µs).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Wait {
@@ -182,15 +184,6 @@ impl Wait {
     /// ```
     pub fn or_timeout(self, after: Duration) -> Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
-    }
-
-    /// Whether it may sleep for a time. Of a user's own nothing is known.
-    pub(crate) fn naps(&self) -> bool {
-        match self {
-            Wait::BusySpin | Wait::Yielding { .. } | Wait::Blocking | Wait::Custom(_) => false,
-            Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => wait.naps(),
-            _ => true,
-        }
     }
 
     /// `first` for a window, `second` for the other, in turn, by the clock.

@@ -76,7 +76,8 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
             Idle::ParkFor(time) if parks => {
                 sleeps += 1;
                 let limit = left.unwrap_or(time).min(time);
-                waited.wake = system::with_sharp_timers(|| bell.sleep(Some(limit), ready));
+                system::sharpen_timers();
+                waited.wake = bell.sleep(Some(limit), ready);
             }
             Idle::Yield => yield_now(),
             // Nobody would wake it.
@@ -87,7 +88,8 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
             Idle::Sleep(time) => {
                 sleeps += 1;
                 let time = left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP);
-                system::with_sharp_timers(|| sleep(time));
+                system::sharpen_timers();
+                sleep(time);
             }
         }
         waited.looks += 1;
