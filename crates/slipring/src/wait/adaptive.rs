@@ -9,6 +9,7 @@
 //!   best that one who knows the future could do (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems, 1994).
 //! - *Gap*: the time between arrivals. If it hardly varies, the waiter sleeps until shortly before the next one is due, and spins from then on;
 //!   *late* is how late timers go off here.
+//! - *Crowds*: where threads outnumber cores, it gives its core away a few times, and then sleeps.
 //! - *Contested*: it was off its core in the middle of a spin, so somebody else wants it. For a while it sleeps at once.
 //!
 //! Invariants
@@ -35,6 +36,9 @@ const OFF: f64 = 100_000.0;
 /// A core is taken to be contested for so many times as long as its waiter was off it, within limits.
 const CONTESTED: f64 = 32.0;
 const LONGEST_CONTESTED: f64 = 200_000_000.0;
+/// What a yield takes of the own core, about; and how often a waiter in a crowd looks before it sleeps.
+const YIELD: f64 = 1_000.0;
+const YIELDS: u64 = 60;
 
 /// A value that is tracked, and how far samples lie from it.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +81,8 @@ enum Phase {
     /// It slept until the time.
     Napped(Instant, Instant),
     Spin(Instant),
+    /// Give the core away a few times, then sleep.
+    Yield,
     /// Sleep, deaf, until the budget has been earned that waking up takes.
     Save(Duration),
     Park,
@@ -159,13 +165,16 @@ impl Adaptive {
     }
 
     /// How the wait that lasts since now is to go on.
-    fn plan(&mut self, now: Instant) -> Phase {
+    fn plan(&mut self, now: Instant, crowded: bool) -> Phase {
         self.learn();
         if let Some(purse) = &mut self.purse {
             purse.earn(now);
             if let Some(time) = purse.wants() {
                 return Phase::Save(time);
             }
+        }
+        if crowded {
+            return Phase::Yield;
         }
         if self.contested_until.is_some_and(|until| now < until) {
             return Phase::Park;
@@ -198,14 +207,17 @@ impl Learner for Adaptive {
             // In a crowd whoever is waited for may need this core.
             return if waited.crowded && waited.looks >= 5 { Idle::Yield } else { Idle::Spin(1) };
         };
-        if waited.crowded {
-            return if waited.looks < 15 { Idle::Yield } else { Idle::Park };
-        }
         if let Phase::Fresh = self.phase {
             if let Some(purse) = &mut self.purse {
                 purse.looked(waited.looks);
             }
-            self.phase = self.plan(now);
+            self.phase = self.plan(now, waited.crowded);
+        } else if let Phase::Yield = self.phase {
+            // The time that others took of this core meanwhile is theirs.
+            let paid = self.purse.as_mut().is_none_or(|purse| purse.spend(now, YIELD));
+            if !paid || waited.looks >= YIELDS {
+                self.phase = Phase::Park;
+            }
         } else if let Some(seen) = self.seen
             && let Phase::Spin(_) = self.phase
         {
@@ -215,9 +227,11 @@ impl Learner for Adaptive {
                 self.phase = Phase::Park;
             } else if let Some(purse) = &mut self.purse
                 && since != 0.0
-                && !purse.spend(now, since)
             {
-                self.phase = Phase::Park;
+                purse.looks_took(since);
+                if !purse.spend(now, since) {
+                    self.phase = Phase::Park;
+                }
             }
         }
         self.seen = Some(now);
@@ -235,6 +249,7 @@ impl Learner for Adaptive {
         }
         match self.phase {
             Phase::Spin(_) => return Idle::Spin(1),
+            Phase::Yield => return Idle::Yield,
             Phase::Save(time) => {
                 self.phase = Phase::Park;
                 self.parks();
@@ -342,10 +357,14 @@ impl Purse {
         self.held -= self.look.mean * looks as f64;
     }
 
-    /// It spent so much on looking, between two readings of the clock. `false`: nothing is left.
+    /// What the looks between two readings of the clock took.
+    fn looks_took(&mut self, nanos: f64) {
+        self.look.learn(nanos / Self::LOOKS);
+    }
+
+    /// It spent so much on looking or yielding. `false`: nothing is left.
     fn spend(&mut self, now: Instant, nanos: f64) -> bool {
         self.earn(now);
-        self.look.learn(nanos / Self::LOOKS);
         self.held -= nanos;
         self.held > 0.0
     }

@@ -50,8 +50,8 @@ pub(crate) use until::{Learned, Site, Spell, wait_until};
 /// # Ok::<(), slipring::UnknownWait>(())
 /// ```
 ///
-/// Where a graph has more threads than there are cores, all spins and windows for spinning are a tenth of what is said here: whoever is waited for
-/// may need the spinning waiter's core.
+/// Where a graph has more threads than there are cores, whoever is waited for may need the spinning waiter's core. So there all spins are a tenth of what is
+/// said here; and the alternating strategies yield where they would spin, for about as much time of their own core as their window says.
 ///
 /// A thread that sleeps for a time in such a wait has sharp timers from then on (on Linux its timer slack is 1 ns instead of 50 µs).
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ pub enum Wait {
         /// The length of a sleep; what the system needs to wake the thread comes on top.
         pause: Duration,
     },
-    /// Look 50 times, give the core away 10 times, then sleep until woken. Who publishes and releases pays a load for it while nobody sleeps, where the system
+    /// Look 500 times, about 5 µs, then sleep until woken. Where there are more threads than cores: look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays a load for it while nobody sleeps, where the system
     /// helps (Linux's membarrier); elsewhere, and while somebody sleeps now and then, a full memory fence.
     #[default]
     Blocking,
@@ -144,6 +144,8 @@ pub enum Wait {
 /// What a window of the alternating strategies is, unless one is said.
 const AWAKE: Duration = Duration::from_micros(50);
 const ASLEEP: Duration = Duration::from_micros(200);
+/// About what a yield takes of the own core.
+const YIELD: Duration = Duration::from_micros(1);
 
 impl Wait {
     /// [`Wait::Yielding`] after 100 looks.
@@ -189,6 +191,11 @@ impl Wait {
     /// `first` for a window, `second` for the other, in turn, by the clock.
     fn alternate(waited: &Waited, first: (Duration, Idle), second: (Duration, fn(Duration) -> Idle)) -> Idle {
         let ((awake, idle), (asleep, rest)) = (first, second);
+        if waited.crowded {
+            // While it is off its core the clock goes on, and what it waits for comes about.
+            let looks = u64::try_from(awake.as_nanos() / YIELD.as_nanos()).unwrap_or(u64::MAX).max(1);
+            return if waited.looks % looks.saturating_add(1) < looks { Idle::Yield } else { rest(asleep) };
+        }
         let period = awake.saturating_add(asleep);
         let into = Duration::from_nanos(u64::try_from(waited.time().as_nanos() % period.as_nanos().max(1)).unwrap_or(u64::MAX));
         if waited.began.is_none() || into < awake { idle } else { rest(period.saturating_sub(into)) }
@@ -207,8 +214,13 @@ impl WaitStrategy for Wait {
             Wait::Sleeping { spins, .. } if waited.below(spins) => Idle::Spin(1),
             Wait::Sleeping { spins, yields, .. } if looks < u64::from(spins) + u64::from(yields) => Idle::Yield,
             Wait::Sleeping { pause, .. } => Idle::Sleep(pause),
-            Wait::Blocking | Wait::Adaptive { .. } if waited.below(50) => Idle::Spin(1),
-            Wait::Blocking | Wait::Adaptive { .. } if looks < 60 => Idle::Yield,
+            // To yield to a program that is no part of this would be to wait for the end of its time slice.
+            Wait::Blocking | Wait::Adaptive { .. } if waited.crowded => match looks {
+                0..5 => Idle::Spin(1),
+                5..60 => Idle::Yield,
+                _ => Idle::Park,
+            },
+            Wait::Blocking | Wait::Adaptive { .. } if looks < 500 => Idle::Spin(1),
             Wait::Blocking | Wait::Adaptive { .. } => Idle::Park,
             Wait::PhasedBackoff { spin, yields, ref fallback } => match waited.time() {
                 time if time < waited.window(spin) => Idle::Spin(1),
@@ -216,13 +228,9 @@ impl WaitStrategy for Wait {
                 _ => fallback.idle(waited),
             },
             Wait::AlternatingYieldBlock { yields, block } => Wait::alternate(waited, (yields, Idle::Yield), (block, Idle::ParkFor)),
-            Wait::AlternatingSpinBlock { spin, block } => {
-                Wait::alternate(waited, (waited.window(spin), Idle::Spin(1)), (block, Idle::ParkFor))
-            }
+            Wait::AlternatingSpinBlock { spin, block } => Wait::alternate(waited, (spin, Idle::Spin(1)), (block, Idle::ParkFor)),
             Wait::AlternatingYieldSleep { yields, sleep } => Wait::alternate(waited, (yields, Idle::Yield), (sleep, Idle::Sleep)),
-            Wait::AlternatingSpinSleep { spin, sleep } => {
-                Wait::alternate(waited, (waited.window(spin), Idle::Spin(1)), (sleep, Idle::Sleep))
-            }
+            Wait::AlternatingSpinSleep { spin, sleep } => Wait::alternate(waited, (spin, Idle::Spin(1)), (sleep, Idle::Sleep)),
             Wait::Timeout { ref wait, .. } => wait.idle(waited),
             Wait::Custom(ref strategy) => strategy.idle(waited),
         }

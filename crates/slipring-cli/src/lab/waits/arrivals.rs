@@ -61,6 +61,8 @@ pub enum Arrival {
     Quiet20s,
     /// 10 million events at once, as fast as they go
     Burst,
+    /// As fast as they go, through three stages for each core
+    Crowd,
     /// As poisson-10k, the producer asleep between events, beside a process that works on the same cores
     Bystander,
 }
@@ -88,6 +90,7 @@ impl Arrival {
             Self::Quiet1s => Pattern::Regular { gap: Duration::from_millis(size.pick(10, 1_000, 1_000)) },
             Self::Quiet20s => Pattern::Regular { gap: Duration::from_millis(size.pick(20, 20_000, 20_000)) },
             Self::Burst => Pattern::AtOnce { events: size.pick(100_000, 10_000_000, 10_000_000) },
+            Self::Crowd => Pattern::AtOnce { events: size.pick(1_000, 500_000, 500_000) },
         }
     }
 
@@ -107,6 +110,11 @@ impl Arrival {
             Self::Quiet20s => 1,
             _ => size.pick(2, 2, 5),
         }
+    }
+
+    /// How many stages the events go through, each on a thread of its own, on a machine with so many cores.
+    pub fn stages(self, cores: usize) -> usize {
+        if self == Self::Crowd { 3 * cores } else { 1 }
     }
 
     /// Whether a second process works beside it.
@@ -203,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_schedule_is_the_same_for_everybody_with_the_same_seed() {
-        for arrival in Arrival::usual(Size::Quick).filter(|&arrival| arrival != Arrival::Burst) {
+        for arrival in Arrival::usual(Size::Quick).filter(|&arrival| !matches!(arrival, Arrival::Burst | Arrival::Crowd)) {
             assert_eq!(schedule(arrival, 7), schedule(arrival, 7), "{arrival:?}");
             assert!(schedule(arrival, 7).is_sorted(), "{arrival:?}");
         }
@@ -245,7 +253,10 @@ mod tests {
             for &arrival in Arrival::value_variants() {
                 let length = arrival.length(size);
                 assert!(arrival.pattern(size).schedule(0, length).next().is_some(), "{arrival:?} {size}");
-                assert!(size == Size::Smoke || arrival == Arrival::Burst || length > Duration::from_millis(1_200), "{arrival:?} {size}");
+                assert!(
+                    size == Size::Smoke || matches!(arrival, Arrival::Burst | Arrival::Crowd) || length > Duration::from_millis(1_200),
+                    "{arrival:?} {size}"
+                );
             }
         }
         assert!(!Arrival::usual(Size::Quick).any(|arrival| arrival == Arrival::Quiet20s));

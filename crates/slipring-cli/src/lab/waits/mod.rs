@@ -153,7 +153,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let bar = progress(&arrivals, size, waits.len());
     for arrival in arrivals {
-        let scene = Lab { arrival, size, pinned, bar: &bar }.measure(&waits)?;
+        let scene = Lab { arrival, size, pinned, cores: record.machine.cores, bar: &bar }.measure(&waits)?;
         bar.suspend(|| println!("{}", scene.table()));
         record.arrivals.push(scene);
     }
@@ -199,6 +199,8 @@ fn progress(arrivals: &[Arrival], size: Size, strategies: usize) -> ProgressBar 
 /// What a run takes, about.
 fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     let time = match arrival.pattern(size) {
+        // Most take a hundredth of it, and whoever spins takes it all.
+        _ if arrival == Arrival::Crowd => Duration::from_millis(size.pick(20, 500, 500)),
         Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
         _ => arrival.length(size),
     };
@@ -213,6 +215,7 @@ struct Lab<'a> {
     arrival: Arrival,
     size: Size,
     pinned: Option<Pair>,
+    cores: usize,
     bar: &'a ProgressBar,
 }
 
@@ -274,10 +277,20 @@ impl Lab<'_> {
 
     /// One strategy's turn, and what the bystander did per second meanwhile, if there is one.
     fn once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
-        let Self { arrival, size, pinned: pair, .. } = *self;
+        let Self { arrival, size, .. } = *self;
+        // A crowd runs where it can.
+        let pair = self.pinned.filter(|_| arrival != Arrival::Crowd);
         let pace = if arrival.in_company() { Pace::Sleep } else { Pace::Spin };
         let seed = SEED + u64::from(round);
-        let setup = Setup { wait: wait.clone(), pattern: arrival.pattern(size), seed, length: arrival.length(size), pace, pair };
+        let setup = Setup {
+            wait: wait.clone(),
+            pattern: arrival.pattern(size),
+            seed,
+            length: arrival.length(size),
+            pace,
+            stages: arrival.stages(self.cores),
+            pair,
+        };
         let bystander = arrival.in_company().then(|| Bystander::start(pair)).transpose()?;
         let mut outcome = run::once(&setup)?;
         let work = bystander.map(Bystander::finish).transpose()?;
@@ -298,7 +311,10 @@ impl Lab<'_> {
         if self.arrival.in_company() {
             return format!("{pattern}, the producer asleep between them, beside a process that works on the same cores");
         }
-        pattern.to_string()
+        match self.arrival.stages(self.cores) {
+            1 => pattern.to_string(),
+            stages => format!("{pattern}, through {stages} stages on {} cores", self.cores),
+        }
     }
 
     fn tell(&self, who: impl fmt::Display, round: u32) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use slipring::{Closed, Graph, Producer, Reader, Wait};
+use slipring::{Closed, Graph, Producer, Reader, ReaderKey, Wait};
 
 use super::arrivals::Pattern;
 use super::figures::{Figures, Looks};
@@ -51,6 +51,8 @@ pub struct Setup {
     pub length: Duration,
     /// What the producer does meanwhile.
     pub pace: Pace,
+    /// How many stages there are, one behind the other; the last one is the waiter.
+    pub stages: usize,
     /// Where the threads run.
     pub pair: Option<Pair>,
 }
@@ -110,16 +112,26 @@ struct Waited {
 /// Does it. An error is a wrong result, or a wait that never ended.
 pub fn once(setup: &Setup) -> Result<Outcome> {
     let graph = Graph::new(CAPACITY, Event::default).wait(setup.wait.clone()).deadline(setup.length + GRACE);
-    let key = graph.reader("waiter");
+    let mut keys: Vec<ReaderKey> = Vec::new();
+    for number in 1..=setup.stages {
+        let key = graph.reader(&if number == setup.stages { "waiter".to_owned() } else { format!("stage {number}") });
+        keys.push(match keys.last() {
+            Some(before) => key.after(before),
+            None => key,
+        });
+    }
     // Built on a thread that is not pinned: the library counts the cores that it may use.
     let ring = graph.build()?;
-    let (producer, reader) = (ring.producer(), ring.reader(key));
+    let producer = ring.producer();
+    let mut before: Vec<Reader<Event>> = keys.into_iter().map(|key| ring.reader(key)).collect();
+    let reader = before.pop().ok_or_else(|| anyhow!("a run has a waiter"))?;
     let (clock, gate) = (Clock::start(), Barrier::new(2));
     let (tell, told) = channel();
     let busy = Busy::look();
 
-    let (published, waited, looks) = thread::scope(|scope| {
+    let (published, waited, others, looks) = thread::scope(|scope| {
         let (clock, gate) = (&clock, &gate);
+        let others: Vec<_> = before.into_iter().map(|reader| scope.spawn(move || pass_on(reader))).collect();
         let waiter = scope.spawn(move || {
             setup.pair.inspect(|pair| machine::pin(pair.waiter));
             wait_for_all(reader, clock, gate, &tell)
@@ -132,13 +144,34 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
             }
         });
         let looks = look_on(&told, clock);
-        (producer.join(), waiter.join(), looks)
+        let others: Vec<_> = others.into_iter().map(|other| other.join()).collect();
+        (producer.join(), waiter.join(), others, looks)
     });
-    let others = busy.and_then(Busy::others_since);
+    let others_cores = busy.and_then(Busy::others_since);
     let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
     let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
     check(&published, &waited)?;
-    Ok(Outcome { events: waited.events, figures: Figures { others_cores: others, ..figures(&published, &waited, &looks) } })
+    let mut figures = Figures { others_cores, ..figures(&published, &waited, &looks) };
+    for other in others {
+        let other = other.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
+        ensure!(other.checksum == published.checksum, "a stage has seen other events than those that were published");
+        figures.cpu_s_per_million =
+            figures.cpu_s_per_million.zip(other.cpu).map(|(all, cpu)| all + cpu as f64 / waited.events as f64 / 1e3);
+    }
+    Ok(Outcome { events: waited.events, figures })
+}
+
+/// What a stage before the waiter did.
+struct PassedOn {
+    checksum: u64,
+    cpu: Option<u64>,
+}
+
+/// A stage before the waiter: looks at each event, and lets it go.
+fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, Closed> {
+    let (mut checksum, cpu) = (0u64, machine::thread_cpu());
+    reader.for_each(|event, _| checksum = checksum.wrapping_add(event.print()))?;
+    Ok(PassedOn { checksum, cpu: machine::thread_cpu().zip(cpu).map(|(after, before)| after - before) })
 }
 
 /// Publishes an event, as often as a strategy with a timeout has to be asked.
