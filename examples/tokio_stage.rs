@@ -95,7 +95,7 @@ fn main() -> Result<()> {
     let bursts = if args.smoke { 3 } else { args.bursts };
     let (wall, cpu) = (Instant::now(), ProcessTime::now());
 
-    // Tasks are woken where the strategy parks; that is the default, `Wait::Blocking`.
+    // Tasks are woken where the strategy parks; that is the default, `Wait::ADAPTIVE`, and `Wait::Blocking`.
     let graph = Graph::new(CAPACITY, || 0i64);
     let (archive, alarmed) = (graph.reader("archive"), graph.reader("alarm"));
     let ring = graph.build()?;

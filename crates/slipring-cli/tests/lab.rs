@@ -63,7 +63,7 @@ fn everything_is_measured_written_down_and_drawn() {
     assert!(record["wake"]["one_way_ns"].as_f64().unwrap() > 0.0);
     assert!(record["machine"]["cores"].as_u64().unwrap() > 0);
     let arrivals = names(&record, "arrivals", "arrival");
-    assert_eq!(arrivals, ["poisson-1k", "poisson-10k", "poisson-100k", "regular-10k", "on-off", "quiet-1s", "burst", "bystander"]);
+    assert_eq!(arrivals, ["poisson-1k", "poisson-10k", "poisson-100k", "regular-10k", "on-off", "quiet-1s", "burst", "crowd", "bystander"]);
     for scene in record["arrivals"].as_array().unwrap() {
         let arrival = scene["arrival"].as_str().unwrap();
         assert_eq!(names(scene, "strategies", "strategy"), contenders(), "{arrival}");

@@ -103,7 +103,7 @@ use slipring::Waitable;
 ///
 /// # What it does not do
 ///
-/// - Where the graph's strategy does not park (of the library's own only [`Blocking`](slipring::Wait::Blocking) does), nobody signals
+/// - Where the graph's strategy does not park (of the library's own [`Adaptive`](slipring::Wait::Adaptive), the default, `Blocking` and the two `Alternating…Block` do), nobody signals
 ///   progress: `arm` signals at once, and the loop never sleeps. [`Waitable::wakes`] tells.
 /// - A graph's own `deadline` signals nobody. Wait with a timeout, or add a timer.
 /// - At the end of a ring `arm` says `true` every time. Stop arming a handle whose calls say [`Closed`](slipring::Closed).

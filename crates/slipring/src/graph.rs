@@ -133,7 +133,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     }
 
     /// How stages wait for events and producers for room, unless they say otherwise ([`Key::wait`], [`Graph::producer_wait`]). Default:
-    /// [`Wait::Blocking`].
+    /// [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.settings.wait = wait;
         self

@@ -63,8 +63,9 @@
 //!
 //! A slot takes the event and eight bytes, rounded up to the alignment (contiguous, with one producer: the event alone); [`Ring`] and
 //! [`Chain`] print the number. Publishing an event is a claim (an addition; a compare-and-swap while several may claim), a look at a line
-//! that seldom changes, and one store. With [`Wait::Blocking`]
-//! each publication and each release pays a full fence besides. Figures, with the commands that made them, are in the repository's `records/`.
+//! that seldom changes, and one store. With strategies
+//! that sleep until woken each publication and each release pays a look at a bell besides, and a full fence while somebody sleeps there now and then; without help from the
+//! system (Linux's membarrier) always.  Figures, with the commands that made them, are in the repository's `records/`.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod bell;

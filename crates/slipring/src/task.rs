@@ -36,7 +36,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
     /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least one, and holds no thread meanwhile.
     ///
     /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing. Where the graph's strategy parks
-    /// ([`Wait::Blocking`](crate::Wait::Blocking), the default) the task sleeps until it is woken by progress, close or failure; under
+    /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by progress, close or failure; under
     /// another strategy nobody wakes, and the task asks to be polled again at once, which keeps its executor busy. The graph's own
     /// [`deadline`](crate::Graph::deadline) wakes no task: use the runtime's timeouts.
     ///

@@ -409,7 +409,7 @@ fn rings_and_chains_print_themselves() {
     let ring = graph.build().unwrap();
     let shown = ring.to_string();
     for expected in
-        ["64 slots", "16 bytes", "one producer", "blocking", "pool of 3, writes, after producer", "writes, after journal and ui"]
+        ["64 slots", "16 bytes", "one producer", "adaptive", "pool of 3, writes, after producer", "writes, after journal and ui"]
     {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }

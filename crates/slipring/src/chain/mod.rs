@@ -175,7 +175,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
 
 impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
     /// How stages wait for events and the producer for room, unless they say otherwise ([`Chain::stage_wait`], [`Chain::producer_wait`]). Default:
-    /// [`Wait::Blocking`].
+    /// [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.parts.settings.wait = wait;
         self

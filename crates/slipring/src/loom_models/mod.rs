@@ -115,7 +115,7 @@ fn settings(capacity: usize) -> Settings {
 }
 
 fn blocking(capacity: usize) -> Settings {
-    Settings { start: START, ..Settings::new(capacity) }
+    Settings { start: START, wait: Wait::Blocking, ..Settings::new(capacity) }
 }
 
 fn shared(settings: Settings) -> Settings {

@@ -54,7 +54,7 @@ pub(crate) use until::{Learned, Site, Spell, wait_until};
 /// said here; and the alternating strategies yield where they would spin, for about as much time of their own core as their window says.
 ///
 /// A thread that sleeps for a time in such a wait has sharp timers from then on (on Linux its timer slack is 1 ns instead of 50 µs).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
     /// Look again at once, for ever. A spinning thread needs a core of its own.
@@ -76,7 +76,6 @@ pub enum Wait {
     },
     /// Look 500 times, about 5 µs, then sleep until woken. Where there are more threads than cores: look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays a load for it while nobody sleeps, where the system
     /// helps (Linux's membarrier); elsewhere, and while somebody sleeps now and then, a full memory fence.
-    #[default]
     Blocking,
     /// Spin for a time, yield for a time, then wait as another strategy does. Looks and time go on counting, so a fallback that spins or yields itself is through with
     /// that. A fallback that learns only parks.
@@ -139,6 +138,13 @@ pub enum Wait {
     },
     /// A strategy of the user's own.
     Custom(Arc<dyn WaitStrategy>),
+}
+
+impl Default for Wait {
+    /// [`Wait::ADAPTIVE`]: nobody has to choose.
+    fn default() -> Wait {
+        Wait::ADAPTIVE
+    }
 }
 
 /// What a window of the alternating strategies is, unless one is said.

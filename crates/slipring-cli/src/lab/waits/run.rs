@@ -336,7 +336,7 @@ mod tests {
         for (pace, wait) in [(Pace::Spin, "blocking"), (Pace::Sleep, "blocking"), (Pace::Sleep, "timeout:100us,blocking")] {
             let pattern = Pattern::Regular { gap: Duration::from_millis(1) };
             let (length, pair, wait) = (Duration::from_millis(10), Pair::choose(), wait.parse().unwrap());
-            let outcome = once(&Setup { wait, pattern, seed: 1, length, pace, pair }).unwrap();
+            let outcome = once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
             assert_eq!(outcome.events, 10);
             assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
         }
