@@ -5,6 +5,7 @@
 //! - `fizzbuzz.rs`: a diamond, two stages side by side and one behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order
 //! - `late_subscriber.rs`: readers that join and leave while the ring runs
+//! - `opening_hours.rs`: a way to wait of one's own, for one stage
 //! - `tokio_stage.rs`: tasks as a producer and as a stage, beside a stage on a thread
 //! - `epoll_loop.rs`: two rings and a timer in one event loop (Linux)
 

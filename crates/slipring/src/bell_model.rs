@@ -248,12 +248,14 @@ fn explore(twin: Twin) -> Result<usize, State> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "an hour's worth of states, and nothing in them that is unsafe")]
 fn nobody_sleeps_through_what_a_quiet_bell_does_not_tell() {
     let states = explore(Twin::None).unwrap_or_else(|stuck| panic!("left asleep: {stuck:?}"));
     assert!(states > 30_000, "{states} states");
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "an hour's worth of states, and nothing in them that is unsafe")]
 fn every_step_of_a_quiet_bell_is_needed() {
     for twin in [Twin::NoBarrier, Twin::LateBarrier, Twin::NoFence, Twin::QuietByStore, Twin::BarrierUnlocked, Twin::WakeUnlocked] {
         let stuck = explore(twin).err().unwrap_or_else(|| panic!("{twin:?} is not caught"));

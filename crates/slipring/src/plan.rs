@@ -506,4 +506,33 @@ mod tests {
         assert_eq!(diamond.leaves, vec![3]);
         assert_eq!(diamond.producer_rings, vec![diamond.stages[0].bell]);
     }
+
+    #[test]
+    fn bells_are_rung_for_those_who_sleep_and_for_nobody_else() {
+        let read = |name: &str, after: &[usize], wait: Option<Wait>| StageSpec { wait, ..stage(name, Access::Read, after) };
+        let specs = || vec![read("a", &[], Some(Wait::BusySpin)), read("b", &[], None), read("c", &[0, 1], Some(Wait::YIELDING))];
+        let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
+
+        // Two share a bell, and one of them sleeps there; nobody sleeps behind them; producers do.
+        let some = plan(Wait::Blocking, Wait::ADAPTIVE);
+        assert_eq!((some.stages[0].bell, some.stages[0].parks, some.stages[1].parks), (some.stages[1].bell, false, true));
+        assert_eq!(some.producer_rings, [some.stages[1].bell]);
+        assert!(some.stages[0].rings.is_empty() && some.stages[1].rings.is_empty());
+        assert_eq!((some.producer_parks, &some.stages[2].rings[..]), (true, &[PRODUCER_BELL][..]));
+        // Only who sleeps is woken, whatever the graph's own strategy is.
+        let producers = plan(Wait::SLEEPING, Wait::Blocking);
+        assert!(producers.producer_rings.is_empty());
+        assert_eq!(producers.stages[2].rings, [PRODUCER_BELL]);
+        let stages = plan(Wait::Blocking, Wait::BusySpin);
+        assert!(stages.stages[2].rings.is_empty() && !stages.producer_rings.is_empty());
+        // Stages of one thread wait together: as the one that says how.
+        let on = |mut spec: StageSpec| {
+            spec.thread = Some("t".into());
+            spec
+        };
+        let together = vec![on(read("a", &[], None)), on(read("b", &[0], Some(Wait::Blocking)))];
+        let together = Plan::new(together, 8, false, &Wait::BusySpin, &Wait::BusySpin).unwrap();
+        assert_eq!((together.stages[0].parks, together.stages[1].parks), (true, true));
+        assert_eq!(together.producer_rings, [together.stages[0].bell]);
+    }
 }

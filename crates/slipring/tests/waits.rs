@@ -104,6 +104,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
     let wake = wake_cost().clamp(Duration::from_micros(2), Duration::from_micros(100));
     let time = Duration::from_millis(if std::env::var_os("SLIPRING_SOAK").is_some() { 1_000 } else { 20 });
@@ -120,6 +121,7 @@ fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
 
 /// Bursts long enough for the bell to fall quiet, each ending with an event on which all depends, at any moment of the reader's falling asleep.
 #[test]
+#[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn the_last_event_of_a_burst_wakes() {
     let rounds = if std::env::var_os("SLIPRING_SOAK").is_some() { 200_000 } else { 2_000 };
     for wait in strategies().into_iter().filter(|wait| wait.parks() && wait.timeout().is_none()) {

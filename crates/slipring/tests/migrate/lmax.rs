@@ -737,6 +737,33 @@ fn every_wait_strategy_delivers() {
     }
 }
 
+#[test]
+fn a_strategy_may_time_out() {
+    let graph = graph(1).wait(Wait::Blocking.or_timeout(Duration::from_millis(1)));
+    let key = graph.reader("r");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+    assert!(matches!(rx.batch(1), Err(Closed::TimedOut(_))));
+    tx.publish(|slot| *slot = 1).unwrap();
+    assert!(matches!(tx.publish(|_| ()), Err(Closed::TimedOut(_))));
+    // Nobody lost anything.
+    assert_eq!(rx.batch(1).unwrap()[0], 1);
+}
+
+#[test]
+fn each_stage_waits_in_its_own_way() {
+    let mut sum = 0;
+    chain(4)
+        .producer_wait(Wait::YIELDING)
+        .write("a", |v, _| *v += 1)
+        .stage_wait(Wait::SLEEPING)
+        .read("b", |v, _| sum += v)
+        .stage_wait(Wait::Blocking)
+        .feed(0..50, |slot, i| *slot = i)
+        .unwrap();
+    assert_eq!(sum, 50 * 51 / 2);
+}
+
 /// Spins, then yields, then sleeps until it is woken; counts how often it was asked.
 #[derive(Debug, Default)]
 struct Phased(AtomicU64);

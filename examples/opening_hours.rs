@@ -1,0 +1,108 @@
+//! A way to wait of one's own: spin while the market is open, sleep while it is closed, in one graph that runs all day.
+//!
+//! ```text
+//!   feed ── gateway      spins from the opening to the close, and sleeps otherwise: `OpeningHours`
+//!         └ journal      sleeps whenever there is nothing: `blocking`
+//! ```
+//!
+//! A strategy only says what a waiter does next. What it goes by may be anything that can be read quickly: here a flag that another thread
+//! turns. Close, halt and deadlines reach a waiter whatever its strategy says.
+//!
+//! `cargo run --release --example opening_hours` runs it, `-- --help` behind that tells of its arguments.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use slipring::{Idle, Wait, WaitStrategy, Waited};
+
+/// A way to wait of one's own: spin while the market is open, sleep while it is closed.
+#[derive(Parser)]
+struct Args {
+    /// Orders by day and by night each, one every millisecond.
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..))]
+    orders: u64,
+    /// Send 20 orders each only, to see that it works.
+    #[arg(long)]
+    smoke: bool,
+}
+
+/// Longer than any wait here can take; past it the program fails instead of hanging.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Spins while the market is open, and sleeps while it is not.
+#[derive(Debug, Default)]
+struct OpeningHours {
+    open: AtomicBool,
+}
+
+impl WaitStrategy for OpeningHours {
+    fn idle(&self, waited: &Waited) -> Idle {
+        match self.open.load(Relaxed) {
+            // Where threads outnumber cores, the one that is waited for may need this one.
+            true if waited.crowded => Idle::Yield,
+            true => Idle::Spin(1),
+            // Nobody rings when the market opens, so it looks again now and then.
+            false => Idle::ParkFor(Duration::from_millis(10)),
+        }
+    }
+    fn parks(&self) -> bool {
+        true
+    }
+    fn alias(&self) -> String {
+        "opening-hours".into()
+    }
+}
+
+#[derive(Default)]
+struct Order {
+    number: u64,
+    sent: Option<Instant>,
+}
+
+fn main() -> Result<()> {
+    let Args { orders, smoke } = Args::parse();
+    let orders = if smoke { 20 } else { orders };
+    let hours = Arc::new(OpeningHours::default());
+    let (mut night, mut day) = (Vec::new(), Vec::new());
+    let (mut journal, mut next) = (0, 0);
+
+    let done = slipring::ring(1024, Order::default)
+        .deadline(LIMIT)
+        .fan_out(|beside| {
+            beside
+                .read("gateway", |order, _| {
+                    let latency = order.sent.map_or(Duration::MAX, |sent| sent.elapsed());
+                    if order.number < orders { &mut night } else { &mut day }.push(latency);
+                })
+                .stage_wait(Wait::Custom(hours.clone()))
+                .read("journal", |order, _| {
+                    journal += u64::from(order.number == next);
+                    next += 1;
+                })
+                .stage_wait(Wait::Blocking)
+        })
+        .run(|feed| {
+            for number in 0..2 * orders {
+                if number == orders {
+                    hours.open.store(true, Relaxed);
+                }
+                thread::sleep(Duration::from_millis(1));
+                feed.publish(|order| *order = Order { number, sent: Some(Instant::now()) })?;
+            }
+            Ok(())
+        })?;
+
+    ensure!(journal == 2 * orders, "the journal saw {journal} of {} orders in their places", 2 * orders);
+    ensure!((night.len() as u64, day.len() as u64) == (orders, orders), "the gateway missed orders");
+    for (name, latencies) in [("closed", &mut night), ("open", &mut day)] {
+        latencies.sort_unstable();
+        let (median, worst) = (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
+        println!("{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}");
+    }
+    println!("{}", done.report);
+    Ok(())
+}
