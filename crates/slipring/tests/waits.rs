@@ -359,3 +359,43 @@ fn who_spins_in_a_crowd_is_warned_once() {
     let text = crowded[0].to_string();
     assert!(text.contains("holds a core") && text.contains("adaptive"), "{text}");
 }
+
+/// Needs a system that binds threads to cores, and says so.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn two_that_spin_on_one_core_are_warned_once() {
+    note_warnings();
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
+    for _ in 0..2 {
+        let graph = Graph::new(2, || 0u64).wait(Wait::BusySpin);
+        let keys = ["left", "right", "elsewhere"].map(|name| graph.reader(name));
+        let ring = graph.build().unwrap();
+        let _tx = ring.producer();
+        thread::scope(|scope| {
+            let waiting = keys.into_iter().enumerate().map(|(i, key)| {
+                let mut rx = ring.reader(key);
+                scope.spawn(move || {
+                    if i < 2 {
+                        let mut one = rustix::thread::CpuSet::new();
+                        one.set(core);
+                        rustix::thread::sched_setaffinity(None, &one).unwrap();
+                    }
+                    // For as long as it takes both of them to have their turn there.
+                    assert!(matches!(rx.batch_by(1, Instant::now() + Duration::from_millis(100)), Err(BatchError::TimedOut)));
+                    rx
+                })
+            });
+            // A handle that went would end the graph for the others.
+            let all: Vec<_> = waiting.collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).collect();
+            assert_eq!(all.len(), 3);
+        });
+    }
+    let told: Vec<Warning> =
+        WARNINGS.lock().unwrap().iter().filter(|warning| matches!(warning, Warning::OneCore { .. })).cloned().collect();
+    let [Warning::OneCore { stage, other, core: held }] = &told[..] else { panic!("{told:?}") };
+    let mut both = [stage.to_string(), other.to_string()];
+    both.sort();
+    assert_eq!((both, *held), (["left".to_owned(), "right".to_owned()], core));
+    assert!(told[0].to_string().contains(&format!("bound to core {core}")), "{}", told[0]);
+}
