@@ -35,9 +35,12 @@ const CALM: u64 = 512;
 const BARRIER_SHARE: u64 = 128;
 const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
-struct Tasks {
-    /// Under numbers of their own. It grows when more tasks sleep at once than ever before.
-    asleep: Vec<(u64, Waker)>,
+struct Asleep {
+    /// How many threads sleep, and how often all of them were woken.
+    threads: usize,
+    woken: u64,
+    /// Tasks, under numbers of their own. It grows when more of them sleep at once than ever before.
+    tasks: Vec<(u64, Waker)>,
     /// Empty, with room for as many as ever slept: so that waking allocates nothing the next time.
     spare: Vec<(u64, Waker)>,
 }
@@ -50,7 +53,7 @@ struct Notice {
     calm: Statistic,
     /// When it may fall quiet again: nanoseconds since the bell was made.
     rests_until: Statistic,
-    /// When somebody was woken last.
+    /// When it was rung first since somebody fell asleep; 0: it was not.
     rung: Statistic,
 }
 
@@ -59,8 +62,8 @@ pub(crate) struct Bell {
     /// Whether it may ever be quiet: whether the system can bar. Settled when the bell is made.
     may_rest: bool,
     born: Instant,
-    /// Tasks that sleep here.
-    gate: Mutex<Tasks>,
+    /// Who sleeps here.
+    gate: Mutex<Asleep>,
     condvar: Condvar,
 }
 
@@ -77,7 +80,7 @@ impl Bell {
             notice: Line(notice),
             may_rest,
             born: Instant::now(),
-            gate: Mutex::new(Tasks { asleep: Vec::new(), spare: Vec::new() }),
+            gate: Mutex::new(Asleep { threads: 0, woken: 0, tasks: Vec::new(), spare: Vec::new() }),
             condvar: Condvar::new(),
         }
     }
@@ -88,25 +91,26 @@ impl Bell {
 
     /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after `limit`. How long ago it was rung, if that ended the sleep.
     pub(crate) fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
-        let guard = lock(&self.gate);
+        let mut guard = lock(&self.gate);
         let ordered = self.announce();
         twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
-        let mut woken = None;
         if !twin!("sleeper-blind": ready() => false) && ordered {
-            let since = self.rung_at();
-            drop(match limit {
+            self.notice.0.rung.store(0, Relaxed);
+            guard.threads += 1;
+            let before = guard.woken;
+            guard = match limit {
                 None => whole(self.condvar.wait(guard)),
                 Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
-            });
-            let rung = self.rung_at();
-            woken = (rung != since).then(|| Duration::from_nanos(self.now().saturating_sub(rung)));
+            };
+            if guard.woken != before {
+                // Whoever woke it has withdrawn it.
+                let rung = self.notice.0.rung.load(Relaxed);
+                return (rung != 0).then(|| Duration::from_nanos(self.now().saturating_sub(rung)));
+            }
+            guard.threads -= 1;
         }
         self.withdraw(1);
-        woken
-    }
-
-    fn rung_at(&self) -> u64 {
-        self.notice.0.rung.load(Relaxed)
+        None
     }
 
     /// Says that one more sleeps. Under the lock (I4). `false`: a ringer may not see it yet, and what it rings may not be seen; so do not sleep.
@@ -118,7 +122,7 @@ impl Bell {
         let began = self.now();
         let barred = system::bar_all(); // SYNC[announced]: sleeper's side at a quiet bell (I4)
         let now = self.now();
-        let pause = ((now - began) * 2 * BARRIER_SHARE).max(BARRIER_PAUSE.as_nanos() as u64);
+        let pause = now.saturating_sub(began).saturating_mul(2 * BARRIER_SHARE).max(BARRIER_PAUSE.as_nanos() as u64);
         notice.rests_until.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
         notice.word.fetch_or(FENCED, Relaxed);
         if !barred {
@@ -158,10 +162,14 @@ impl Bell {
     #[cold]
     fn wake(&self) {
         self.notice.0.calm.store(0, Relaxed);
-        self.notice.0.rung.store(self.now().max(1), Relaxed);
+        // What it takes to be woken counts from here. Later rings find nobody to wake.
+        let _ = self.notice.0.rung.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
+        // Whoever is taken here is withdrawn at once, so that nobody is woken twice: each time would be a system call.
         let take = || {
-            let Tasks { asleep, spare } = &mut *lock(&self.gate);
-            if asleep.is_empty() { Vec::new() } else { std::mem::replace(asleep, std::mem::take(spare)) }
+            let Asleep { threads, woken, tasks, spare } = &mut *lock(&self.gate);
+            self.withdraw(std::mem::take(threads));
+            *woken += 1;
+            if tasks.is_empty() { Vec::new() } else { std::mem::replace(tasks, std::mem::take(spare)) }
         };
         let mut tasks = twin!("ringer-unlocked": take() => Vec::new()); // I2
         self.withdraw(tasks.len());
@@ -186,7 +194,7 @@ impl Bell {
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         let waker = waker.clone();
         let mut tasks = lock(&self.gate);
-        let tasks_asleep = &mut tasks.asleep;
+        let tasks_asleep = &mut tasks.tasks;
         let mut ordered = true;
         let replaced = match tasks_asleep.iter_mut().find(|(other, _)| *other == number) {
             Some((_, known)) => Some(std::mem::replace(known, waker)),
@@ -199,7 +207,7 @@ impl Bell {
         twin!("task-unfenced": fence(SeqCst) => ()); // SYNC[announced]: a task's side, announce before look (I1)
         // A task that cannot rely on being woken looks again at once.
         let ready = twin!("task-blind": ready() => false) || !ordered;
-        let own = if ready { self.remove(&mut tasks.asleep, number) } else { None };
+        let own = if ready { self.remove(&mut tasks.tasks, number) } else { None };
         drop(tasks);
         drop((replaced, own));
         ready
@@ -207,7 +215,7 @@ impl Bell {
 
     /// Lets a task sleep on, which waits for something else now or is gone.
     pub(crate) fn disarm(&self, number: u64) {
-        let own = self.remove(&mut lock(&self.gate).asleep, number);
+        let own = self.remove(&mut lock(&self.gate).tasks, number);
         // A task that is let go is the user's, and this may be called while unwinding.
         crate::error::let_go(own);
     }

@@ -126,6 +126,7 @@ impl State {
                 for sleeper in &mut next.sleepers {
                     if *sleeper == Sleeping::Asleep {
                         *sleeper = Sleeping::Relock;
+                        next.word = next.word.wrapping_sub(SLEEPER);
                     }
                 }
                 next.next_publication(ringer);
@@ -189,9 +190,10 @@ impl State {
             }
             Sleeping::Asleep => return None,
             Sleeping::Relock if self.locked => return None,
+            // Whoever woke it has withdrawn it.
             Sleeping::Relock => {
                 next.locked = true;
-                *to = Sleeping::Withdraw;
+                *to = Sleeping::Unlock(self.sees_all());
             }
             Sleeping::Withdraw => {
                 next.word = next.word.wrapping_sub(SLEEPER);

@@ -217,8 +217,12 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
-            let seq = self.producer.reserve_until(deadline)?;
-            self.publish_first(seq);
+            match self.producer.reserve_until(deadline) {
+                Ok(seq) => self.publish_first(seq),
+                // The strategy's own.
+                Err(ClaimError::TimedOut { .. }) if deadline.is_none() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -233,13 +237,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     /// # Errors
     /// When the ring takes nothing any more.
     pub fn finish(mut self) -> Result<(), Closed> {
-        loop {
-            match self.flush_by(None) {
-                // The strategy's own; but this is the last chance of what is kept.
-                Err(ClaimError::TimedOut { .. }) => {}
-                flushed => return flushed.map_err(ClaimError::without_deadline),
-            }
-        }
+        self.flush_by(None).map_err(ClaimError::without_deadline)
     }
 
     /// Publishes what was kept first.

@@ -472,7 +472,9 @@ impl Control {
         };
         let party = waiter.party;
         let (wait, bell) = (self.wait_of(party), self.bell_of(party));
-        let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest };
+        // Whoever names a moment does not mean an earlier one.
+        let timeout = if deadline.is_none() { wait.timeout() } else { None };
+        let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest, timeout };
         let (in_time, spell) = wait::wait_until(
             site,
             learned,

@@ -191,7 +191,14 @@ impl<T: Plain> Observer<T> {
             return looked;
         }
         let (wait, mut learned) = (self.wait.clone(), self.learned.take());
-        let site = Site { wait: &wait, crowded: false, parks: false, bell: &Bell::new(), deadline };
+        let site = Site {
+            wait: &wait,
+            crowded: false,
+            parks: false,
+            bell: &Bell::new(),
+            deadline,
+            timeout: deadline.map_or(wait.timeout(), |_| None),
+        };
         let (in_time, _) = wait_until(site, &mut learned, &mut || (), &mut || {
             looked = self.try_next();
             settled(&looked)

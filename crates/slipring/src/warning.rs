@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
 
 use crate::control::Control;
 use crate::name::Name;
@@ -88,7 +89,7 @@ pub(crate) fn look_at(plan: &Plan) {
 /// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once, when it waits for long first.
 pub(crate) struct Cores {
     asked: Box<[Statistic]>,
-    held: Mutex<Vec<(usize, usize)>>,
+    held: Mutex<Vec<(usize, usize, ThreadId)>>,
 }
 
 impl Cores {
@@ -107,8 +108,10 @@ impl Cores {
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        let other = held.iter().find(|(taken, _)| *taken == core).map(|(_, other)| *other);
-        held.push((core, party));
+        // Those of one thread take turns there anyway.
+        let thread = thread::current().id();
+        let other = held.iter().find(|(taken, _, by)| *taken == core && *by != thread).map(|(_, other, _)| *other);
+        held.push((core, party, thread));
         drop(held);
         if let Some(other) = other {
             warn(&SAID, || Warning::OneCore { stage: control.name(party), other: control.name(other), core });

@@ -17,6 +17,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::until::FEW;
 use super::{Idle, Learner, Waited};
 use crate::system;
 
@@ -31,6 +32,10 @@ const MOST_WAKE: f64 = 1_000_000.0;
 const LEAST_NAP: f64 = 5_000.0;
 /// What a nap is shortened by besides all that was learned.
 const SPARE: f64 = 2_000.0;
+/// To be awake when an event comes is worth spinning for so many times what a wake costs: when events come when they will, and when they come
+/// by the clock.
+const SPIN: f64 = 2.0;
+const SPIN_AROUND: f64 = 4.0;
 /// Two readings of the clock in one spin are never so far apart, unless the thread was off its core between them.
 const OFF: f64 = 100_000.0;
 /// A core is taken to be contested for so many times as long as its waiter was off it, within limits.
@@ -83,8 +88,6 @@ enum Phase {
     Spin(Instant),
     /// Give the core away a few times, then sleep.
     Yield,
-    /// Sleep, deaf, until the budget has been earned that waking up takes.
-    Save(Duration),
     Park,
 }
 
@@ -109,6 +112,10 @@ pub(super) struct Adaptive {
     arrival: Option<Instant>,
     /// Something came since that was not timed.
     untimed: bool,
+    /// When the waits began of which all but the last were given up for want of time.
+    waiting_since: Option<Instant>,
+    /// It has slept to save, and is owed a sleep from which it can be woken.
+    saved: bool,
     contested_until: Option<Instant>,
     phase: Phase,
     /// The clock's last reading in this wait.
@@ -138,6 +145,8 @@ impl Adaptive {
             last: None,
             arrival: None,
             untimed: false,
+            waiting_since: None,
+            saved: false,
             contested_until: None,
             phase: Phase::Fresh,
             seen: None,
@@ -160,7 +169,9 @@ impl Adaptive {
         if let Some(before) = self.arrival.replace(arrival)
             && !std::mem::take(&mut self.untimed)
         {
-            self.gap.learn(nanos(arrival.saturating_duration_since(before)));
+            // A pause among regular arrivals is no reason to forget what they are.
+            let most = if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
+            self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
         }
     }
 
@@ -169,9 +180,6 @@ impl Adaptive {
         self.learn();
         if let Some(purse) = &mut self.purse {
             purse.earn(now);
-            if let Some(time) = purse.wants() {
-                return Phase::Save(time);
-            }
         }
         if crowded {
             return Phase::Yield;
@@ -187,23 +195,28 @@ impl Adaptive {
         {
             let Track { mean: late, deviation: scatter, .. } = self.late;
             let left = nanos(due - now);
+            let around = SPIN_AROUND * worth;
             let learned = late + 4.0 * scatter + 2.0 * self.gap.deviation + SPARE;
             // As long as little is known of the timers here, there is room for the worst.
-            let early = if self.late.samples < 8 { learned.min(left / 2.0) } else { learned };
-            let until = after(due, 3.0 * self.gap.deviation + worth);
-            if left - early >= LEAST_NAP && afford(early) {
-                return Phase::Nap(after(now, left - early), until);
+            let early = if self.late.samples < 8 { learned.min(left / 2.0).min(around / 2.0) } else { learned };
+            let spread = 3.0 * self.gap.deviation;
+            if left - early >= LEAST_NAP && early + spread <= around && afford(early) {
+                return Phase::Nap(after(now, left - early), after(due, spread + worth));
             }
             // It may have been learned when the machine was busy, and nothing new is learned without a nap.
             self.late.forget();
         }
-        if self.near >= 0.5 && afford(worth) { Phase::Spin(after(now, 2.0 * worth)) } else { Phase::Park }
+        if self.near >= 0.5 && afford(worth) { Phase::Spin(after(now, SPIN * worth)) } else { Phase::Park }
     }
 }
 
 impl Learner for Adaptive {
     fn idle(&mut self, waited: &Waited) -> Idle {
         let Some(now) = waited.now else {
+            // Where all waits are short nobody asks the budget, unless it is overdrawn.
+            if self.purse.as_ref().is_some_and(Purse::is_overdrawn) {
+                return Idle::Clock;
+            }
             // In a crowd whoever is waited for may need this core.
             return if waited.crowded && waited.looks >= 5 { Idle::Yield } else { Idle::Spin(1) };
         };
@@ -236,11 +249,13 @@ impl Learner for Adaptive {
         }
         self.seen = Some(now);
         if let Phase::Napped(until, spin) = self.phase {
-            // Woken early by nobody, or by what was no progress: then it is still to come.
-            if waited.wake.is_none() && now >= until {
-                self.late.learn(nanos(now - until));
+            // Woken early by what is no progress for this one, it has still to come.
+            if nanos(until.saturating_duration_since(now)) >= LEAST_NAP {
+                self.phase = Phase::Nap(until, spin);
+            } else {
+                self.learn_late(waited, until);
+                self.phase = Phase::Spin(spin);
             }
-            self.phase = Phase::Spin(spin);
         }
         if let Phase::Spin(until) = self.phase
             && now >= until
@@ -250,11 +265,6 @@ impl Learner for Adaptive {
         match self.phase {
             Phase::Spin(_) => return Idle::Spin(1),
             Phase::Yield => return Idle::Yield,
-            Phase::Save(time) => {
-                self.phase = Phase::Park;
-                self.parks();
-                return Idle::Sleep(time);
-            }
             Phase::Nap(until, spin) => {
                 self.phase = Phase::Napped(until, spin);
                 self.parks();
@@ -262,35 +272,56 @@ impl Learner for Adaptive {
             }
             _ => {}
         }
+        if !self.saved
+            && let Some(time) = self.purse.as_mut().and_then(|purse| purse.wants(now))
+        {
+            return self.save(time);
+        }
+        self.saved = false;
         self.parks();
         Idle::Park
     }
 
     fn over(&mut self, waited: &Waited, progress: bool) {
-        self.seen = None;
+        let seen = self.seen.take();
         if let Some(purse) = &mut self.purse {
+            let spins = matches!(self.phase, Phase::Fresh | Phase::Spin(_));
+            if let (true, Some(seen), Some(now)) = (spins, seen, waited.now) {
+                purse.spend(now, nanos(now.saturating_duration_since(seen)));
+            }
+            if spins {
+                // Those before the clock was read first, or since it was read last.
+                purse.looked(waited.looks % FEW);
+            }
             purse.woke();
         }
+        let phase = std::mem::replace(&mut self.phase, Phase::Fresh);
         let (Some(began), Some(now)) = (waited.began, waited.now) else {
-            if let Some(purse) = &mut self.purse {
-                purse.looked(waited.looks);
+            if self.waiting_since.take().is_none() {
+                self.is_near(true);
             }
-            self.is_near(true);
             self.untimed = true;
             return;
         };
-        if let (Phase::Napped(until, _), None) = (self.phase, waited.wake)
-            && now >= until
-        {
-            self.late.learn(nanos(now - until));
+        if let Phase::Napped(until, _) = phase {
+            self.learn_late(waited, until);
         }
-        self.phase = Phase::Fresh;
         if let Some(wake) = waited.wake {
-            self.wake.learn(nanos(wake));
+            self.wake.learn(nanos(wake).min(MOST_WAKE));
+        } else if self.wake.mean > FIRST_WAKE {
+            // Who believes that to be woken takes for ever, never sleeps, and never learns better.
+            self.wake.forget();
         }
         if progress {
+            let began = self.waiting_since.take().unwrap_or(began);
             let arrival = waited.wake.and_then(|wake| now.checked_sub(wake)).unwrap_or(now);
             self.last = Some(Ended { began, arrival: arrival.max(began) });
+        } else {
+            // The next wait goes on with this one.
+            let since = *self.waiting_since.get_or_insert(began);
+            if nanos(now.saturating_duration_since(since)) >= self.worth() {
+                self.is_near(false);
+            }
         }
     }
 }
@@ -299,6 +330,20 @@ impl Adaptive {
     fn parks(&mut self) {
         if let Some(purse) = &mut self.purse {
             purse.parks();
+        }
+    }
+
+    /// Sleeps, deaf, until waking up is paid for.
+    fn save(&mut self, time: Duration) -> Idle {
+        self.saved = true;
+        self.parks();
+        Idle::Sleep(time)
+    }
+
+    /// A timer went off that was set for `until`, unless somebody rang before.
+    fn learn_late(&mut self, waited: &Waited, until: Instant) {
+        if let Some(now) = waited.now.filter(|&now| waited.wake.is_none() && now >= until) {
+            self.late.learn(nanos(now - until));
         }
     }
 }
@@ -317,6 +362,8 @@ struct Purse {
     before: Option<Duration>,
     /// What a look takes.
     look: Track,
+    /// Who knows the thread's time on its core.
+    cpu_time: fn() -> Option<Duration>,
 }
 
 impl Purse {
@@ -325,9 +372,8 @@ impl Purse {
     /// Asking for the thread's time takes long, so one sleep of so many is measured.
     const MEASURED: u32 = 16;
     const FIRST_PARK: f64 = 8_000.0;
-    const FIRST_LOOK: f64 = 15.0;
-    /// So many looks lie between two readings of the clock, which takes part of that time too.
-    const LOOKS: f64 = 16.0;
+    /// Rather too much than too little, until it is known.
+    const FIRST_LOOK: f64 = 40.0;
 
     fn new(percent: u8) -> Purse {
         let share = f64::from(percent.max(1)) / 100.0;
@@ -339,12 +385,15 @@ impl Purse {
             parked: 0,
             before: None,
             look: Track::new(Self::FIRST_LOOK),
+            cpu_time: system::cpu_time,
         }
     }
 
     fn earn(&mut self, now: Instant) {
         if let Some(before) = self.earned_at.replace(now) {
-            self.held = (self.held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
+            // What was spent beyond any measure is not paid back for ever.
+            let held = self.held.max(-Self::MOST);
+            self.held = (held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
         }
     }
 
@@ -352,14 +401,19 @@ impl Purse {
         self.held >= nanos
     }
 
-    /// So many looks were made before anybody read a clock.
+    /// By more than a sleep takes.
+    fn is_overdrawn(&self) -> bool {
+        self.held < -self.park.mean
+    }
+
+    /// So many looks were made of which no clock tells what they took.
     fn looked(&mut self, looks: u64) {
         self.held -= self.look.mean * looks as f64;
     }
 
     /// What the looks between two readings of the clock took.
     fn looks_took(&mut self, nanos: f64) {
-        self.look.learn(nanos / Self::LOOKS);
+        self.look.learn(nanos / FEW as f64);
     }
 
     /// It spent so much on looking or yielding. `false`: nothing is left.
@@ -369,8 +423,9 @@ impl Purse {
         self.held > 0.0
     }
 
-    /// How long it takes to earn what is owed, and what it takes to sleep for so long.
-    fn wants(&self) -> Option<Duration> {
+    /// How long it takes to earn what is owed, and what it takes to sleep for so long; if anything is.
+    fn wants(&mut self, now: Instant) -> Option<Duration> {
+        self.earn(now);
         let wants = self.park.mean - self.held;
         (wants > 0.0).then(|| duration(wants / self.share))
     }
@@ -379,15 +434,237 @@ impl Purse {
         self.held -= self.park.mean;
         self.parked = self.parked.wrapping_add(1);
         if self.parked.is_multiple_of(Self::MEASURED) {
-            self.before = system::cpu_time();
+            self.before = (self.cpu_time)();
         }
     }
 
     fn woke(&mut self) {
         if let Some(before) = self.before.take()
-            && let Some(now) = system::cpu_time()
+            && let Some(now) = (self.cpu_time)()
         {
             self.park.learn(nanos(now.saturating_sub(before)));
         }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    /// A waiter on a machine whose clock stands still unless it is told to move. Times in nanoseconds.
+    struct Machine {
+        waiter: Adaptive,
+        epoch: Instant,
+        now: u64,
+        /// What a wake takes, how late timers go off, what a look takes, what a sleep takes of the core.
+        wake: u64,
+        late: u64,
+        look: u64,
+        park: u64,
+        spun: u64,
+        sleeps: u64,
+    }
+
+    impl Machine {
+        fn new(budget: Option<u8>) -> Machine {
+            let mut waiter = Adaptive::new(budget);
+            if let Some(purse) = &mut waiter.purse {
+                // This machine's threads take what is said below.
+                purse.cpu_time = || None;
+            }
+            Machine { waiter, epoch: Instant::now(), now: 0, wake: 10_000, late: 7_000, look: 25, park: 8_000, spun: 0, sleeps: 0 }
+        }
+
+        /// What of the time since `from` it used of its core.
+        fn share(&self, from: u64) -> f64 {
+            (self.spun + self.sleeps * self.park) as f64 / (self.now - from) as f64
+        }
+
+        /// Waits for what comes at `arrival`, rung for nothing at each of `rings` on the way. Comes back with how late it was; `None`: it gave up at `until`.
+        fn wait(&mut self, arrival: u64, until: u64, mut rings: impl Iterator<Item = u64>) -> Option<u64> {
+            let mut waited = Waited::none(false);
+            let mut ring = rings.next();
+            loop {
+                if self.now >= arrival {
+                    self.waiter.over(&waited, true);
+                    return Some(self.now - arrival);
+                }
+                let idle = self.waiter.idle(&waited);
+                let spins = matches!(idle, Idle::Spin(_));
+                let clock = self.epoch + Duration::from_nanos(self.now);
+                if waited.began.is_none() && (waited.looks == FEW || !spins) {
+                    (waited.began, waited.now) = (Some(clock), Some(clock));
+                }
+                if waited.now.is_some() && self.now >= until {
+                    self.waiter.over(&waited, false);
+                    return None;
+                }
+                waited.wake = None;
+                let mut sleep = |limit: u64| {
+                    self.sleeps += 1;
+                    while ring.is_some_and(|ring| ring <= self.now) {
+                        ring = rings.next();
+                    }
+                    let rung = ring.map_or(arrival, |ring| ring.min(arrival));
+                    let end = self.now.saturating_add(limit).min(until);
+                    if rung <= end {
+                        self.now = rung + self.wake;
+                        waited.wake = Some(Duration::from_nanos(self.wake));
+                    } else {
+                        self.now = end + self.late;
+                    }
+                };
+                match idle {
+                    Idle::Spin(_) => (self.now, self.spun) = (self.now + self.look, self.spun + self.look),
+                    Idle::Park => sleep(u64::MAX / 2),
+                    Idle::ParkFor(time) => sleep(time.as_nanos() as u64),
+                    Idle::Sleep(time) => (self.now, self.sleeps) = (self.now + time.as_nanos() as u64 + self.late, self.sleeps + 1),
+                    Idle::Clock => {}
+                    other => panic!("there is no crowd: {other:?}"),
+                }
+                waited.looks += 1;
+                if waited.began.is_some() && (!spins || waited.looks.is_multiple_of(FEW)) {
+                    waited.now = Some(self.epoch + Duration::from_nanos(self.now));
+                }
+            }
+        }
+
+        /// Lets so many events come, each so long after the one before. How late the last half of them were, in order of that.
+        fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
+            let (mut arrival, mut late) = (self.now, Vec::new());
+            for event in 0..events {
+                arrival += gap(event);
+                if event == events / 2 {
+                    (self.spun, self.sleeps) = (0, 0);
+                }
+                let was = self.wait(arrival, u64::MAX, std::iter::empty()).expect("it does not give up");
+                late.extend((event >= events / 2).then_some(was));
+                self.now += 200;
+            }
+            late.sort_unstable();
+            late
+        }
+    }
+
+    /// Exponential gaps from a fixed seed.
+    fn random(mean: f64) -> impl FnMut(u64) -> u64 {
+        let mut random = fastrand::Rng::with_seed(7);
+        move |_| (-(1.0 - random.f64()).ln() * mean) as u64
+    }
+
+    #[test]
+    fn regular_events_find_it_awake() {
+        for gap in [100_000, 1_000_000, 50_000_000] {
+            let mut machine = Machine::new(None);
+            let late = machine.run(200, |_| gap);
+            assert!(late[late.len() / 2] < 500, "{gap}: {late:?}");
+            let used = machine.share(machine.now - 100 * gap);
+            assert!(used < 0.35, "{gap}: {used}");
+        }
+    }
+
+    /// To be awake at an uncertain time would take more than a wake is worth.
+    #[test]
+    fn events_that_come_at_about_a_time_are_slept_for() {
+        for gap in [10_000_000, 100_000_000, 1_000_000_000] {
+            for spread in [0.01, 0.05, 0.15] {
+                let mut random = fastrand::Rng::with_seed(1);
+                let mut machine = Machine::new(None);
+                machine.run(200, |_| (gap as f64 * (1.0 + spread * (2.0 * random.f64() - 1.0))) as u64);
+                let used = machine.share(machine.now - 100 * gap);
+                assert!(used < 0.01, "{gap} {spread}: {used}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_spins_for_what_is_near_and_sleeps_for_what_is_far() {
+        let mut machine = Machine::new(None);
+        let near = machine.run(2_000, random(5_000.0));
+        assert!(near[near.len() / 2] < 500, "{near:?}");
+        machine.run(200, random(1_000_000.0));
+        assert_eq!(machine.spun / (100 * FEW * machine.look), 1, "no more than the first looks of each wait");
+        // One that is out of turn among many does not change that.
+        machine.run(1_000, random(5_000.0));
+        machine.run(1, |_| 10_000_000);
+        let near = machine.run(20, random(5_000.0));
+        assert!(near[near.len() / 2] < 500, "{near:?}");
+    }
+
+    /// A machine that was suspended during a wake says that to be woken takes for ever.
+    #[test]
+    fn a_wake_that_took_for_ever_is_forgotten() {
+        for slow in [5_000_000, 100_000_000, 10_000_000_000] {
+            let mut machine = Machine::new(None);
+            machine.run(100, random(500_000.0));
+            machine.wake = slow;
+            machine.run(2, |_| 500_000);
+            machine.wake = 10_000;
+            let from = machine.now;
+            machine.run(2_000, random(500_000.0));
+            let used = machine.share(from + (machine.now - from) / 2);
+            assert!(used < 0.1, "{slow}: {used}");
+        }
+    }
+
+    #[test]
+    fn rings_for_nothing_do_not_keep_it_awake() {
+        let mut machine = Machine::new(None);
+        machine.run(100, |_| 10_000_000);
+        (machine.spun, machine.sleeps) = (0, 0);
+        let from = machine.now;
+        for event in 1..=100 {
+            let (arrival, now) = (from + event * 10_000_000, machine.now);
+            machine.wait(arrival, u64::MAX, (1..).map(|ring| now + ring * 3_700_000)).expect("it does not give up");
+        }
+        assert!(machine.share(from) < 0.03, "{}", machine.share(from));
+    }
+
+    #[test]
+    fn waits_that_are_given_up_and_begun_again_are_one() {
+        for timeout in [50_000, 200_000, 1_000_000] {
+            let mut machine = Machine::new(None);
+            let (mut gaps, mut arrival) = (random(20_000_000.0), 0);
+            for event in 0..200 {
+                arrival += gaps(event) + 1_000_000;
+                while machine.wait(arrival, machine.now + timeout, std::iter::empty()).is_none() {}
+            }
+            let spun = machine.spun as f64 / machine.now as f64;
+            assert!(spun < 0.02, "{timeout}: {spun}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_kept_whatever_comes() {
+        for percent in [1, 5, 25, 50] {
+            for (name, gap) in [("dense", 400.0), ("close", 1_200.0), ("near", 5_000.0), ("middle", 30_000.0), ("far", 300_000.0)] {
+                let mut machine = Machine::new(Some(percent));
+                let events = (1.1e9 / gap) as u64;
+                let mut gaps = random(gap);
+                let (mut arrival, mut seconds, mut second) = (0, Vec::new(), (0, 0));
+                for event in 0..events {
+                    arrival += gaps(event);
+                    machine.wait(arrival, u64::MAX, std::iter::empty()).expect("it does not give up");
+                    machine.now += 50;
+                    let used = machine.spun + machine.sleeps * machine.park;
+                    if machine.now - second.0 >= 1_000_000_000 {
+                        seconds.push((used - second.1) as f64 / (machine.now - second.0) as f64);
+                        second = (machine.now, used);
+                    }
+                }
+                for share in seconds {
+                    assert!(share < f64::from(percent) / 100.0 + 0.02, "{percent} %, {name}: {share}");
+                }
+            }
+        }
+    }
+
+    /// What was overdrawn does not make it late for ever after.
+    #[test]
+    fn a_debt_has_an_end() {
+        let mut machine = Machine::new(Some(1));
+        machine.run(2_000_000, |_| 600);
+        let late = machine.run(200, |_| 40_000_000);
+        assert!(late[late.len() / 2] < 100_000, "{late:?}");
     }
 }

@@ -93,23 +93,33 @@ impl std::error::Error for UnknownWait {}
 impl FromStr for Wait {
     type Err = UnknownWait;
     fn from_str(alias: &str) -> Result<Wait, UnknownWait> {
-        let (name, parameters) = alias.split_once(':').map_or((alias, None), |(name, parameters)| (name, Some(parameters)));
-        let shape = SHAPES.iter().find(|(known, _)| *known == name);
-        let wait = shape.and_then(|_| match parameters {
-            None => Wait::all().into_iter().find(|wait| wait.to_string().split(':').next() == Some(name)),
-            Some(parameters) => with_parameters(name, parameters),
-        });
-        wait.ok_or_else(|| UnknownWait { given: alias.into(), takes: shape.map(|(_, takes)| *takes) })
+        parse(alias, 0)
     }
 }
 
-fn with_parameters(name: &str, parameters: &str) -> Option<Wait> {
+/// A strategy within a strategy within a strategy makes sense now and then, and deeper ones never.
+const DEPTH: usize = 4;
+
+fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {
+    let (name, parameters) = alias.split_once(':').map_or((alias, None), |(name, parameters)| (name, Some(parameters)));
+    let shape = SHAPES.iter().find(|(known, _)| *known == name);
+    let wait = shape.and_then(|_| match parameters {
+        None => Wait::all().into_iter().find(|wait| wait.to_string().split(':').next() == Some(name)),
+        Some(_) if depth > DEPTH => None,
+        Some(parameters) => with_parameters(name, parameters, depth + 1),
+    });
+    wait.ok_or_else(|| UnknownWait { given: alias.into(), takes: shape.map(|(_, takes)| *takes) })
+}
+
+fn with_parameters(name: &str, parameters: &str, depth: usize) -> Option<Wait> {
     let mut parts = parameters.splitn(3, ',');
     let mut next = || parts.next();
     let wait = match name {
         "yielding" => Wait::Yielding { spins: next()?.parse().ok()? },
         "sleeping" => Wait::Sleeping { spins: next()?.parse().ok()?, yields: next()?.parse().ok()?, pause: time(next()?)? },
-        "phased-backoff" => Wait::PhasedBackoff { spin: time(next()?)?, yields: time(next()?)?, fallback: Arc::new(next()?.parse().ok()?) },
+        "phased-backoff" => {
+            Wait::PhasedBackoff { spin: time(next()?)?, yields: time(next()?)?, fallback: Arc::new(parse(next()?, depth).ok()?) }
+        }
         "alternating-yield-block" => Wait::AlternatingYieldBlock { yields: time(next()?)?, block: time(next()?)? },
         "alternating-spin-block" => Wait::AlternatingSpinBlock { spin: time(next()?)?, block: time(next()?)? },
         "alternating-yield-sleep" => Wait::AlternatingYieldSleep { yields: time(next()?)?, sleep: time(next()?)? },
@@ -120,7 +130,7 @@ fn with_parameters(name: &str, parameters: &str) -> Option<Wait> {
         }
         "timeout" => {
             let (after, wait) = parameters.split_once(',')?;
-            return Some(Wait::Timeout { after: time(after)?, wait: Arc::new(wait.parse().ok()?) });
+            return Some(Wait::Timeout { after: time(after)?, wait: Arc::new(parse(wait, depth).ok()?) });
         }
         _ => return None,
     };
@@ -175,6 +185,8 @@ mod tests {
         for (name, _) in SHAPES {
             assert!(all.contains(name), "{name}");
         }
+        let deep = "timeout:1s,".repeat(200_000) + "blocking";
+        assert!(deep.parse::<Wait>().is_err());
         for bad in [
             "busy-spin:1",
             "blocking:",

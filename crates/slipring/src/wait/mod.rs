@@ -264,6 +264,7 @@ impl WaitStrategy for Wait {
     fn timeout(&self) -> Option<Duration> {
         match self {
             Wait::Timeout { after, wait } => Some(wait.timeout().map_or(*after, |inner| inner.min(*after))),
+            Wait::PhasedBackoff { fallback, .. } => fallback.timeout(),
             Wait::Custom(strategy) => strategy.timeout(),
             _ => None,
         }

@@ -49,6 +49,8 @@ impl Waited {
 pub enum Idle {
     /// Pause so many times (the processor's own spin hint, 5 to 60 ns each), holding the core.
     Spin(u32),
+    /// Read the clock: [`Waited::now`] says at the next look what it is, however few looks there were.
+    Clock,
     /// Give the core to another runnable thread, if there is one.
     Yield,
     /// Sleep for this long, at most 100 ms; nobody wakes the sleeper earlier.

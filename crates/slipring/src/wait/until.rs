@@ -19,6 +19,8 @@ pub(crate) struct Site<'a> {
     pub(crate) parks: bool,
     pub(crate) bell: &'a Bell,
     pub(crate) deadline: Option<Instant>,
+    /// After how long it is given up at the latest.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// What a wait was.
@@ -30,7 +32,7 @@ pub(crate) struct Spell {
 }
 
 /// So many looks take about as long as reading the clock ten times. Before them it is not read at all, after them at every so-many-th.
-const FEW: u64 = 16;
+pub(super) const FEW: u64 = 16;
 
 /// How long one sleeps that would like to be woken, where nobody rings.
 const UNRUNG: Duration = Duration::from_micros(50);
@@ -38,11 +40,11 @@ const UNRUNG: Duration = Duration::from_micros(50);
 /// A sleeper that nobody wakes must see a close or a failure in time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline and before the strategy's own timeout. Calls `lasts` once, if it
+/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline and the timeout. Calls `lasts` once, if it
 /// takes more than a few looks. `ready` runs no user code.
 #[cold]
 pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn FnMut(), ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
-    let Site { wait, crowded, parks, bell, mut deadline } = site;
+    let Site { wait, crowded, parks, bell, mut deadline, timeout } = site;
     let mut waited = Waited::none(crowded);
     let mut sleeps = 0;
     let in_time = loop {
@@ -58,7 +60,7 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
         if waited.began.is_none() && (waited.looks == FEW || !spins) {
             let now = Instant::now();
             (waited.began, waited.now) = (Some(now), Some(now));
-            let timeout = wait.timeout().and_then(|after| now.checked_add(after));
+            let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
             lasts();
         }
@@ -79,11 +81,14 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
                 system::sharpen_timers();
                 waited.wake = bell.sleep(Some(limit), ready);
             }
+            Idle::Clock => {}
             Idle::Yield => yield_now(),
             // Nobody would wake it.
             Idle::Park | Idle::ParkFor(_) => {
                 sleeps += 1;
-                sleep(left.unwrap_or(UNRUNG).min(UNRUNG));
+                let time = if let Idle::ParkFor(time) = idle { time.min(UNRUNG) } else { UNRUNG };
+                system::sharpen_timers();
+                sleep(left.unwrap_or(time).min(time));
             }
             Idle::Sleep(time) => {
                 sleeps += 1;
@@ -119,7 +124,8 @@ mod tests {
 
     fn wait(wait: &Wait, parks: bool, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
         let bell = Bell::new();
-        wait_until(Site { wait, crowded: false, parks, bell: &bell, deadline }, &mut wait.learner(), &mut || (), ready)
+        let site = Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
+        wait_until(site, &mut wait.learner(), &mut || (), ready)
     }
 
     #[test]
@@ -141,6 +147,16 @@ mod tests {
             assert!(!wait(&strategy, strategy.parks(), Some(never), &mut || false).0, "{strategy}");
             assert!(began.elapsed() >= Duration::from_millis(3), "{strategy}");
         }
+    }
+
+    #[test]
+    fn a_timeout_within_a_strategy_is_that_strategys() {
+        let timeout = |alias: &str| alias.parse::<Wait>().unwrap().timeout();
+        let millis = |millis| Some(Duration::from_millis(millis));
+        assert_eq!(timeout("phased-backoff:1us,1us,timeout:5ms,blocking"), millis(5));
+        assert_eq!(timeout("timeout:7ms,timeout:3ms,blocking"), millis(3));
+        assert_eq!(timeout("timeout:2ms,phased-backoff:1us,1us,timeout:5ms,blocking"), millis(2));
+        assert_eq!(timeout("blocking"), None);
     }
 
     #[test]
