@@ -5,10 +5,11 @@
 //! - *Wake*: what being woken costs here, from the ring until the waiter runs. It depends on how long the core was idle, so it is tracked.
 //! - *Near*: the share of waits that end within two wakes. While it is at least half, the waiter spins, for up to four wakes: to sleep would take
 //!   longer than what it waits for. Each wait that turns out otherwise lowers it by an eighth, so a waiter stays hot for a few waits after a burst and
-//!   is cold after that, and one event out of turn changes nothing. To spin for as long as sleeping costs and then sleep is never worse than twice the
-//!   best that one who knows the future could do (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems, 1994).
-//! - *Gap*: the time between arrivals. If it hardly varies, the waiter sleeps until shortly before the next one is due, and spins from then on;
-//!   *late* is how late timers go off here.
+//!   is cold after that, and one event out of turn changes nothing. A spin that is bounded by
+//!   what sleeping costs takes at most a few times what one takes who knows the future (Karlin, Manasse, McGeoch, Owicki: Competitive randomized
+//!   algorithms for nonuniform problems, Algorithmica 11, 1994).
+//! - *Gap*: the time between arrivals. If it varies by less than a few wakes, the waiter sleeps until shortly before the next one is due,
+//!   and spins from then on; *late* is how late timers go off here.
 //! - *Crowds*: where threads outnumber cores, it gives its core away a few times, and then sleeps.
 //! - *Contested*: it was off its core in the middle of a spin, so somebody else wants it. For a while it sleeps at once.
 //!
@@ -17,12 +18,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::purse::Purse;
+use super::track::{PACE, Track, after, nanos};
 use super::until::FEW;
 use super::{Idle, Learner, Waited};
-use crate::system;
-
-/// Learned values move by this fraction of the difference at each sample.
-const PACE: f64 = 1.0 / 8.0;
 
 /// Times in nanoseconds.
 const FIRST_WAKE: f64 = 30_000.0;
@@ -44,37 +43,6 @@ const LONGEST_CONTESTED: f64 = 200_000_000.0;
 /// What a yield takes of the own core, about; and how often a waiter in a crowd looks before it sleeps.
 const YIELD: f64 = 1_000.0;
 const YIELDS: u64 = 60;
-
-/// A value that is tracked, and how far samples lie from it.
-#[derive(Clone, Copy, Debug)]
-struct Track {
-    mean: f64,
-    deviation: f64,
-    samples: u32,
-}
-
-impl Track {
-    fn new(mean: f64) -> Track {
-        Track { mean, deviation: mean, samples: 0 }
-    }
-    fn learn(&mut self, sample: f64) {
-        // The first samples count in full, so that nothing is left of the guess.
-        let pace = PACE.max(1.0 / f64::from(self.samples + 1));
-        let off = (sample - self.mean).abs();
-        self.deviation = if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
-        self.mean += pace * (sample - self.mean);
-        self.samples = self.samples.saturating_add(1);
-    }
-    /// Makes it a little less, for want of samples.
-    fn forget(&mut self) {
-        self.mean *= 0.99;
-        self.deviation *= 0.99;
-    }
-    /// Samples hardly differ.
-    fn is_steady(&self) -> bool {
-        self.samples >= 8 && self.deviation < self.mean / 10.0
-    }
-}
 
 /// What the rest of a wait is to be.
 #[derive(Clone, Copy, Debug)]
@@ -120,18 +88,6 @@ pub(super) struct Adaptive {
     phase: Phase,
     /// The clock's last reading in this wait.
     seen: Option<Instant>,
-}
-
-fn nanos(time: Duration) -> f64 {
-    time.as_nanos() as f64
-}
-
-fn duration(nanos: f64) -> Duration {
-    Duration::from_nanos(nanos.clamp(0.0, 1e18) as u64)
-}
-
-fn after(time: Instant, nanos: f64) -> Instant {
-    time.checked_add(duration(nanos)).unwrap_or(time)
 }
 
 impl Adaptive {
@@ -344,105 +300,6 @@ impl Adaptive {
     fn learn_late(&mut self, waited: &Waited, until: Instant) {
         if let Some(now) = waited.now.filter(|&now| waited.wake.is_none() && now >= until) {
             self.late.learn(nanos(now - until));
-        }
-    }
-}
-
-/// A budget: a share of a core, earned by the clock and spent on spinning and on being woken.
-#[derive(Debug)]
-struct Purse {
-    share: f64,
-    /// Nanoseconds of a core; never more than [`Purse::MOST`], so that over any second no more than that is spent beyond the share.
-    held: f64,
-    earned_at: Option<Instant>,
-    /// What a sleep and a wake take of this core.
-    park: Track,
-    parked: u32,
-    /// The thread's time on its core before a sleep that is measured.
-    before: Option<Duration>,
-    /// What a look takes.
-    look: Track,
-    /// Who knows the thread's time on its core.
-    cpu_time: fn() -> Option<Duration>,
-}
-
-impl Purse {
-    /// One hundredth of a second, so of a core over a second.
-    const MOST: f64 = 10_000_000.0;
-    /// Asking for the thread's time takes long, so one sleep of so many is measured.
-    const MEASURED: u32 = 16;
-    const FIRST_PARK: f64 = 8_000.0;
-    /// Rather too much than too little, until it is known.
-    const FIRST_LOOK: f64 = 40.0;
-
-    fn new(percent: u8) -> Purse {
-        let share = f64::from(percent.max(1)) / 100.0;
-        Purse {
-            share,
-            held: 0.0,
-            earned_at: None,
-            park: Track::new(Self::FIRST_PARK),
-            parked: 0,
-            before: None,
-            look: Track::new(Self::FIRST_LOOK),
-            cpu_time: system::cpu_time,
-        }
-    }
-
-    fn earn(&mut self, now: Instant) {
-        if let Some(before) = self.earned_at.replace(now) {
-            // What was spent beyond any measure is not paid back for ever.
-            let held = self.held.max(-Self::MOST);
-            self.held = (held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
-        }
-    }
-
-    fn holds(&self, nanos: f64) -> bool {
-        self.held >= nanos
-    }
-
-    /// By more than a sleep takes.
-    fn is_overdrawn(&self) -> bool {
-        self.held < -self.park.mean
-    }
-
-    /// So many looks were made of which no clock tells what they took.
-    fn looked(&mut self, looks: u64) {
-        self.held -= self.look.mean * looks as f64;
-    }
-
-    /// What the looks between two readings of the clock took.
-    fn looks_took(&mut self, nanos: f64) {
-        self.look.learn(nanos / FEW as f64);
-    }
-
-    /// It spent so much on looking or yielding. `false`: nothing is left.
-    fn spend(&mut self, now: Instant, nanos: f64) -> bool {
-        self.earn(now);
-        self.held -= nanos;
-        self.held > 0.0
-    }
-
-    /// How long it takes to earn what is owed, and what it takes to sleep for so long; if anything is.
-    fn wants(&mut self, now: Instant) -> Option<Duration> {
-        self.earn(now);
-        let wants = self.park.mean - self.held;
-        (wants > 0.0).then(|| duration(wants / self.share))
-    }
-
-    fn parks(&mut self) {
-        self.held -= self.park.mean;
-        self.parked = self.parked.wrapping_add(1);
-        if self.parked.is_multiple_of(Self::MEASURED) {
-            self.before = (self.cpu_time)();
-        }
-    }
-
-    fn woke(&mut self) {
-        if let Some(before) = self.before.take()
-            && let Some(now) = (self.cpu_time)()
-        {
-            self.park.learn(nanos(now.saturating_sub(before)));
         }
     }
 }

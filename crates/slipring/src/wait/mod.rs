@@ -7,7 +7,9 @@
 mod adaptive;
 mod alias;
 mod machine;
+mod purse;
 mod strategy;
+mod track;
 mod until;
 
 use std::sync::Arc;

@@ -1,0 +1,49 @@
+//! Values that waiters learn, in nanoseconds.
+
+use std::time::{Duration, Instant};
+
+/// Learned values move by this fraction of the difference at each sample.
+pub(super) const PACE: f64 = 1.0 / 8.0;
+
+/// A value that is tracked, and how far samples lie from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Track {
+    pub(super) mean: f64,
+    pub(super) deviation: f64,
+    pub(super) samples: u32,
+}
+
+impl Track {
+    pub(super) fn new(mean: f64) -> Track {
+        Track { mean, deviation: mean, samples: 0 }
+    }
+    pub(super) fn learn(&mut self, sample: f64) {
+        // The first samples count in full, so that nothing is left of the guess.
+        let pace = PACE.max(1.0 / f64::from(self.samples + 1));
+        let off = (sample - self.mean).abs();
+        self.deviation = if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
+        self.mean += pace * (sample - self.mean);
+        self.samples = self.samples.saturating_add(1);
+    }
+    /// Makes it a little less, for want of samples.
+    pub(super) fn forget(&mut self) {
+        self.mean *= 0.99;
+        self.deviation *= 0.99;
+    }
+    /// Samples hardly differ.
+    pub(super) fn is_steady(&self) -> bool {
+        self.samples >= 8 && self.deviation < self.mean / 10.0
+    }
+}
+
+pub(super) fn nanos(time: Duration) -> f64 {
+    time.as_nanos() as f64
+}
+
+pub(super) fn duration(nanos: f64) -> Duration {
+    Duration::from_nanos(nanos.clamp(0.0, 1e18) as u64)
+}
+
+pub(super) fn after(time: Instant, nanos: f64) -> Instant {
+    time.checked_add(duration(nanos)).unwrap_or(time)
+}
