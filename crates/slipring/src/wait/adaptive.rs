@@ -263,7 +263,7 @@ impl Learner for Adaptive {
             self.learn_late(waited, until);
         }
         if let Some(wake) = waited.wake {
-            self.wake.learn(nanos(wake).min(MOST_WAKE));
+            self.wake.learn_usual(nanos(wake).min(MOST_WAKE));
         } else if self.wake.mean > FIRST_WAKE {
             // Who believes that to be woken takes for ever, never sleeps, and never learns better.
             self.wake.forget();
@@ -299,7 +299,7 @@ impl Adaptive {
     /// A timer went off that was set for `until`, unless somebody rang before.
     fn learn_late(&mut self, waited: &Waited, until: Instant) {
         if let Some(now) = waited.now.filter(|&now| waited.wake.is_none() && now >= until) {
-            self.late.learn(nanos(now - until));
+            self.late.learn_usual(nanos(now - until));
         }
     }
 }

@@ -76,7 +76,7 @@ pub enum Wait {
         /// The length of a sleep; what the system needs to wake the thread comes on top.
         pause: Duration,
     },
-    /// Look 500 times, about 5 µs, then sleep until woken. Where there are more threads than cores: look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays a load for it while nobody sleeps, where the system
+    /// Look 200 times, a few µs, then sleep until woken. Where there are more threads than cores: look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays a load for it while nobody sleeps, where the system
     /// helps (Linux's membarrier); elsewhere, and while somebody sleeps now and then, a full memory fence.
     Blocking,
     /// Spin for a time, yield for a time, then wait as another strategy does. Looks and time go on counting, so a fallback that spins or yields itself is through with
@@ -228,7 +228,7 @@ impl WaitStrategy for Wait {
                 5..60 => Idle::Yield,
                 _ => Idle::Park,
             },
-            Wait::Blocking | Wait::Adaptive { .. } if looks < 500 => Idle::Spin(1),
+            Wait::Blocking | Wait::Adaptive { .. } if looks < 200 => Idle::Spin(1),
             Wait::Blocking | Wait::Adaptive { .. } => Idle::Park,
             Wait::PhasedBackoff { spin, yields, ref fallback } => match waited.time() {
                 time if time < waited.window(spin) => Idle::Spin(1),

@@ -25,6 +25,11 @@ impl Track {
         self.mean += pace * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
+    /// As [`Track::learn`], but what is far beyond everything known counts as twice that: it says more about the moment than about the machine.
+    pub(super) fn learn_usual(&mut self, sample: f64) {
+        let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean };
+        self.learn(sample.min(most));
+    }
     /// Makes it a little less, for want of samples.
     pub(super) fn forget(&mut self) {
         self.mean *= 0.99;
