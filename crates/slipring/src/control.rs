@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::bell::{self, Bell};
+use crate::bell::{self, Bell, Glance};
 use crate::error::{BatchError, Cause, Closed, Failure};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
@@ -324,6 +324,11 @@ impl Control {
         if !rings.is_empty() {
             bell::ring(&self.bells, rings);
         }
+    }
+
+    /// Where one looks who rings these, whether it need be done.
+    pub(crate) fn glance_at(&self, rings: &[usize]) -> Glance {
+        Glance::at(&self.bells, rings)
     }
 
     fn ring_all(&self) {

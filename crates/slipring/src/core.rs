@@ -8,6 +8,7 @@
 use std::fmt;
 use std::panic::resume_unwind;
 
+use crate::bell::Glance;
 use crate::control::{Control, ahead};
 use crate::error::{BuildError, panic_message};
 use crate::gauges::Samples;
@@ -154,7 +155,7 @@ impl<E, L: Layout> Core<E, L> {
         self.slots.mask() + 1
     }
 
-    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events.
+    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and rings after it.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -162,7 +163,6 @@ impl<E, L: Layout> Core<E, L> {
         } else {
             self.stamp_runs(seq, len);
         }
-        self.control.ring(&self.control.plan.producer_rings);
     }
 
     /// As [`Core::publish`], for a single producer whose cursor somebody follows.
@@ -172,12 +172,23 @@ impl<E, L: Layout> Core<E, L> {
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes everything before `end`; the single producer is done with those events, and nothing is stamped here.
+    /// Where producers look whether anybody has to be rung.
+    pub(crate) fn glance(&self) -> Glance {
+        self.control.glance_at(&self.control.plan.producer_rings)
+    }
+
+    /// Rings for a publication.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ring(&self) {
+        self.control.ring(&self.control.plan.producer_rings);
+    }
+
+    /// Publishes everything before `end`; the single producer is done with those events, and nothing is stamped here. It rings after it.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         let order = twin!("cursor-relaxed": Release => Relaxed);
         self.control.line(Control::CURSOR).store(end, order); // SYNC[cursor-moved]: the producer
-        self.control.ring(&self.control.plan.producer_rings);
     }
 
     /// Gives `[seq, seq + len)` up: later stages pass over it. Every slot is stamped, with what is left of the run from there on, so that

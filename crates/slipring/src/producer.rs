@@ -15,13 +15,14 @@ use std::num::NonZeroU64;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
+use crate::bell::Glance;
 use crate::claim::Slots;
 use crate::control::{ClaimWord, Control, Waiter, ahead};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::gauges::Counts;
 use crate::slots::{Inside, Layout, Slots as _, View};
-use crate::sync::{Arc, Relaxed, twin};
+use crate::sync::{Arc, Relaxed, SeqCst, compiler_fence, twin};
 use crate::task::TaskNumber;
 use crate::wait::Learned;
 use crate::within;
@@ -66,6 +67,8 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     /// Whether a publication is told to others than those who look at stamps, or at the cursor where there are none.
     tells: bool,
     learned: Learned,
+    /// Whether a publication has to be rung for.
+    glance: Glance,
     counts: Counts,
     /// What of them the graph's counters know.
     told: Counts,
@@ -101,6 +104,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             limit,
             open: None,
             learned: core.control.learner(core.control.producer_party()),
+            glance: core.glance(),
             counts: Counts::default(),
             told: Counts::default(),
             alone: None,
@@ -420,6 +424,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         if len != 1 {
             self.joined += len.wrapping_sub(1);
+        }
+        compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, publication before word; the sleeper bars (bell::I4)
+        // SAFETY: bell::I5; the core is alive.
+        if !unsafe { self.glance.is_quiet() } {
+            self.core.ring();
         }
     }
 
