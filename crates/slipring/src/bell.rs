@@ -76,7 +76,7 @@ impl Bell {
     }
 
     /// `may_rest`: whether it falls quiet when nobody sleeps.
-    pub(crate) fn resting(may_rest: bool) -> Bell {
+    fn resting(may_rest: bool) -> Bell {
         let notice =
             Notice { word: AtomicU32::new(FENCED), calm: Statistic::new(0), rests_until: Statistic::new(0), rung: Statistic::new(0) };
         Bell {
@@ -286,8 +286,9 @@ pub(crate) fn ring(bells: &[Bell], rings: &[usize]) {
     }
 }
 
+/// Rings bells of which some are not quiet.
 #[inline(never)]
-fn ring_fenced(bells: &[Bell], rings: &[usize]) {
+pub(crate) fn ring_fenced(bells: &[Bell], rings: &[usize]) {
     // Once, however many bells are rung.
     twin!("ringer-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
     rings.iter().for_each(|&bell| bells[bell].ring_fenced());

@@ -326,9 +326,18 @@ impl Control {
         }
     }
 
-    /// Where one looks who rings these, whether it need be done.
-    pub(crate) fn glance_at(&self, rings: &[usize]) -> Glance {
-        Glance::at(&self.bells, rings)
+    /// Where producers look whether anybody has to be rung.
+    pub(crate) fn glance(&self) -> Glance {
+        Glance::at(&self.bells, &self.plan.producer_rings)
+    }
+
+    /// Rings for a publication, where a glance says that it must be.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ring_publication(&self) {
+        if !self.plan.producer_rings.is_empty() {
+            bell::ring_fenced(&self.bells, &self.plan.producer_rings);
+        }
     }
 
     fn ring_all(&self) {

@@ -8,7 +8,6 @@
 use std::fmt;
 use std::panic::resume_unwind;
 
-use crate::bell::Glance;
 use crate::control::{Control, ahead};
 use crate::error::{BuildError, panic_message};
 use crate::gauges::Samples;
@@ -170,18 +169,6 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
         self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
-    }
-
-    /// Where producers look whether anybody has to be rung.
-    pub(crate) fn glance(&self) -> Glance {
-        self.control.glance_at(&self.control.plan.producer_rings)
-    }
-
-    /// Rings for a publication.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn ring(&self) {
-        self.control.ring(&self.control.plan.producer_rings);
     }
 
     /// Publishes everything before `end`; the single producer is done with those events, and nothing is stamped here. It rings after it.

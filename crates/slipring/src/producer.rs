@@ -104,7 +104,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             limit,
             open: None,
             learned: core.control.learner(core.control.producer_party()),
-            glance: core.glance(),
+            glance: core.control.glance(),
             counts: Counts::default(),
             told: Counts::default(),
             alone: None,
@@ -284,24 +284,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    #[cold]
-    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
-        self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
-    }
-
-    /// As [`Producer::wait_for_room`], whatever the strategy's timeout.
-    #[cold]
-    pub(crate) fn wait_patiently(&mut self, len: u64, mut refusal: Refusal) -> Result<u64, Closed> {
+    /// Takes `len` positions, however long that takes: no timeout of the strategy's ends it.
+    #[inline(always)]
+    pub(crate) fn reserve_patiently(&mut self, len: u64) -> Result<u64, Closed> {
         loop {
-            match self.wait_for_room_by(len, refusal, None) {
+            match self.reserve_by(len, None) {
                 Err(ClaimError::TimedOut { .. }) => {}
                 settled => return settled.map_err(ClaimError::without_deadline),
             }
-            match self.reserve(len) {
-                Ok(seq) => return Ok(seq),
-                Err(again) => refusal = again,
-            }
         }
+    }
+
+    #[cold]
+    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
+        self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
     }
 
     #[cold]
@@ -428,7 +424,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, publication before word; the sleeper bars (bell::I4)
         // SAFETY: bell::I5; the core is alive.
         if !unsafe { self.glance.is_quiet() } {
-            self.core.ring();
+            self.core.control.ring_publication();
         }
     }
 

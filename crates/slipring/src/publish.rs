@@ -91,10 +91,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
             // The item is out of the iterator, so it is not given up at a strategy's timeout.
-            let seq = match self.reserve(1) {
-                Ok(seq) => seq,
-                Err(refusal) => self.wait_patiently(1, refusal)?,
-            };
+            let seq = self.reserve_patiently(1)?;
             self.fill(seq, |slot| fill(slot, item));
             count += 1;
         }
@@ -121,10 +118,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut items = items.into_iter();
         let mut item = self.next_item(&mut items);
         while let Some(first) = item.take() {
-            let seq = match self.reserve(len as u64) {
-                Ok(seq) => seq,
-                Err(refusal) => self.wait_patiently(len as u64, refusal)?,
-            };
+            let seq = self.reserve_patiently(len as u64)?;
             let slots = self.view();
             let batch = Filling { producer: self, seq, len: len as u64 };
             let mut filled = 0;

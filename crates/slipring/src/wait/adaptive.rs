@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::purse::Purse;
 use super::track::{PACE, Track, after, nanos};
 use super::until::FEW;
-use super::{Idle, Learner, Waited};
+use super::{CROWD_LOOKS, CROWD_SPINS, Idle, Learner, Waited, YIELD};
 
 /// Times in nanoseconds.
 const FIRST_WAKE: f64 = 30_000.0;
@@ -40,9 +40,6 @@ const OFF: f64 = 100_000.0;
 /// A core is taken to be contested for so many times as long as its waiter was off it, within limits.
 const CONTESTED: f64 = 32.0;
 const LONGEST_CONTESTED: f64 = 200_000_000.0;
-/// What a yield takes of the own core, about; and how often a waiter in a crowd looks before it sleeps.
-const YIELD: f64 = 1_000.0;
-const YIELDS: u64 = 60;
 
 /// What the rest of a wait is to be.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +108,7 @@ impl Adaptive {
 
     /// What is worth as much as being woken: the time it takes, and as much again for what it costs the two cores.
     fn worth(&self) -> f64 {
-        2.0 * self.wake.mean.clamp(LEAST_WAKE, MOST_WAKE)
+        2.0 * self.wake.mean.max(LEAST_WAKE)
     }
 
     fn is_near(&mut self, near: bool) {
@@ -174,7 +171,7 @@ impl Learner for Adaptive {
                 return Idle::Clock;
             }
             // In a crowd whoever is waited for may need this core.
-            return if waited.crowded && waited.looks >= 5 { Idle::Yield } else { Idle::Spin(1) };
+            return if waited.crowded && waited.looks >= CROWD_SPINS { Idle::Yield } else { Idle::Spin(1) };
         };
         if let Phase::Fresh = self.phase {
             if let Some(purse) = &mut self.purse {
@@ -183,8 +180,8 @@ impl Learner for Adaptive {
             self.phase = self.plan(now, waited.crowded);
         } else if let Phase::Yield = self.phase {
             // The time that others took of this core meanwhile is theirs.
-            let paid = self.purse.as_mut().is_none_or(|purse| purse.spend(now, YIELD));
-            if !paid || waited.looks >= YIELDS {
+            let paid = self.purse.as_mut().is_none_or(|purse| purse.spend(now, nanos(YIELD)));
+            if !paid || waited.looks >= CROWD_LOOKS {
                 self.phase = Phase::Park;
             }
         } else if let Some(seen) = self.seen

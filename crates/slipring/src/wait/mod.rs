@@ -154,6 +154,9 @@ const AWAKE: Duration = Duration::from_micros(50);
 const ASLEEP: Duration = Duration::from_micros(200);
 /// About what a yield takes of the own core.
 const YIELD: Duration = Duration::from_micros(1);
+/// How often one who sleeps until woken looks in a crowd before it gives its core away, and how often in all before it sleeps.
+const CROWD_SPINS: u64 = 5;
+const CROWD_LOOKS: u64 = 60;
 
 impl Wait {
     /// [`Wait::Yielding`] after 100 looks.
@@ -224,8 +227,8 @@ impl WaitStrategy for Wait {
             Wait::Sleeping { pause, .. } => Idle::Sleep(pause),
             // To yield to a program that is no part of this would be to wait for the end of its time slice.
             Wait::Blocking | Wait::Adaptive { .. } if waited.crowded => match looks {
-                0..5 => Idle::Spin(1),
-                5..60 => Idle::Yield,
+                ..CROWD_SPINS => Idle::Spin(1),
+                CROWD_SPINS..CROWD_LOOKS => Idle::Yield,
                 _ => Idle::Park,
             },
             Wait::Blocking | Wait::Adaptive { .. } if looks < 200 => Idle::Spin(1),
