@@ -26,6 +26,14 @@ const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
+/// One maker in [`Control::makers`]. Each maker keeps a reference to the ring, and [`Arc`] aborts before
+/// `isize::MAX` of them are counted, forgotten handles included. So the count never reaches bit 64.
+///
+/// [`Arc`]: crate::sync::Arc
+const MAKER: u64 = 2;
+/// A maker was created since the sole maker last read the claim word.
+const COMPANY: u64 = 1;
+
 /// A worker's bound with this bit says that it holds nothing.
 pub(crate) const IDLE: u64 = 1;
 
@@ -43,6 +51,17 @@ pub(crate) struct Orphan {
     pub(crate) bound_line: usize,
     pub(crate) next: u64,
     pub(crate) end: u64,
+}
+
+/// The makers beside the one that asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// None since the asking maker last read the claim word: the word is what that maker stored.
+    Never,
+    /// None now; former ones may have moved the claim word.
+    Earlier,
+    /// Others may move the claim word at any time.
+    Now,
 }
 
 /// Who waits, and for whom.
@@ -75,8 +94,8 @@ pub struct Control {
     pub(crate) gauges: Gauges,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
-    /// Whoever may still claim, or make a handle that does: producers' handles, and the ring's own. How many are alive in the lower half,
-    /// how many there ever were in the upper one.
+    /// Live makers times [`MAKER`], and [`COMPANY`]. A maker is a handle that can claim, or can create a
+    /// handle that claims: the producers' handles and the ring's own.
     makers: AtomicU64,
     /// How many handles had tasks that waited.
     tasks: AtomicU64,
@@ -102,6 +121,12 @@ fn widen(low: u64, bits: u32, near: u64) -> u64 {
 #[inline(always)]
 pub(crate) fn ahead(to: u64, from: u64) -> i64 {
     to.wrapping_sub(from) as i64
+}
+
+/// The later of two positions.
+#[inline(always)]
+pub(crate) fn later(one: u64, other: u64) -> u64 {
+    if ahead(other, one) > 0 { other } else { one }
 }
 
 /// How far a bound (63 bits of a position) is ahead of `near`, or behind.
@@ -212,23 +237,38 @@ impl Control {
 
     // Who may claim.
 
-    /// Somebody more may claim. Whoever lets it, is one who may: nobody appears beside the only one without its doing.
+    /// Counts a new maker in. Called only through a borrow of an existing maker, or while the ring is built; so no
+    /// maker appears beside the sole one while that one claims.
     pub(crate) fn add_maker(&self) {
-        self.makers.fetch_add(1 << 32 | 1, Relaxed);
+        let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
+        let added = self.makers.fetch_update(Relaxed, Relaxed, add);
+        debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Somebody will never claim again.
+    /// Counts a maker out, which never claims again.
     pub(crate) fn remove_maker(&self) {
-        self.makers.fetch_sub(1, twin!("left-relaxed": Release => Relaxed)); // SYNC[left-alone]: who goes, after its last claim
+        self.makers.fetch_sub(MAKER, twin!("left-relaxed": Release => Relaxed)); // SYNC[left-alone]: who goes, after its last claim
     }
 
-    /// Asked by one who may claim: a mark, if it is the only one, by which it can tell later whether anybody was beside it meanwhile. It
-    /// stays the only one until it makes another.
+    /// Whether the asking maker is the only one, and whether another one existed since it last called
+    /// [`Control::settle_alone`].
     #[inline(always)]
-    pub(crate) fn only_maker(&self) -> Option<NonZeroU64> {
+    pub(crate) fn company(&self) -> Company {
         let makers = self.makers.load(twin!("alone-relaxed": Acquire => Relaxed)); // SYNC[left-alone]: who remains
-        let alone = twin!("alone-in-company": makers as u32 == 1 => true);
-        if alone { NonZeroU64::new(twin!("always-alone": makers => 1)) } else { None }
+        let makers = twin!("alone-in-company": makers => MAKER | COMPANY);
+        if makers == MAKER {
+            Company::Never
+        } else if makers == MAKER | COMPANY {
+            Company::Earlier
+        } else {
+            Company::Now
+        }
+    }
+
+    /// Forgets former makers. Called by the sole maker after it has read the claim word: only that maker can
+    /// change the count now, so a store does not lose another one's change.
+    pub(crate) fn settle_alone(&self) {
+        self.makers.store(MAKER, Relaxed);
     }
 
     // Frontiers.
@@ -577,4 +617,32 @@ impl Control {
     pub(crate) const SENTINEL: usize = SENTINEL_LINE;
     pub(crate) const CLAIM: usize = CLAIM_LINE;
     pub(crate) const CURSOR: usize = CURSOR_LINE;
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::core::{Core, Settings};
+    use crate::slots::Inside;
+
+    /// However many makers there are or were, a count of them is not taken for another one.
+    #[test]
+    fn makers_are_counted_beyond_32_bits() {
+        let ring = Core::<u64, Inside>::build(Settings::new(1), Vec::new(), Vec::new(), &mut || 0).unwrap();
+        let control = &ring.control;
+        assert!(control.company() == Company::Now, "no maker is the only one of none");
+        control.add_maker();
+        assert!(control.company() == Company::Earlier);
+        control.settle_alone();
+        assert!(control.company() == Company::Never);
+        for forgotten in [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, isize::MAX as u64 - 2] {
+            control.makers.fetch_add(MAKER * forgotten, Relaxed);
+            assert!(control.company() == Company::Now, "one of {} makers believes that it is alone", forgotten + 1);
+            control.add_maker();
+            assert!(control.company() == Company::Now);
+            control.makers.fetch_sub(MAKER * (forgotten + 1), Relaxed);
+            assert!(control.company() == Company::Earlier, "former makers are forgotten");
+            control.settle_alone();
+        }
+    }
 }

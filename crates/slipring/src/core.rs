@@ -157,7 +157,8 @@ impl<E, L: Layout> Core<E, L> {
     /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and rings after it.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
-        if len.wrapping_sub(1) < MAX_RUN {
+        // A single event is the head of its run: its slot is stamped in every lap.
+        if len == 1 || (len.wrapping_sub(1) < MAX_RUN && !stamp::refreshes(seq, self.slots.shift())) {
             self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
             self.stamp_runs(seq, len);
@@ -167,7 +168,7 @@ impl<E, L: Layout> Core<E, L> {
     /// As [`Core::publish`], for a single producer whose cursor somebody follows.
     #[inline(never)]
     pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
-        self.stamp_runs(seq, len);
+        self.publish(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
 
@@ -190,13 +191,17 @@ impl<E, L: Layout> Core<E, L> {
         self.control.ring(&self.control.plan.producer_rings);
     }
 
+    /// Stamps several runs, or one in a lap in which stamps are refreshed (stamp::I1). Back to front: whoever sees the
+    /// first run sees them all.
+    #[cold]
     fn stamp_runs(&self, seq: u64, len: u64) {
-        // Back to front: whoever sees the first run sees them all.
-        let runs = len.div_ceil(MAX_RUN);
-        for run in (0..runs).rev() {
-            let at = twin!("first-run-first": run => runs - 1 - run) * MAX_RUN;
-            let head = seq.wrapping_add(at);
-            self.stamp(head, stamp::live(head, self.slots.shift(), (len - at).min(MAX_RUN)));
+        let shift = self.slots.shift();
+        let step = if stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
+        let heads = len.div_ceil(step);
+        for head in (0..heads).rev() {
+            let offset = twin!("first-run-first": head => heads - 1 - head) * step;
+            let at = seq.wrapping_add(offset);
+            self.stamp(at, stamp::live(at, shift, (len - offset).min(MAX_RUN)));
         }
     }
 
@@ -324,6 +329,55 @@ impl<E, L: Layout> Drop for Core<E, L> {
                 crate::error::discard(panic);
             } else {
                 resume_unwind(panic);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::lease::{Consumer, Reader};
+    use crate::plan::{Access, Crew};
+    use crate::producer::{Many, Single};
+    use crate::producer::{Producer, sealed::Sharing};
+    use crate::slots::{Contiguous, Inside};
+
+    /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what the stamps answer
+    /// 2^46 laps after each position of the first two of these laps.
+    fn answers_later<L: Layout, S: Sharing>(capacity: usize, many: bool, watched: bool, lens: &[usize]) -> Vec<Run> {
+        let shift = capacity.trailing_zeros();
+        let start = ((1u64 << 44) - 4) << shift;
+        let settings = Settings { start, many_producers: many, watched, wait: Wait::BusySpin, ..Settings::new(capacity) };
+        let reader = StageSpec::new("s", Access::Read, Crew::One, &[]);
+        let ring: Arc<Core<u64, L>> = Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
+        let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (Producer::new(ring.clone()), Consumer::every(ring.clone(), 0));
+        let mut seen = 0;
+        for &len in lens {
+            tx.claim_n(len).unwrap().publish();
+            seen += rx.poll(usize::MAX, |_, _| ()).unwrap();
+        }
+        assert_eq!(seen, lens.iter().sum::<usize>(), "every event is seen");
+        let repeats = 1u64 << (46 + shift);
+        (0..2 * capacity as u64).map(|offset| ring.slots.run_at(start.wrapping_add(offset).wrapping_add(repeats))).collect()
+    }
+
+    /// A slot that was once the head of a run, and then lay inside of runs for 2^46 laps.
+    #[test]
+    fn a_stamp_is_refreshed_before_its_lap_repeats() {
+        let singles = |count| [1].repeat(count);
+        // A lap of single events, then runs of a whole lap: from the first slot, from the second, and so that some slots
+        // lie in a run from the lap before in the last lap of the period, and in one from slot 0 in the next.
+        for (capacity, runs) in [(2, vec![2; 6]), (2, vec![1, 2, 2, 2, 2]), (8, vec![8; 6]), (8, vec![5, 8, 8, 3, 8, 8])] {
+            let lens = [singles(capacity), runs].concat();
+            for answers in [
+                answers_later::<Inside, Single>(capacity, false, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, true, &lens),
+                answers_later::<Inside, Many>(capacity, true, false, &lens),
+                answers_later::<Contiguous, Many>(capacity, true, false, &lens),
+            ] {
+                let wrong = answers.iter().filter(|run| **run != Run::Unpublished).count();
+                assert_eq!(wrong, 0, "capacity {capacity}, publications of {lens:?}: {answers:?}");
             }
         }
     }

@@ -4,8 +4,9 @@
 //! - I1: a worker's line belongs to who has its seat, and to who took over a chunk that it bounds. A seat is given away again only when nobody
 //!   has it and its line says [`IDLE`]: when such a chunk is done, too.
 //! - I2: every line of a pool is looked at by whoever computes its frontier, be its seat taken or not; so joining tells nobody anything.
-//! - I3: the landmark is a position that the claim word has passed, and by less than 2^33 when anybody last took a chunk; so a joiner can widen
-//!   the claim word.
+//! - I3: the landmark is a position that the claim word has passed, by no more than 2^32 and one lap of the ring. A
+//!   worker stores it after the swap that crosses a multiple of 2^32, and before it lets that chunk go; until then the
+//!   chunk's bound keeps the word within one lap. So joiners and idle workers widen the claim word from it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -154,6 +155,6 @@ impl Control {
 
     /// A position that a pool's claim word has passed, and not long ago.
     pub(crate) fn landmark(&self, pool: usize) -> u64 {
-        self.line(self.landmark_line(pool)).load(Relaxed) // a hint: any that was ever stored will do for a day
+        self.line(self.landmark_line(pool)).load(Relaxed) // no data goes with it: a position only
     }
 }

@@ -7,10 +7,13 @@
 //!   the first event of the chunk that it is not done with. The bound is stored before the swap, so whoever sees the swap sees it.
 //! - I3: an idle worker's bound is [`IDLE`] and holds nobody up.
 //! - I4: a chunk has no tombstone; a tombstone is taken as a whole, and let go at once.
+//! - I5: a claim word has 48 bits of its position. A worker widens them from the later of what it has seen and the
+//!   landmark, which the word has passed by no more than 2^32 and one lap of the ring (crew::I3). So it makes no
+//!   difference how long a worker was idle.
 
 use std::time::{Duration, Instant};
 
-use crate::control::{Control, IDLE, Orphan, PoolWord, ahead};
+use crate::control::{Control, IDLE, Orphan, PoolWord, ahead, later};
 use crate::core::Core;
 use crate::error::{Cause, Closed};
 use crate::seat::{Desk, Seat};
@@ -110,7 +113,7 @@ impl<E, L: Layout> Worker<E, L> {
         let claim = core.control.line(self.word_line);
         loop {
             let word = PoolWord(claim.load(twin!("word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: events that another worker saw published
-            self.seen = word.seq(self.seen);
+            self.seen = word.seq(self.known());
             let (len, left, live) = match self.offer(self.seen, word.left()) {
                 Offer::Nothing => {
                     self.bind(IDLE);
@@ -158,6 +161,13 @@ impl<E, L: Layout> Worker<E, L> {
         }
     }
 
+    /// A position that the claim word has passed, by less than 2^47 when this handle last loaded the word. An idle handle
+    /// holds nobody up, so the pool may have gone any distance since the handle last looked (I5).
+    #[inline(always)]
+    fn known(&self) -> u64 {
+        later(self.seen, self.desk.control().landmark(self.desk.stage))
+    }
+
     /// What there is at the claim word's position. Where `seq` is old news the swap will fail, whatever is answered here.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.desk.core;
@@ -166,7 +176,8 @@ impl<E, L: Layout> Worker<E, L> {
         let quota = self.quota.min(self.most).max(1);
         if !core.control.reads_stamps(self.desk.stage) {
             if ahead(self.limit, seq) < quota as i64 {
-                self.limit = core.pass(self.desk.stage, self.limit);
+                // Whatever the claim word has passed, the stages before have let go (I1).
+                self.limit = core.pass(self.desk.stage, later(self.limit, seq));
             }
             most = ahead(self.limit, seq).max(0) as u64;
             if most == 0 {
@@ -313,23 +324,23 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn something(&self) -> bool {
         let core = &*self.desk.core;
         let word = PoolWord(core.control.line(self.word_line).load(Relaxed)); // a look only; taking acquires
-        let seq = word.seq(self.seen);
+        let seq = word.seq(self.known());
         self.next != self.end
             || core.control.has_orphans(self.desk.stage)
             || match core.control.reads_stamps(self.desk.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
-                false => ahead(core.upstream(self.desk.stage, self.limit).0, seq) > 0,
+                false => ahead(core.upstream(self.desk.stage, later(self.limit, seq)).0, seq) > 0,
             }
     }
     fn waits_for(&self) -> usize {
-        self.desk.core.upstream(self.desk.stage, self.limit).1
+        self.desk.core.upstream(self.desk.stage, later(self.limit, self.known())).1
     }
     fn was_contended(&self) -> bool {
         self.contended
     }
     /// A worker stays until its whole pool is done: a colleague may leave it a chunk.
     fn ended(&self) -> Option<Closed> {
-        let frontier = self.desk.control().frontier(self.desk.stage, self.desk.control().start_of(self.seen));
+        let frontier = self.desk.control().frontier(self.desk.stage, self.desk.control().start_of(self.known()));
         self.desk.control().ended(frontier)
     }
     fn desk(&self) -> &Desk<E, L> {
@@ -362,8 +373,94 @@ impl<E, L: Layout> Drop for Worker<E, L> {
 }
 
 impl Control {
-    /// A position that a pool's frontier is known to have reached, if its claim word was seen at `seen`.
+    /// A position that a pool's frontier is known to have reached, if its claim word has passed `seen`.
     fn start_of(&self, seen: u64) -> u64 {
         seen.wrapping_sub(self.plan.capacity as u64)
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::core::Settings;
+    use crate::error::BatchError;
+    use crate::lease::{Consumer, PoolWriter};
+    use crate::plan::{Access, Crew, StageSpec};
+    use crate::slots::{Contiguous, Inside};
+    use crate::wait::Wait;
+
+    type Ring<L> = Arc<Core<u64, L>>;
+
+    /// A ring of `capacity` slots with a pool of two behind its producer, or behind another pool.
+    fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
+        let settings = Settings { wait: Wait::BusySpin, ..Settings::new(capacity) };
+        let mut stages = vec![StageSpec::new("first", Access::Write, Crew::pool(2), &[])];
+        if behind_a_pool {
+            stages.push(StageSpec::new("second", Access::Write, Crew::pool(2), &[0]));
+        }
+        Core::build(settings, stages, Vec::new(), &mut || 0).unwrap()
+    }
+
+    /// Lets the pool `stage` have gone on to `seq` while none of its workers here looked.
+    fn went_on<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
+        let line = ring.control.plan.stages[stage].line;
+        ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+        ring.control.line(ring.control.landmark_line(stage)).store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+    }
+
+    /// Further than half of what 48 bits can tell apart, and further than all of it.
+    const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
+
+    fn takes_what_is_there<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
+        let mut worker: PoolWriter<u64, L> = Consumer::worker(ring.clone(), stage, 1);
+        assert!(worker.seat().something(), "a look under the lock finds nothing at {at}");
+        let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
+        assert_eq!(there.first_seq(), at);
+        there.release();
+        std::mem::forget(worker); // the graph is not over
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_a_cursor() {
+        for at in FAR {
+            let ring: Ring<Contiguous> = ring(4, false);
+            went_on(&ring, 0, at);
+            ring.control.line(Control::CURSOR).store(at + 2, Relaxed);
+            takes_what_is_there(&ring, 0, at);
+        }
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_stamps() {
+        for at in FAR {
+            let ring: Ring<Inside> = ring(4, false);
+            went_on(&ring, 0, at);
+            ring.publish(at, 1);
+            takes_what_is_there(&ring, 0, at);
+        }
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
+        for at in FAR {
+            let ring: Ring<Contiguous> = ring(4, true);
+            went_on(&ring, 0, at + 2);
+            went_on(&ring, 1, at);
+            takes_what_is_there(&ring, 1, at);
+        }
+    }
+
+    #[test]
+    fn an_idle_worker_learns_of_the_end_however_far_it_is() {
+        for at in FAR {
+            let ring: Ring<Inside> = ring(4, false);
+            let mut worker: PoolWriter<u64> = Consumer::worker(ring.clone(), 0, 1);
+            went_on(&ring, 0, at);
+            ring.control.close(at);
+            assert!(matches!(worker.try_batch(1), Err(BatchError::Closed(Closed::Drained))), "the end at {at} is not seen");
+            // It goes without a further look: that is no failure either.
+            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(ring.clone(), 0, 0));
+            assert!(ring.control.failure().is_none(), "{:?}", ring.control.failure());
+        }
     }
 }

@@ -11,13 +11,12 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::NonZeroU64;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
 use crate::bell::Glance;
 use crate::claim::Slots;
-use crate::control::{ClaimWord, Control, Waiter, ahead};
+use crate::control::{ClaimWord, Company, Control, Waiter, ahead};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::gauges::Counts;
@@ -60,8 +59,6 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     limit: u64,
     /// A claim of this handle that is neither published nor given up. Many only.
     open: Option<(u64, u64)>,
-    /// The mark of being alone under which `next` was read from the claim word, if it was alone. Many only.
-    alone: Option<NonZeroU64>,
     /// Under which its tasks wait.
     number: TaskNumber,
     /// Whether a publication is told to others than those who look at stamps, or at the cursor where there are none.
@@ -107,7 +104,6 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             glance: core.control.glance(),
             counts: Counts::default(),
             told: Counts::default(),
-            alone: None,
             number: TaskNumber::default(),
             tells: core.control.gauges.samples.is_some()
                 || !core.control.plan.producer_sorts.is_empty()
@@ -215,18 +211,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        // If nobody else was about at the last claim or since, the word still says what this handle stored, and need not be read behind
-        // that store.
-        let alone = self.core.control.only_maker();
-        // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
-        // loads itself.
-        if alone.is_none() || alone != self.alone {
+        // A sole maker whose company has long gone does not read the word: that load would wait for the
+        // handle's own last store to it.
+        let company = self.core.control.company();
+        if company != Company::Never {
+            // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
+            // loads itself.
             let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
             if word.is_closed() {
                 return Err(Refusal::Closed(Closed::Drained));
             }
             self.next = word.seq(self.next);
-            self.alone = alone;
+            if twin!("settled-in-company": company == Company::Earlier => true) {
+                self.core.control.settle_alone();
+            }
         }
         let room = self.limit.wrapping_sub(self.next);
         if (room as i64) < len as i64 {
@@ -235,7 +233,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.next;
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
         let claim = self.core.control.line(Control::CLAIM);
-        if alone.is_some() {
+        if company != Company::Now {
             // A swap would take as long as all the rest.
             claim.store(claimed, Relaxed);
         } else {
@@ -471,9 +469,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.open = None;
     }
 
-    /// Buries a claim that was forgotten.
+    /// Buries the open claim, if there is one: it was forgotten, or its raw handle gives it up.
     #[inline(always)]
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         if let Some((seq, len)) = self.open.take() {
             twin!("forgotten-unburied": self.give_up(seq, len) => ());
         }

@@ -8,8 +8,10 @@
 //! | 0..16 | how many slots the run has, 1..=[`MAX_RUN`] |
 //!
 //! Invariants
-//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly that position, because a slot is
-//!   stamped for one position per lap, and a slot's stale word is from an earlier lap. Laps repeat after 2^46 of them.
+//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly that position. A slot
+//!   is stamped for one position per lap at most, and its word is never as old as 2^46 laps: in the last two of every
+//!   2^44 laps each slot of a run is stamped, not the first one only ([`refreshes`]). In a ring of 2^18 slots
+//!   or more the field holds the whole lap, so it repeats with the position itself, after 2^64 events.
 //! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it never reads as published.
 //! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several runs.
 
@@ -19,6 +21,8 @@
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
+/// Laps from one refresh of all stamps to the next. Far fewer than the 2^46 after which a lap field repeats.
+const REFRESH_BITS: u32 = 44;
 const TOMBSTONE: u64 = 1 << 16;
 
 /// What the word at a position says.
@@ -47,6 +51,14 @@ pub(crate) fn live(seq: u64, shift: u32, len: u64) -> u64 {
 /// The word that gives up `len` slots from `seq` on.
 pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
+}
+
+/// Whether every slot of a run that begins at `seq` gets a stamp, with what is left of the run from there on. A run is no
+/// longer than a lap; so if it reaches into the last lap of a period, it begins in one of the last two.
+#[inline(always)]
+pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
+    let laps_left = !(seq >> shift) << (u64::BITS - REFRESH_BITS);
+    laps_left >> (u64::BITS - REFRESH_BITS) < 2
 }
 
 /// The word a slot starts with, if `seq` is the first position it will hold.

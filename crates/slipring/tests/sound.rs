@@ -381,6 +381,30 @@ fn forgotten_claims_are_passed_over() {
     });
 }
 
+/// As many handles as 32 bits can count come and go between two claims of another. The other
+/// one must not believe that it was alone. `SLIPRING_HANDLES` sets how many.
+#[test]
+#[ignore = "takes minutes in a release build: 2^32 handles"]
+fn a_handle_is_not_alone_if_others_came_and_went() {
+    let handles = std::env::var("SLIPRING_HANDLES").map_or(1u64 << 32, |count| count.parse().unwrap());
+    let graph = Graph::new(4, || 0u64).shared().wait(Wait::BusySpin);
+    let end = graph.reader("end");
+    let ring = graph.build().unwrap();
+    let (mut one, mut rx) = (ring.producer(), ring.reader(end));
+    drop(ring);
+    one.publish(|slot| *slot = 1).unwrap();
+    let mut two = one.clone();
+    two.publish(|slot| *slot = 2).unwrap();
+    drop(two);
+    // One less: the second handle was one of them.
+    (1..handles).for_each(|_| drop(one.clone()));
+    one.publish(|slot| *slot = 3).unwrap();
+    drop(one);
+    let mut seen = Vec::new();
+    rx.for_each(|v, _| seen.push(*v)).unwrap();
+    assert_eq!(seen, [1, 2, 3], "a position was claimed twice");
+}
+
 #[test]
 fn batches_that_are_dropped_or_forgotten_come_again() {
     let graph = Graph::new(CAPACITY, || 0u64);

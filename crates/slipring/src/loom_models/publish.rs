@@ -72,8 +72,13 @@ fn loom_a_producer_is_alone_again() {
 }
 
 #[test]
-fn loom_twin_always_alone() {
-    caught("publish::loom_a_producer_is_alone_again", "always-alone", Caught::Saying("events were lost"));
+fn loom_twin_company_unmarked() {
+    caught("publish::loom_a_producer_is_alone_again", "company-unmarked", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_settled_in_company() {
+    caught("publish::loom_a_producer_is_left_alone", "settled-in-company", Caught::Race);
 }
 
 #[test]
@@ -120,11 +125,11 @@ fn loom_twin_cursor_seen_relaxed() {
     caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
-/// A publication of two runs: who sees one of its events can have them all.
-#[test]
-fn loom_a_publication_is_seen_whole() {
-    explore(7, None, || {
-        let ring = ring(settings(4), &[(Read, 0, &[])]);
+/// A publication of two runs, or one of which each slot is stamped (stamp::refreshes): a reader that sees one of its
+/// events can have them all.
+fn a_publication_is_seen_whole(start: u64) {
+    explore(7, None, move || {
+        let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || {
             for _ in 0..2 {
@@ -144,8 +149,23 @@ fn loom_a_publication_is_seen_whole() {
 }
 
 #[test]
+fn loom_a_publication_is_seen_whole() {
+    a_publication_is_seen_whole(1);
+}
+
+#[test]
+fn loom_a_publication_that_refreshes_is_seen_whole() {
+    a_publication_is_seen_whole(START);
+}
+
+#[test]
 fn loom_twin_first_run_first() {
     caught("publish::loom_a_publication_is_seen_whole", "first-run-first", Caught::Saying("a part of a publication"));
+}
+
+#[test]
+fn loom_twin_first_run_first_of_a_refresh() {
+    caught("publish::loom_a_publication_that_refreshes_is_seen_whole", "first-run-first", Caught::Saying("a part of a publication"));
 }
 
 #[test]
