@@ -4,6 +4,8 @@
 //! - I1: a raw consumer gives out the `left` events from its seat's position on only: a look of its own found them there, and nobody else moves
 //!   the seat.
 //! - I2: a raw producer gives out the slots of its open claim only; what is done of it is no longer part of it.
+//! - I3: with many producers, `open` and the producer's own open claim name the same slots: a claim that was
+//!   forgotten before the handle became a raw one is settled first.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -49,7 +51,8 @@ pub struct RawProducer<E, L: Layout = Inside, S: producer::Sharing = Single> {
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// This producer by positions, see [`RawProducer`].
-    pub fn into_raw(self) -> RawProducer<E, L, S> {
+    pub fn into_raw(mut self) -> RawProducer<E, L, S> {
+        self.settle();
         RawProducer { producer: self, open: Seqs::NONE, lent: PhantomData }
     }
 }
@@ -116,9 +119,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
     /// Gives up what is claimed and not done: nobody will see it.
     pub fn give_up(&mut self) {
-        let open = std::mem::replace(&mut self.open, Seqs::NONE);
-        self.hold(Seqs::NONE);
-        self.producer.give_up(open.next, open.len as u64);
+        self.open = Seqs::NONE;
+        // A single producer claims the same positions again; with many, the producer knows the claim (I3).
+        self.producer.settle();
     }
 
     /// The producer again; an open claim is given up.
