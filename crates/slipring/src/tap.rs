@@ -331,11 +331,11 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
     let asked = match from {
         From::Now => newest,
         From::Oldest => near,
+        // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind. So the distance
+        // decides whether it is accepted, and the sign only which error it is.
+        From::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         From::At(asked) if ahead(asked, newest) > 0 => return Err(SubscribeError::NotYet { asked, newest }),
-        From::At(asked) if ahead(newest, asked) > core.capacity() as i64 => {
-            return Err(SubscribeError::Overwritten { asked, oldest: near });
-        }
-        From::At(asked) => asked,
+        From::At(asked) => return Err(SubscribeError::Overwritten { asked, oldest: near }),
     };
     let seat = control.occupy(stage).ok_or(SubscribeError::Full { room: tap.crew.room() })?;
     let bound = tap.line + 1 + seat;

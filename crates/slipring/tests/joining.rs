@@ -60,6 +60,43 @@ fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritt
 }
 
 #[test]
+fn no_position_far_away_is_taken_for_one_that_is_there() {
+    // With nothing published, the oldest position that is held is the newest one, too.
+    for (start, published) in [(0, 0), (u64::MAX, 0), (1 << 63, 0), (0, 10), (u64::MAX - 1, 10), (1 << 63, 10)] {
+        let graph = Graph::new(4, || 0u64).first_seq(start);
+        let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
+        let ring = graph.build().unwrap();
+        let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
+        for i in 0..published {
+            tx.publish(|slot| *slot = i).unwrap();
+            end.poll(1, |_, _| ()).unwrap();
+        }
+        let newest = start.wrapping_add(published);
+        for away in [5, 6, 1 << 32, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (3 << 62) + 1, u64::MAX - 4, u64::MAX] {
+            for asked in [newest.wrapping_add(away), newest.wrapping_sub(away)] {
+                if newest.wrapping_sub(asked) <= 4 {
+                    continue;
+                }
+                match tap.subscribe(From::At(asked)) {
+                    Err(SubscribeError::NotYet { asked: said, .. } | SubscribeError::Overwritten { asked: said, .. }) => {
+                        assert_eq!(said, asked)
+                    }
+                    other => panic!("asked for {asked} where {newest} is the newest: {other:?}"),
+                }
+            }
+        }
+        assert!(matches!(tap.subscribe(From::At(newest.wrapping_add(1))), Err(SubscribeError::NotYet { .. })));
+        assert!(matches!(tap.subscribe(From::At(newest.wrapping_sub(5))), Err(SubscribeError::Overwritten { .. })));
+        // Nobody was counted in, so nobody holds the producer, and the tap's only place is free.
+        tap.subscribe(From::Now).unwrap().leave();
+        for i in 0..10 {
+            tx.try_publish(|slot| *slot = i).unwrap();
+            end.poll(1, |_, _| ()).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_joined_gates_the_producer_until_it_leaves() {
     let graph = Graph::new(2, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("taps", 1));
