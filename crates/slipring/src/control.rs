@@ -529,6 +529,8 @@ impl Control {
         // Whoever names a moment does not mean an earlier one.
         let timeout = if deadline.is_none() { wait.timeout() } else { None };
         let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest, timeout };
+        #[cfg(all(test, slipring_loom))]
+        let _asleep = crate::loom_models::asleep(&self.name(party));
         let (in_time, spell) = wait::wait_until(
             site,
             learned,

@@ -38,7 +38,7 @@ fn loom_twin_closed_seen_relaxed() {
 
 #[test]
 fn loom_twin_closed_unrung() {
-    caught("ending::loom_a_close_drains", "closed-unrung", Caught::Deadlock);
+    caught("ending::loom_a_close_drains", "closed-unrung", Caught::Deadlock(&["s0"]));
 }
 
 /// Of two producers the one that goes last closes, and states the position of both.
@@ -59,7 +59,7 @@ fn loom_the_last_producer_closes() {
 
 #[test]
 fn loom_twin_closed_short() {
-    caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock);
+    caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
 /// A claim races with a close of all: either it is refused, or its event is drained.
@@ -101,7 +101,7 @@ fn loom_a_close_wakes_the_producers() {
 
 #[test]
 fn loom_twin_closed_unrung_to_the_producers() {
-    caught("ending::loom_a_close_wakes_the_producers", "closed-unrung", Caught::Deadlock);
+    caught("ending::loom_a_close_wakes_the_producers", "closed-unrung", Caught::Deadlock(&["producer"]));
 }
 
 /// A halt wakes whoever sleeps.
@@ -118,7 +118,7 @@ fn loom_a_halt_wakes() {
 
 #[test]
 fn loom_twin_halted_unrung() {
-    caught("ending::loom_a_halt_wakes", "halted-unrung", Caught::Deadlock);
+    caught("ending::loom_a_halt_wakes", "halted-unrung", Caught::Deadlock(&["s0"]));
 }
 
 /// A stage in the middle goes: the producer before it and the stage behind it are woken, and told who it was.
@@ -142,7 +142,7 @@ fn loom_a_failure_wakes_everybody() {
 
 #[test]
 fn loom_twin_failed_unrung() {
-    caught("ending::loom_a_failure_wakes_everybody", "failed-unrung", Caught::Deadlock);
+    caught("ending::loom_a_failure_wakes_everybody", "failed-unrung", Caught::Deadlock(&["producer", "s1"]));
 }
 
 /// Two fail at once: whoever sees that the graph has failed can say why, and all say the same.

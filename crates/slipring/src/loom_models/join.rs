@@ -214,7 +214,7 @@ fn loom_leaving_wakes_the_producer() {
 
 #[test]
 fn loom_twin_vacated_unrung() {
-    caught("join::loom_leaving_wakes_the_producer", "vacated-unrung", Caught::Deadlock);
+    caught("join::loom_leaving_wakes_the_producer", "vacated-unrung", Caught::Deadlock(&["producer"]));
 }
 
 /// A member sleeps because there is nothing, and is asked to leave.
@@ -234,7 +234,7 @@ fn loom_a_sleeper_is_asked_to_leave() {
 
 #[test]
 fn loom_twin_leaving_unrung() {
-    caught("join::loom_a_sleeper_is_asked_to_leave", "leaving-unrung", Caught::Deadlock);
+    caught("join::loom_a_sleeper_is_asked_to_leave", "leaving-unrung", Caught::Deadlock(&["s0"]));
 }
 
 /// A joiner pins a position that one stage behind has passed already; the other one, which fell asleep over the pin, is woken when it
@@ -264,7 +264,7 @@ fn loom_a_late_pin_moves_on() {
 
 #[test]
 fn loom_twin_late_unrung() {
-    caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock);
+    caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock(&["s1"]));
 }
 
 /// Takes a chunk of two, and is done with one of them.

@@ -1,7 +1,8 @@
 //! The protocol under the model checker: every order of the threads, and every value that a load may come back with.
 //!
 //! A model runs the real code on a small ring. Events stand for cells that the checker watches (`Core::touch`), so an access that no
-//! edge orders is reported as a causality violation, and a lost wake-up as a deadlock.
+//! edge orders is reported as a causality violation, and a lost wake-up as a deadlock. Such a
+//! twin names the parties that its deadlock leaves asleep.
 //!
 //! - Every model states the least number of executions that it takes: one that explores nothing passes too.
 //! - A model that looks without waiting looks a bounded number of times; whoever is through early hands its handle back, so that
@@ -27,7 +28,9 @@ use crate::producer::{Producer, SharedProducer};
 use crate::slots::Inside;
 use crate::sync::{Arc, choose_twin};
 use crate::wait::Wait;
+pub(crate) use asleep::asleep;
 
+mod asleep;
 mod ending;
 mod gate;
 mod join;
@@ -48,6 +51,7 @@ const TWIN: &str = "SLIPRING_TWIN";
 fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     if let Ok(twin) = std::env::var(TWIN) {
         choose_twin(twin.leak());
+        asleep::print_at_a_panic();
     }
     let executions = Arc::new(AtomicUsize::new(0));
     let counted = executions.clone();
@@ -70,8 +74,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 enum Caught {
     /// An event is touched by two, and nothing orders them.
     Race,
-    /// Somebody sleeps for ever.
-    Deadlock,
+    /// A deadlock that leaves exactly these parties asleep: stages by name, or `producer`; a party once for each of its waits.
+    Deadlock(&'static [&'static str]),
     /// An assertion of the model, or a panic of the library, that says this.
     Saying(&'static str),
 }
@@ -80,7 +84,7 @@ enum Caught {
 fn caught(model: &str, twin: &str, how: Caught) {
     let expected = match how {
         Caught::Race => "Causality violation",
-        Caught::Deadlock => "deadlock; threads",
+        Caught::Deadlock(_) => "deadlock; threads",
         Caught::Saying(text) => text,
     };
     let (_, here) = module_path!().split_once("::").expect("a module inside a crate");
@@ -98,6 +102,9 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let reason = err.split("panicked at").nth(1).unwrap_or_default();
     assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
     assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");
+    if let Caught::Deadlock(parties) = how {
+        assert!(asleep::are_asleep(reason, parties), "`{twin}` leaves other parties asleep than {parties:?}:\n{out}{err}");
+    }
 }
 
 /// A ring of a model: its events are their own positions, counted from the first.

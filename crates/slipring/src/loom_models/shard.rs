@@ -107,5 +107,5 @@ fn loom_a_shard_without_events_holds_nobody() {
 
 #[test]
 fn loom_twin_others_held() {
-    caught("shard::loom_a_shard_without_events_holds_nobody", "others-held", Caught::Deadlock);
+    caught("shard::loom_a_shard_without_events_holds_nobody", "others-held", Caught::Deadlock(&["producer", "s0"]));
 }

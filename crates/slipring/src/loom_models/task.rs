@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::thread;
 
 use super::*;
+use crate::name::PRODUCER;
 use crate::sync::{Condvar, Mutex};
 use Access::Read;
 
@@ -20,7 +21,7 @@ impl Wake for Woken {
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+fn block_on<F: Future>(party: &str, future: F) -> F::Output {
     let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(woken.clone());
     let mut future = pin!(future);
@@ -28,6 +29,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
+        let _asleep = asleep(party);
         let mut flag = woken.0.lock().unwrap();
         while !*flag {
             flag = woken.1.wait(flag).unwrap();
@@ -46,7 +48,7 @@ fn loom_a_task_reads() {
             tx.publish(|event| *event = 0).unwrap();
             tx
         });
-        let batch = block_on(rx.batch_async(1)).unwrap();
+        let batch = block_on("s0", rx.batch_async(1)).unwrap();
         assert_eq!(batch[0], 0);
         batch.release();
         drop((publishing.join().unwrap(), rx));
@@ -55,22 +57,22 @@ fn loom_a_task_reads() {
 
 #[test]
 fn loom_twin_task_unfenced() {
-    caught("task::loom_a_task_reads", "task-unfenced", Caught::Deadlock);
+    caught("task::loom_a_task_reads", "task-unfenced", Caught::Deadlock(&["s0"]));
 }
 
 #[test]
 fn loom_twin_ringer_unfenced_before_a_task() {
-    caught("task::loom_a_task_reads", "ringer-unfenced", Caught::Deadlock);
+    caught("task::loom_a_task_reads", "ringer-unfenced", Caught::Deadlock(&["s0"]));
 }
 
 #[test]
 fn loom_twin_task_blind() {
-    caught("task::loom_a_task_reads", "task-blind", Caught::Deadlock);
+    caught("task::loom_a_task_reads", "task-blind", Caught::Deadlock(&["s0"]));
 }
 
 #[test]
 fn loom_twin_tasks_unwoken() {
-    caught("task::loom_a_task_reads", "tasks-unwoken", Caught::Deadlock);
+    caught("task::loom_a_task_reads", "tasks-unwoken", Caught::Deadlock(&["s0"]));
 }
 
 /// A task that waits for room, and a thread that releases.
@@ -84,14 +86,14 @@ fn loom_a_task_publishes() {
             rx.poll(1, |event, _| assert_eq!(*event, 0)).unwrap();
             rx
         });
-        block_on(tx.publish_async(|event| *event = 1)).unwrap();
+        block_on(PRODUCER, tx.publish_async(|event| *event = 1)).unwrap();
         drop((releasing.join().unwrap(), tx));
     });
 }
 
 #[test]
 fn loom_twin_leaf_unrung_before_a_task() {
-    caught("task::loom_a_task_publishes", "leaf-unrung", Caught::Deadlock);
+    caught("task::loom_a_task_publishes", "leaf-unrung", Caught::Deadlock(&["producer"]));
 }
 
 /// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all the same.
@@ -108,12 +110,12 @@ fn loom_a_task_goes_away() {
             let polled = pin!(goes.batch_async(1)).poll(&mut Context::from_waker(Waker::noop())).is_ready();
             (polled, goes)
         });
-        block_on(stays.batch_async(1)).unwrap().release();
+        block_on("s0", stays.batch_async(1)).unwrap().release();
         drop((publishing.join().unwrap(), going.join().unwrap(), stays));
     });
 }
 
 #[test]
 fn loom_twin_tasks_unwoken_beside_one_that_goes() {
-    caught("task::loom_a_task_goes_away", "tasks-unwoken", Caught::Deadlock);
+    caught("task::loom_a_task_goes_away", "tasks-unwoken", Caught::Deadlock(&["s0"]));
 }

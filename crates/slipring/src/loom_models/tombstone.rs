@@ -23,7 +23,7 @@ fn loom_a_dropped_claim_is_passed_over() {
 
 #[test]
 fn loom_twin_given_up_unburied() {
-    caught("tombstone::loom_a_dropped_claim_is_passed_over", "given-up-unburied", Caught::Deadlock);
+    caught("tombstone::loom_a_dropped_claim_is_passed_over", "given-up-unburied", Caught::Deadlock(&["s0"]));
 }
 
 /// A claim that was forgotten is given up when its handle is used again; the handle stays.
@@ -46,7 +46,7 @@ fn loom_a_forgotten_claim_is_settled_by_the_next() {
 
 #[test]
 fn loom_twin_forgotten_unburied() {
-    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_next", "forgotten-unburied", Caught::Deadlock);
+    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_next", "forgotten-unburied", Caught::Deadlock(&["s0"]));
 }
 
 /// A claim that was forgotten is given up when its handle goes, at the latest.
@@ -63,7 +63,7 @@ fn loom_a_forgotten_claim_is_settled_by_the_end() {
 
 #[test]
 fn loom_twin_forgotten_unburied_at_the_end() {
-    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_end", "forgotten-unburied", Caught::Deadlock);
+    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_end", "forgotten-unburied", Caught::Deadlock(&["s0"]));
 }
 
 /// A run, a tombstone and an event, and a stage behind a stage, which walks them again.

@@ -108,28 +108,28 @@ fn loom_a_producer_sleeps_and_there_is_no_stage() {
 
 /// Every model above is about the same two sides: each must catch each of the steps that keep a wake-up from being lost.
 macro_rules! twins {
-    ($($test:ident: $model:literal, $twin:literal;)+) => {
+    ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(
             #[test]
             fn $test() {
-                caught(concat!("wait::", $model), $twin, Caught::Deadlock);
+                caught(concat!("wait::", $model), $twin, Caught::Deadlock(&$asleep));
             }
         )+
     };
 }
 twins! {
-    loom_twin_sleeper_unfenced: "loom_a_reader_sleeps", "sleeper-unfenced";
-    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "ringer-unfenced";
-    loom_twin_sleeper_blind: "loom_a_reader_sleeps", "sleeper-blind";
-    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "ringer-unlocked";
-    loom_twin_sleeper_unfenced_producer: "loom_a_producer_sleeps", "sleeper-unfenced";
-    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "ringer-unfenced";
-    loom_twin_sleeper_blind_producer: "loom_a_producer_sleeps", "sleeper-blind";
-    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "ringer-unlocked";
-    loom_twin_one_of_two_woken: "loom_two_sleep_at_one_bell", "one-woken";
-    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "ringer-unfenced";
-    loom_twin_sleeper_unfenced_worker: "loom_a_worker_and_its_follower_sleep", "sleeper-unfenced";
-    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "ringer-unfenced";
-    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung";
-    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung";
+    loom_twin_sleeper_unfenced: "loom_a_reader_sleeps", "sleeper-unfenced", ["s0"];
+    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "ringer-unfenced", ["s0"];
+    loom_twin_sleeper_blind: "loom_a_reader_sleeps", "sleeper-blind", ["s0"];
+    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "ringer-unlocked", ["s0"];
+    loom_twin_sleeper_unfenced_producer: "loom_a_producer_sleeps", "sleeper-unfenced", ["producer"];
+    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "ringer-unfenced", ["producer"];
+    loom_twin_sleeper_blind_producer: "loom_a_producer_sleeps", "sleeper-blind", ["producer"];
+    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "ringer-unlocked", ["producer"];
+    loom_twin_one_of_two_woken: "loom_two_sleep_at_one_bell", "one-woken", ["s1"];
+    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "ringer-unfenced", ["s1"];
+    loom_twin_sleeper_unfenced_worker: "loom_a_worker_and_its_follower_sleep", "sleeper-unfenced", ["s0", "s1"];
+    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "ringer-unfenced", ["s0", "s1"];
+    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung", ["producer"];
+    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung", ["producer"];
 }
