@@ -17,6 +17,10 @@ const LINES_WARNED: usize = 600;
 const LIBRARY: &str = "crates/slipring/src";
 /// Where every edge is explained.
 const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
+/// The folders whose tests wait for other threads.
+const WAITING_TESTS: [&str; 2] = ["crates/slipring/tests", "crates/slipring-eventfd/tests"];
+/// In those folders the tests that wait for the compiler alone.
+const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
 /// The one file (or folder) of the library that names the atomics.
 const ATOMICS: &str = "crates/slipring/src/sync";
 
@@ -57,6 +61,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         strays.check(file, &mut found);
         registries(file, &mut found);
         library(file, &mut found);
+        watchdogs(file, &mut found);
     }
     labels(&files, &mut found);
     Ok(found)
@@ -165,6 +170,22 @@ fn library(file: &File, found: &mut Findings) {
     }
 }
 
+/// Every test that may wait has a watchdog.
+fn watchdogs(file: &File, found: &mut Findings) {
+    let waits = WAITING_TESTS.iter().any(|folder| file.path.starts_with(folder)) && file.path != Path::new(COMPILING_TESTS);
+    if !file.is_rust() || !waits {
+        return;
+    }
+    let lines: Vec<&str> = file.text.lines().collect();
+    for test in (0..lines.len()).filter(|&at| lines[at].trim() == "#[test]") {
+        let mut body = lines[test..].iter().skip_while(|line| !line.ends_with('{')).skip(1);
+        if !body.next().is_some_and(|first| first.contains("watched()")) {
+            let what = "a test that hangs must fail: its first line is `let _watched = crate::common::watched();`";
+            found.errors.push(format!("{}:{}: {what}", file.path.display(), test + 1));
+        }
+    }
+}
+
 /// Whether a file of the library holds tests or models, to go by its name.
 fn is_test_file(path: &Path) -> bool {
     path.components().any(|part| {
@@ -266,6 +287,17 @@ mod tests {
         assert_eq!(errors(library, &file("crates/slipring/src/sync.rs", text)), 0);
         assert_eq!(errors(library, &file("crates/slipring/src/loom_gating.rs", text)), 0);
         assert_eq!(errors(library, &file("crates/other/src/ring.rs", text)), 0);
+    }
+
+    #[test]
+    fn tests_without_a_watchdog_are_found() {
+        let of = |path: &str, text: &str| errors(watchdogs, &file(path, text));
+        let watched = "#[test]\n#[ignore]\nfn a() {\n    let _watched = crate::common::watched();\n    b();\n}\n";
+        assert_eq!(of("crates/slipring/tests/a.rs", watched), 0);
+        let bare = "#[test]\nfn a() {\n    b();\n}\n";
+        assert_eq!(of("crates/slipring/tests/a/b.rs", &format!("{bare}{watched}{bare}")), 2);
+        assert_eq!(of("crates/slipring-eventfd/tests/a.rs", bare), 1);
+        assert_eq!(of(COMPILING_TESTS, bare) + of("crates/slipring-cli/tests/a.rs", bare), 0);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! A process that has no descriptors left is told so. Alone in its file, for the limit is the whole process's.
 #![cfg(target_os = "linux")]
 
+#[path = "../../slipring/tests/common/watchdog.rs"]
+mod watchdog;
+
 use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
@@ -9,6 +12,7 @@ use slipring_eventfd::EventFd;
 
 #[test]
 fn too_many_descriptors_are_an_error() {
+    let _watched = watchdog::watched();
     let first = EventFd::new().unwrap();
     let before = getrlimit(Resource::Nofile);
     let few = Rlimit { current: Some(first.as_raw_fd() as u64 + 8), ..before };

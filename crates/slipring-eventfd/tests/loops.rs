@@ -1,6 +1,9 @@
 //! Event loops on epoll and poll, as a user would write them. A wait that nobody ends within thirty seconds is a failure.
 #![cfg(target_os = "linux")]
 
+#[path = "../../slipring/tests/common/watchdog.rs"]
+mod watchdog;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -65,6 +68,7 @@ fn take(rx: &mut Reader<u64>, next: &mut u64) -> bool {
 
 #[test]
 fn no_wake_up_is_lost() {
+    let _watched = watchdog::watched();
     // The smaller the ring, the more often both sides wait for each other.
     for (capacity, count) in [(1, 20_000), (2, 20_000), (64, 100_000)] {
         let (mut tx, mut rx) = slipring::unicast(capacity, || 0u64).unwrap();
@@ -93,6 +97,7 @@ fn no_wake_up_is_lost() {
 
 #[test]
 fn no_wake_up_is_lost_with_poll() {
+    let _watched = watchdog::watched();
     const COUNT: u64 = 100_000;
     let (mut tx, mut rx) = slipring::unicast(16, || 0u64).unwrap();
     let publishing = thread::spawn(move || {
@@ -119,6 +124,7 @@ fn no_wake_up_is_lost_with_poll() {
 
 #[test]
 fn no_wake_up_is_lost_where_edges_are_told() {
+    let _watched = watchdog::watched();
     const EACH: u64 = 10_000;
     let (mut rxs, publishing) = several(3, EACH);
     // The first stands for two rings, so that it is signalled while it is readable.
@@ -145,6 +151,7 @@ fn no_wake_up_is_lost_where_edges_are_told() {
 
 #[test]
 fn signals_that_come_together_are_written_once_and_none_is_lost() {
+    let _watched = watchdog::watched();
     // The kernel's counter tells how often somebody wrote.
     let written = |fd: &EventFd| {
         let mut count = [0; 8];
@@ -195,6 +202,7 @@ fn signals_that_come_together_are_written_once_and_none_is_lost() {
 
 #[test]
 fn what_is_left_of_a_look_counts_as_there() {
+    let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fd = EventFd::new().unwrap();
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
@@ -214,6 +222,7 @@ fn what_is_left_of_a_look_counts_as_there() {
 
 #[test]
 fn a_future_is_polled_in_a_loop() {
+    let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let publishing = thread::spawn(move || tx.publish_all(0..COUNT, |slot, i| *slot = i).unwrap());
@@ -245,6 +254,7 @@ fn a_future_is_polled_in_a_loop() {
 
 #[test]
 fn two_loops_wait_for_each_other() {
+    let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     let publishing = thread::spawn(move || {
@@ -279,6 +289,7 @@ fn two_loops_wait_for_each_other() {
 
 #[test]
 fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
+    let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let graph = Graph::new(4, || 0u64);
     let work = graph.pool_writer("work", 2);
@@ -342,6 +353,7 @@ fn several(rings: usize, each: u64) -> (Vec<Reader<u64>>, thread::JoinHandle<()>
 
 #[test]
 fn one_epoll_waits_for_several_rings() {
+    let _watched = watchdog::watched();
     const EACH: u64 = 5_000;
     let (mut rxs, publishing) = several(3, EACH);
     let fds: Vec<EventFd> = (0..3).map(|_| EventFd::new().unwrap()).collect();
@@ -369,6 +381,7 @@ fn one_epoll_waits_for_several_rings() {
 
 #[test]
 fn one_descriptor_stands_for_several_rings() {
+    let _watched = watchdog::watched();
     const EACH: u64 = 5_000;
     let (mut rxs, publishing) = several(3, EACH);
     let fds = [EventFd::new().unwrap()];
@@ -391,6 +404,7 @@ fn one_descriptor_stands_for_several_rings() {
 
 #[test]
 fn an_end_is_signalled_and_stays() {
+    let _watched = watchdog::watched();
     for halted in [false, true] {
         let (tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
         let fds = [EventFd::new().unwrap()];
@@ -410,6 +424,7 @@ fn an_end_is_signalled_and_stays() {
 
 #[test]
 fn a_failure_is_signalled_to_everybody() {
+    let _watched = watchdog::watched();
     let graph = Graph::new(1, || 0u64);
     let (first, other) = (graph.reader("first"), graph.reader("other"));
     let ring = graph.build().unwrap();
@@ -438,6 +453,7 @@ fn a_failure_is_signalled_to_everybody() {
 
 #[test]
 fn a_handle_is_dropped_while_armed() {
+    let _watched = watchdog::watched();
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
 
@@ -471,6 +487,7 @@ fn a_handle_is_dropped_while_armed() {
 
 #[test]
 fn being_asked_to_leave_is_signalled() {
+    let _watched = watchdog::watched();
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -497,6 +514,7 @@ fn being_asked_to_leave_is_signalled() {
 
 #[test]
 fn a_handle_that_is_disarmed_is_not_signalled() {
+    let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fd = EventFd::new().unwrap();
     assert!(!fd.arm(&mut rx));
@@ -507,6 +525,7 @@ fn a_handle_that_is_disarmed_is_not_signalled() {
 
 #[test]
 fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
+    let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let gone = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&gone);
@@ -531,6 +550,7 @@ fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
 
 #[test]
 fn descriptors_are_dropped_while_somebody_publishes() {
+    let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let publishing = thread::spawn(move || (0..5_000).for_each(|i| assert_eq!(tx.publish(|slot| *slot = i).unwrap(), i)));
     let (mut next, mut rounds) = (0, 0u64);
@@ -549,6 +569,7 @@ fn descriptors_are_dropped_while_somebody_publishes() {
 
 #[test]
 fn where_nobody_rings_it_is_readable_at_once() {
+    let _watched = watchdog::watched();
     let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -565,6 +586,7 @@ fn where_nobody_rings_it_is_readable_at_once() {
 
 #[test]
 fn a_full_counter_is_readable_and_holds_nobody_up() {
+    let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
@@ -578,6 +600,7 @@ fn a_full_counter_is_readable_and_holds_nobody_up() {
 
 #[test]
 fn the_descriptor_does_not_block_and_is_not_inherited() {
+    let _watched = watchdog::watched();
     let fd = EventFd::new().unwrap();
     assert!(rustix::fs::fcntl_getfl(fd.as_fd()).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
     assert!(rustix::io::fcntl_getfd(&fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));

@@ -345,6 +345,7 @@ mod tests {
     /// up for; and each is made at a bell that has just fallen quiet, at about the moment when the other side falls asleep.
     #[test]
     fn a_quiet_bell_loses_no_wake_up() {
+        let _watched = crate::watchdog::watched();
         let (there, back) = (Bell::new(), Bell::new());
         let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
         let rounds = rounds();
@@ -391,6 +392,7 @@ mod tests {
     /// The same without help from the system: ringers fence.
     #[test]
     fn a_bell_that_may_not_rest_is_never_quiet() {
+        let _watched = crate::watchdog::watched();
         let bell = Bell::resting(false);
         assert!((0..2 * CALM).all(|_| !hush(&bell)));
         let bell = Bell::resting(true);

@@ -110,6 +110,9 @@ mod tap;
 mod task;
 mod wait;
 mod warning;
+#[cfg(all(test, not(slipring_loom)))]
+#[path = "../tests/common/watchdog.rs"]
+mod watchdog;
 mod within;
 
 pub use chain::*;

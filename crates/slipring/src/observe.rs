@@ -248,6 +248,7 @@ mod tests {
 
     #[test]
     fn counts_wrap() {
+        let _watched = crate::watchdog::watched();
         for capacity in [1, 2, 8] {
             for before in 0..2 * capacity as u64 {
                 let mut mirror = Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT)).unwrap();
@@ -274,6 +275,7 @@ mod tests {
 
     #[test]
     fn whoever_is_overtaken_keeps_all_but_a_quarter() {
+        let _watched = crate::watchdog::watched();
         for (capacity, kept) in [(1, 1), (2, 1), (4, 3), (8, 6), (1024, 768)] {
             let mut mirror = Mirror::<()>::new(capacity).unwrap();
             let mut observer = mirror.mirrored().observe();

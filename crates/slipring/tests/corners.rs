@@ -1,5 +1,7 @@
 //! Corners where several features meet: each of these once went wrong.
 
+mod common;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -49,6 +51,7 @@ macro_rules! lent {
 
 #[test]
 fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
+    let _watched = crate::common::watched();
     for follower in ["writer", "pool", "shards"] {
         let graph = Graph::new(16, || 0u64).shared();
         let first = graph.writer("first");
@@ -79,6 +82,7 @@ fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
 
 #[test]
 fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
+    let _watched = crate::common::watched();
     for pins in [true, false] {
         let graph = Graph::new(16, || 0u64).shared();
         let tap = graph.tap("tap", 2);
@@ -116,6 +120,7 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
 
 #[test]
 fn what_a_producer_was_allowed_it_stays_allowed() {
+    let _watched = crate::common::watched();
     let looks = if cfg!(miri) { 30 } else { 2_000 };
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
         let graph = Graph::new(8, || 0u64);
@@ -159,6 +164,7 @@ impl WaitStrategy for Panics {
 
 #[test]
 fn a_wait_that_panics_is_no_events_fault() {
+    let _watched = crate::common::watched();
     for crew in ["one", "shards", "pool"] {
         let seen = Mutex::new(Vec::new());
         let strategy = Arc::new(Panics(AtomicUsize::new(0), 3));
@@ -186,6 +192,7 @@ fn a_wait_that_panics_is_no_events_fault() {
 
 #[test]
 fn what_is_held_and_never_let_go_fails_the_graph() {
+    let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
         .read_by("journal", |rx| {
             while let Ok(batch) = rx.batch(4) {
@@ -200,6 +207,7 @@ fn what_is_held_and_never_let_go_fails_the_graph() {
 
 #[test]
 fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(60));
     let first = graph.reader("first");
     let behind = graph.writer("behind").after(&first);
@@ -222,6 +230,7 @@ fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
 
 #[test]
 fn a_task_that_holds_the_whole_ring_is_told_too() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     rx.batch(2).unwrap().hold();
@@ -232,6 +241,7 @@ fn a_task_that_holds_the_whole_ring_is_told_too() {
 
 #[test]
 fn a_loop_of_its_own_may_be_driven_by_another_thread() {
+    let _watched = crate::common::watched();
     let sent = Mutex::new(None);
     let over = AtomicBool::new(false);
     let (tx, pipeline) = {
@@ -266,6 +276,7 @@ fn a_loop_of_its_own_may_be_driven_by_another_thread() {
 
 #[test]
 fn a_forgotten_claim_is_settled_before_its_handle_waits() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64).shared();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -279,6 +290,7 @@ fn a_forgotten_claim_is_settled_before_its_handle_waits() {
 
 #[test]
 fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).shared();
     let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
     let ring = graph.build().unwrap();
@@ -291,6 +303,7 @@ fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
 
 #[test]
 fn each_sampled_event_is_timed_once_by_each_stage() {
+    let _watched = crate::common::watched();
     for shards in [false, true] {
         let mut tries = 0;
         let mut fails = move |v: &u64| {
@@ -316,6 +329,7 @@ fn each_sampled_event_is_timed_once_by_each_stage() {
 
 #[test]
 fn a_monitor_of_another_layout_is_refused() {
+    let _watched = crate::common::watched();
     let monitor: Monitor<u64> = Monitor::new();
     let error = slipring::ring(8, || 0u64).monitor(&monitor).contiguous().read("s", |_, _| ()).feed(0..1, |_, _| ()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");

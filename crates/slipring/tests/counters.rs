@@ -1,5 +1,7 @@
 //! What a graph tells about itself while it runs.
 
+mod common;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +9,7 @@ use slipring::{Graph, Monitor, PRODUCER, Wait};
 
 #[test]
 fn positions_lags_and_free_slots_are_told_while_it_runs() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).watched().first_seq(u64::MAX - 1);
     let parse = graph.pool_writer("parse", 2);
     let (end, tap) = (graph.reader("end").after(&parse), graph.tap("tap", 1).after(&parse));
@@ -36,6 +39,7 @@ fn positions_lags_and_free_slots_are_told_while_it_runs() {
 
 #[test]
 fn counts_are_told_at_waits_and_after_many_batches() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -69,6 +73,7 @@ const EVENTS: u64 = if cfg!(miri) { 1_000 } else { 20_000 };
 
 #[test]
 fn a_monitor_looks_at_a_chain_from_another_thread() {
+    let _watched = crate::common::watched();
     let monitor = Monitor::new();
     assert!(monitor.report().is_none());
     let watching = thread::scope(|s| {
@@ -113,6 +118,7 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
 
 #[test]
 fn pools_and_shared_producers_sample_latencies_too() {
+    let _watched = crate::common::watched();
     let done = slipring::ring(16, || 0u64)
         .sample_latency(1)
         .read_pool("pool", 2, |_| |_, _| ())
@@ -134,6 +140,7 @@ fn pools_and_shared_producers_sample_latencies_too() {
 #[cfg(feature = "metrics")]
 #[test]
 fn a_recorder_is_told_by_ring_and_stage() {
+    let _watched = crate::common::watched();
     use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
     use std::sync::{Arc, Mutex};
 

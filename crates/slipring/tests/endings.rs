@@ -19,6 +19,7 @@ fn long() -> Instant {
 
 #[test]
 fn closing_drains() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         for slow in [false, true] {
             let wait = wait.clone();
@@ -59,6 +60,7 @@ fn closing_drains() {
 
 #[test]
 fn the_last_producer_closes() {
+    let _watched = crate::common::watched();
     ends("last producer", || {
         let graph = Graph::new(4, || 0u64).shared();
         let key = graph.reader("r");
@@ -78,6 +80,7 @@ fn the_last_producer_closes() {
 
 #[test]
 fn close_all_refuses_the_others_and_loses_nothing() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("close_all, {wait}"), move || {
             let graph = Graph::new(4, || 0u64).shared().wait(wait);
@@ -120,6 +123,7 @@ fn close_all_refuses_the_others_and_loses_nothing() {
 
 #[test]
 fn halting_does_not_drain() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let w = wait.clone();
         ends(&format!("halt, leases, {wait}"), move || {
@@ -170,6 +174,7 @@ fn halting_does_not_drain() {
 
 #[test]
 fn deadlines_of_single_calls() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("by, {wait}"), move || {
             let graph = Graph::new(2, || 0u64).wait(wait).shared();
@@ -199,6 +204,7 @@ fn deadlines_of_single_calls() {
 
 #[test]
 fn the_deadline_of_a_graph() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("graph deadline, {wait}"), move || {
             // A producer that is stuck in user code: a stage is what waits.
@@ -258,6 +264,7 @@ impl slipring::ReadHandler<u64> for Flag {
 
 #[test]
 fn a_dropped_reader_fails_the_graph() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("dropped reader, {wait}"), move || {
             let graph = Graph::new(4, || 0u64).wait(wait);
@@ -287,6 +294,7 @@ fn a_dropped_reader_fails_the_graph() {
 
 #[test]
 fn pipelines_are_joined() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("join, {wait}"), move || {
             let (go, gate) = mpsc::channel::<()>();
@@ -340,6 +348,7 @@ fn pipelines_are_joined() {
 
 #[test]
 fn a_report_counts_events_batches_and_tombstones() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64).shared();
     let pool = graph.pool_reader("pool", 2);
     let last = graph.reader("last").after(&pool);
@@ -379,6 +388,7 @@ fn a_report_counts_events_batches_and_tombstones() {
 
 #[test]
 fn the_bottleneck_is_the_slow_one() {
+    let _watched = crate::common::watched();
     for slow in ["a", "b", "c", PRODUCER] {
         let report = ends(&format!("bottleneck {slow}"), move || {
             let work = move |name| {
@@ -402,6 +412,7 @@ fn the_bottleneck_is_the_slow_one() {
 
 #[test]
 fn rings_and_chains_print_themselves() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(64, || 0u64);
     let parse = graph.pool_writer("parse", 3);
     let (a, b) = (graph.reader("journal").after(&parse), graph.reader("ui").after(&parse));
@@ -433,6 +444,7 @@ fn rings_and_chains_print_themselves() {
 
 #[test]
 fn the_users_own_error_comes_back() {
+    let _watched = crate::common::watched();
     fn carried<T: std::error::Error + Send + Sync + 'static>() {}
     carried::<Error>();
     carried::<Closed>();
@@ -478,6 +490,7 @@ fn the_users_own_error_comes_back() {
 
 #[test]
 fn later_stages_see_what_came_before_a_failure_or_nothing_but_never_out_of_order() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         ends(&format!("after a failure, {wait}"), move || {
             let mut seen = Vec::new();
@@ -500,6 +513,7 @@ fn later_stages_see_what_came_before_a_failure_or_nothing_but_never_out_of_order
 
 #[test]
 fn fragile_events_are_an_error_of_their_own() {
+    let _watched = crate::common::watched();
     let dropped = |error: Error| {
         assert!(matches!(error.kind(), ErrorKind::EventDrop(said) if said.contains(PURPOSE)), "{error}");
         assert!(error.report().is_some() && error.stage().is_none());
@@ -521,6 +535,7 @@ fn fragile_events_are_an_error_of_their_own() {
 /// A destructor that runs while its thread unwinds may use rings of its own, and may close a producer by name.
 #[test]
 fn destructors_of_a_panicking_thread_end_rings_well() {
+    let _watched = crate::common::watched();
     struct Flush(Option<slipring::Producer<u64>>, mpsc::Sender<Result<u64, String>>);
     impl Drop for Flush {
         fn drop(&mut self) {

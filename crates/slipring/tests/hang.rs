@@ -451,22 +451,26 @@ fn all(waits: &[Wait], fronts: &[Front], wrongs: &[Wrong]) {
 
 #[test]
 fn every_place_under_every_strategy() {
+    let _watched = crate::common::watched();
     all(&Wait::all(), &[Front::Feed], &[Wrong::Panic, Wrong::Error]);
 }
 
 #[test]
 fn every_place_in_every_front() {
+    let _watched = crate::common::watched();
     let fronts = [Front::Shared, Front::Inline, Front::Spawn, Front::OneThread];
     all(&[Wait::Blocking], &fronts, &[Wrong::Panic, Wrong::Error]);
 }
 
 #[test]
 fn payloads_that_panic_in_their_turn() {
+    let _watched = crate::common::watched();
     all(&[Wait::Blocking], &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread], &[Wrong::Bomb]);
 }
 
 #[test]
 fn two_at_once() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         for producer_too in [false, true] {
             let what = format!("two at once, {wait}, producer too: {producer_too}");
@@ -514,6 +518,7 @@ fn two_at_once() {
 /// What never starts is let go of in one piece, whatever it captured.
 #[test]
 fn fragile_handlers_of_a_chain_that_cannot_be_built() {
+    let _watched = crate::common::watched();
     let capacity = |capacity| {
         let (a, b, c, d) = (Fragile(true), Fragile(true), Fragile(true), Fragile(true));
         let factory = move || {
@@ -545,6 +550,7 @@ fn fragile_handlers_of_a_chain_that_cannot_be_built() {
 
 #[test]
 fn a_factory_that_panics_over_fragile_events_with_a_bomb() {
+    let _watched = crate::common::watched();
     let error = ends("bombs in the factory", || {
         struct Worse;
         impl Drop for Worse {
@@ -568,6 +574,7 @@ fn a_factory_that_panics_over_fragile_events_with_a_bomb() {
 /// Several events whose drop panics, dropped wherever the last handle goes: no abort, and one panic at most.
 #[test]
 fn fragile_events_wherever_the_ring_ends() {
+    let _watched = crate::common::watched();
     ends("fragile events, leases", || {
         let (tx, mut rx) = slipring::unicast(8, || Fragile(true)).unwrap();
         drop(tx);
@@ -633,6 +640,7 @@ enum Lease {
 
 #[test]
 fn leases_whose_holders_panic_or_go() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         for way in [Lease::ForEach, Lease::Poll, Lease::Batch, Lease::DropHandle] {
             for pool in [false, true] {
@@ -742,6 +750,7 @@ fn lease(wait: Wait, way: Lease, pool: bool, full: bool) {
 
 #[test]
 fn producers_that_panic_while_they_fill() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         for full in [true, false] {
             for claim in [true, false] {
@@ -789,6 +798,7 @@ fn producers_that_panic_while_they_fill() {
 
 #[test]
 fn a_panic_is_survived_by_whoever_catches_it() {
+    let _watched = crate::common::watched();
     ends("caught panics", || {
         let (mut tx, mut rx) = slipring::unicast(CAPACITY, || 0u64).unwrap();
         tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
@@ -846,6 +856,7 @@ fn odd(idle: fn(u64) -> Idle, parks: fn(u64) -> bool) -> Wait {
 
 #[test]
 fn strategies_with_odd_answers() {
+    let _watched = crate::common::watched();
     let odds: [(&str, Wait); 6] = [
         ("parks unannounced", odd(|_| Idle::Park, |_| false)),
         ("parks later than asked", odd(|_| Idle::Park, |asked| asked > 0)),
@@ -871,6 +882,7 @@ fn strategies_with_odd_answers() {
 
 #[test]
 fn strategies_that_panic() {
+    let _watched = crate::common::watched();
     for together in [false, true] {
         let error = ends(&format!("a strategy that panics, together: {together}"), move || {
             let wait = odd(|looks| if looks < 5 { Idle::Yield } else { panic!("tired {PURPOSE}") }, |_| true);
@@ -915,6 +927,7 @@ fn is_deadline(failure: &Failure) -> bool {
 
 #[test]
 fn deadlines_heal_whoever_waits_for_himself() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let w = wait.clone();
         ends(&format!("publishing into one's own full ring, {wait}"), move || {
@@ -977,6 +990,7 @@ fn deadlines_heal_whoever_waits_for_himself() {
 
 #[test]
 fn a_stage_that_waits_for_its_own_pipeline_is_told() {
+    let _watched = crate::common::watched();
     ends("joining oneself", || {
         let slot = Arc::new(std::sync::Mutex::new(None::<slipring::Pipeline>));
         let theirs = slot.clone();
@@ -1002,6 +1016,7 @@ fn a_stage_that_waits_for_its_own_pipeline_is_told() {
 
 #[test]
 fn rings_that_feed_each_other_end_together() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let error = ends(&format!("nested rings, {wait}"), move || {
             let w = wait.clone();
@@ -1027,6 +1042,7 @@ fn rings_that_feed_each_other_end_together() {
 #[test]
 #[cfg_attr(miri, ignore = "starts a process")]
 fn threads_that_the_system_refuses() {
+    let _watched = crate::common::watched();
     if std::env::var_os("REFUSED").is_none() {
         let told = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "threads_that_the_system_refuses", "--test-threads=1", "--nocapture"])

@@ -1,5 +1,7 @@
 //! Readers that join and leave while the graph runs.
 
+mod common;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -13,6 +15,7 @@ fn soon() -> Instant {
 
 #[test]
 fn a_reader_joins_now_and_sees_what_comes_from_then_on() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
     let ring = graph.build().unwrap();
@@ -33,6 +36,7 @@ fn a_reader_joins_now_and_sees_what_comes_from_then_on() {
 
 #[test]
 fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritten() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 4));
     let ring = graph.build().unwrap();
@@ -98,6 +102,7 @@ fn no_position_far_away_is_taken_for_one_that_is_there() {
 
 #[test]
 fn a_reader_that_joined_gates_the_producer_until_it_leaves() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("taps", 1));
     let ring = graph.build().unwrap();
@@ -116,6 +121,7 @@ fn a_reader_that_joined_gates_the_producer_until_it_leaves() {
 
 #[test]
 fn with_nobody_there_a_tap_holds_nobody_and_is_not_blamed() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64);
     let tap = graph.tap("tap", 1);
     let end = graph.writer("end").after(&tap);
@@ -132,6 +138,7 @@ fn with_nobody_there_a_tap_holds_nobody_and_is_not_blamed() {
 
 #[test]
 fn a_writer_behind_a_tap_waits_for_those_who_joined() {
+    let _watched = crate::common::watched();
     let tap = Tap::new();
     slipring::ring(64, || 0u64)
         .tap(&tap)
@@ -154,6 +161,7 @@ fn a_writer_behind_a_tap_waits_for_those_who_joined() {
 
 #[test]
 fn a_reader_that_waits_is_told_to_leave() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let graph = Graph::new(8, || 0u64).wait(wait);
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
@@ -176,6 +184,7 @@ fn a_reader_that_waits_is_told_to_leave() {
 
 #[test]
 fn a_reader_holds_what_it_was_lent_until_its_next_call() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -196,6 +205,7 @@ fn a_reader_holds_what_it_was_lent_until_its_next_call() {
 
 #[test]
 fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
+    let _watched = crate::common::watched();
     let tap = Tap::named("late");
     let mut late = None;
     slipring::ring(8, || 0u64)
@@ -233,6 +243,7 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
 
 #[test]
 fn misplaced_taps_are_refused() {
+    let _watched = crate::common::watched();
     let tap = Tap::<u64>::new();
     let twice = slipring::ring(8, || 0u64).tap(&tap).read("r", |_, _| ()).tap(&tap).feed(0..3, |s, i| *s = i).unwrap_err();
     assert_eq!(twice.to_string(), "what was declared at `tap-2` stands in a graph already; make one for each place");
@@ -354,6 +365,7 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
 
 #[test]
 fn readers_come_and_go_beside_one_producer() {
+    let _watched = crate::common::watched();
     for capacity in [1, 2, 64, 1024] {
         churn(false, false, capacity);
         churn(false, true, capacity);
@@ -362,6 +374,7 @@ fn readers_come_and_go_beside_one_producer() {
 
 #[test]
 fn readers_come_and_go_beside_many_producers_that_give_up() {
+    let _watched = crate::common::watched();
     for capacity in [2, 64, 1024] {
         churn(true, false, capacity);
         churn(true, true, capacity);
@@ -371,6 +384,7 @@ fn readers_come_and_go_beside_many_producers_that_give_up() {
 /// Workers that come and go beside full traffic: each event is handled by one of them, once, and seen in order behind.
 #[test]
 fn workers_come_and_go() {
+    let _watched = crate::common::watched();
     for capacity in [4, 64, 1024] {
         let pool = Pool::writing(3);
         let stop = AtomicBool::new(false);
@@ -436,6 +450,7 @@ fn workers_come_and_go() {
 
 #[test]
 fn a_pool_has_room_for_so_many_and_ends_with_its_last_worker() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64);
     let work = graph.pool_reader("work", 1).room(2);
     let ring = graph.build().unwrap();
@@ -459,6 +474,7 @@ fn a_pool_has_room_for_so_many_and_ends_with_its_last_worker() {
 
 #[test]
 fn misplaced_pools_are_refused() {
+    let _watched = crate::common::watched();
     let wrong = Pool::reading(2);
     let wrong = slipring::ring(8, || 0u64).write_pool("p", 1, |_| |_: &mut u64, _| ()).open(&wrong).feed(0..1, |s, i| *s = i).unwrap_err();
     assert_eq!(wrong.to_string(), "pool `p` may write: open it with `Pool::writing`");
@@ -472,6 +488,7 @@ fn misplaced_pools_are_refused() {
 
 #[test]
 fn a_tap_over_contiguous_events() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).contiguous();
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
     let ring = graph.build().unwrap();

@@ -1,4 +1,6 @@
 //! More of the wish: events that borrow locals; a handler with a life; a ring that feeds a ring.
+mod common;
+
 use slipring::{At, Fault, ReadHandler};
 #[derive(Default)]
 struct Count {
@@ -26,6 +28,7 @@ impl<E> ReadHandler<E> for Count {
 }
 #[test]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let _watched = crate::common::watched();
     let text = String::from("alpha\nbeta\ngamma");
     let mut count = Count::default();
     let mut longest = "";

@@ -2,6 +2,8 @@
 //!
 //! One test, so that nothing else in the process allocates meanwhile.
 
+mod common;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
@@ -69,6 +71,7 @@ fn taken() -> u64 {
 
 #[test]
 fn a_million_events_without_one_allocation() {
+    let _watched = crate::common::watched();
     let begun = Instant::now();
     let parts: [(&str, fn()); 3] =
         [("chain", || chain(Wait::Blocking)), ("leases", || leases(Wait::YIELDING)), ("alive", || alive(Wait::YIELDING))];

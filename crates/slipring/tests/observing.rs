@@ -1,5 +1,7 @@
 //! Observers: what they see is whole, what they miss is counted, and nobody waits for them.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -92,6 +94,7 @@ fn seqs<T>(seen: &[Seen<T>]) -> Vec<u64> {
 
 #[test]
 fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
+    let _watched = crate::common::watched();
     for capacity in [1, 2, 4, 64] {
         let mut mirror = Mirror::new(capacity).unwrap();
         let mirrored = mirror.mirrored();
@@ -152,6 +155,7 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
 
 #[test]
 fn a_slow_observer_is_told_how_many_it_missed() {
+    let _watched = crate::common::watched();
     let mut mirror = Mirror::new(8).unwrap();
     let mut slow = mirror.mirrored().observe();
     (0..3).for_each(|i| mirror.put(i, &i));
@@ -169,6 +173,7 @@ fn a_slow_observer_is_told_how_many_it_missed() {
 
 #[test]
 fn an_observer_begins_now_or_at_the_oldest() {
+    let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mirrored = mirror.mirrored();
     let mut before = mirrored.observe_from_oldest();
@@ -189,6 +194,7 @@ fn an_observer_begins_now_or_at_the_oldest() {
 
 #[test]
 fn positions_are_the_users_and_gaps_are_not_missed() {
+    let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
     for seq in [u64::MAX - 1, 7, 1_000_000, 3] {
@@ -201,6 +207,7 @@ fn positions_are_the_users_and_gaps_are_not_missed() {
 
 #[test]
 fn one_slot_and_two() {
+    let _watched = crate::common::watched();
     for capacity in [1, 2] {
         let mut mirror = Mirror::new(capacity).unwrap();
         let mut observer = mirror.mirrored().observe();
@@ -216,6 +223,7 @@ fn one_slot_and_two() {
 
 #[test]
 fn values_of_any_size() {
+    let _watched = crate::common::watched();
     fn round<T: Plain + PartialEq + std::fmt::Debug>(of: impl Fn(u64) -> T, bytes: usize) {
         assert_eq!(Mirror::<T>::BYTES_PER_SLOT, bytes);
         let mut mirror = Mirror::new(4).unwrap();
@@ -238,6 +246,7 @@ fn values_of_any_size() {
 
 #[test]
 fn a_capacity_that_cannot_be_is_an_error() {
+    let _watched = crate::common::watched();
     assert_eq!(Mirror::<u8>::new(0).unwrap_err(), BuildError::Capacity { asked: 0 });
     assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
     assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("the next ones are 2 and 4"));
@@ -250,6 +259,7 @@ fn a_capacity_that_cannot_be_is_an_error() {
 
 #[test]
 fn a_mirror_that_goes_leaves_what_it_holds() {
+    let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let (mut early, mirrored) = (mirror.mirrored().observe(), mirror.mirrored());
     (0..3).for_each(|i| mirror.put(i, &i));
@@ -269,6 +279,7 @@ fn a_mirror_that_goes_leaves_what_it_holds() {
 
 #[test]
 fn whoever_waits_is_not_left_alone() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let name = wait.alias();
         let mut mirror = Mirror::new(2).unwrap();
@@ -289,6 +300,7 @@ fn whoever_waits_is_not_left_alone() {
 
 #[test]
 fn errors_say_what_to_do() {
+    let _watched = crate::common::watched();
     for (error, text) in [
         (ObserveError::Unavailable, "nothing new was put into the mirror yet"),
         (ObserveError::Overrun, "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again"),
@@ -301,6 +313,7 @@ fn errors_say_what_to_do() {
 
 #[test]
 fn handles_go_to_other_threads() {
+    let _watched = crate::common::watched();
     fn goes<T: Send + 'static>() {}
     fn shared<T: Send + Sync + Clone + 'static>() {}
     goes::<Mirror<Wide>>();
@@ -310,6 +323,7 @@ fn handles_go_to_other_threads() {
 
 #[test]
 fn a_chain_shows_its_events_to_observers() {
+    let _watched = crate::common::watched();
     let count = if cfg!(miri) { 40 } else { 5_000u64 };
     let mirror = Mirror::new(16).unwrap();
     let mut observer = mirror.mirrored().observe();
@@ -336,6 +350,7 @@ fn a_chain_shows_its_events_to_observers() {
 
 #[test]
 fn an_observer_that_never_looks_holds_nobody_up() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::new(2).unwrap();
     let mut idle = mirror.mirrored().observe();
     // No thread at all looks, and ten times what ring and mirror hold goes through.
@@ -346,6 +361,7 @@ fn an_observer_that_never_looks_holds_nobody_up() {
 
 #[test]
 fn a_panic_in_the_projection_names_the_stage() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
     let error = slipring::ring(8, || 0u64)
@@ -359,6 +375,7 @@ fn a_panic_in_the_projection_names_the_stage() {
 
 #[test]
 fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
     let mut observer = mirror.mirrored().observe();
     slipring::ring(8, || 0u64)
@@ -384,6 +401,7 @@ fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
 
 #[test]
 fn a_chain_that_never_starts_closes_the_mirror() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::<u8>::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
     let chain = slipring::ring(3, || 0u8).observe("mirror", mirror, |v| *v);
@@ -394,6 +412,7 @@ fn a_chain_that_never_starts_closes_the_mirror() {
 
 #[test]
 fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
     let mut observer = mirror.mirrored().observe();
     let (mut tx, pipeline) = slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
@@ -408,6 +427,7 @@ fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
 
 #[test]
 fn on_a_graph_the_stage_is_a_loop_of_ones_own() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING).shared();
     let rx = graph.reader("mirror");
     let ring = graph.build().unwrap();

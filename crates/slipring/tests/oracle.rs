@@ -4,6 +4,7 @@
 //! `PROPTEST_CASES` sets how many random cases; `SLIPRING_SOAK_SECONDS` how long the soak (`--ignored`) runs.
 #![cfg(not(slipring_loom))]
 
+mod common;
 #[path = "oracle/kit.rs"]
 mod kit;
 #[path = "oracle/model.rs"]
@@ -152,16 +153,19 @@ proptest! {
 
     #[test]
     fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
+        let _watched = crate::common::watched();
         drive::<Inside>(&case);
     }
 
     #[test]
     fn the_same_with_events_side_by_side(case in cases(0..120)) {
+        let _watched = crate::common::watched();
         drive::<Contiguous>(&case);
     }
 
     #[test]
     fn build_refuses_exactly_what_is_unsound(shape in wild_shapes()) {
+        let _watched = crate::common::watched();
         let graph = Graph::new(4, || 0u8);
         let keys = declare(&graph, &shape);
         let built = graph.build();
@@ -175,6 +179,7 @@ proptest! {
 
     #[test]
     fn long_histories(case in cases(if cfg!(miri) { 60..100 } else { 300..1200 })) {
+        let _watched = crate::common::watched();
         let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
         let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
         drive::<Inside>(&Case { ops, ..case });
@@ -500,6 +505,7 @@ impl<L: Lay> Run<L> {
 
 #[test]
 fn random_graphs_on_threads() {
+    let _watched = crate::common::watched();
     let (runs, events) = if cfg!(miri) { (4, 12) } else { (40, 400) };
     for seed in 0..runs {
         threads::run(seed, events);
@@ -509,6 +515,7 @@ fn random_graphs_on_threads() {
 #[test]
 #[ignore = "runs for SLIPRING_SOAK_SECONDS, 60 unless set"]
 fn soak() {
+    let _watched = crate::common::watched();
     let seconds = std::env::var("SLIPRING_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
     let end = Instant::now() + Duration::from_secs(seconds);
     // Seeds that differ from one soak to the next; a failure names its own.

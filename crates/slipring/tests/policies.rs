@@ -1,5 +1,7 @@
 //! What becomes of a stage that fails, how much it handles at a time, and when it releases.
 
+mod common;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ fn seen_with_retries(fails: &[(u64, u32)], batch: usize, count: u64, on: OnFault
 
 #[test]
 fn a_retry_starts_again_at_the_last_release() {
+    let _watched = crate::common::watched();
     let all: Vec<u64> = (0..8).collect();
     let on = OnFault::retry(3);
     // The first, a middle and the last event of a batch of four.
@@ -66,6 +69,7 @@ fn a_retry_starts_again_at_the_last_release() {
 
 #[test]
 fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
+    let _watched = crate::common::watched();
     let (seen, behind, outcome) = seen_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2));
     let error = outcome.unwrap_err();
     let ErrorKind::Failed(failure) = error.kind() else { panic!("{error}") };
@@ -82,6 +86,7 @@ fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
 
 #[test]
 fn tries_are_counted_for_each_event_anew() {
+    let _watched = crate::common::watched();
     let fails: Vec<_> = (0..8).map(|i| (i, 2)).collect();
     let (_, behind, done) = seen_with_retries(&fails, 1, 8, OnFault::retry(2));
     assert_eq!(done.unwrap().report.stage("tries").unwrap().retries, 16);
@@ -90,6 +95,7 @@ fn tries_are_counted_for_each_event_anew() {
 
 #[test]
 fn failures_that_alternate_come_to_an_end() {
+    let _watched = crate::common::watched();
     // Two events of one batch that each fail now and then: tries are counted from one release to the next, so this cannot go on for ever.
     let mut calls = 0u64;
     let error = inline(
@@ -117,6 +123,7 @@ fn failures_that_alternate_come_to_an_end() {
 
 #[test]
 fn a_batch_end_that_always_fails_may_be_skipped() {
+    let _watched = crate::common::watched();
     let log = Mutex::new(Vec::new());
     let done = inline(
         slipring::ring(8, || 0u64)
@@ -132,6 +139,7 @@ fn a_batch_end_that_always_fails_may_be_skipped() {
 
 #[test]
 fn a_writer_finds_events_as_it_left_them() {
+    let _watched = crate::common::watched();
     let mut failed = false;
     let mut behind = Vec::new();
     inline(
@@ -151,6 +159,7 @@ fn a_writer_finds_events_as_it_left_them() {
 
 #[test]
 fn skipped_events_are_counted_and_marked_for_later_stages() {
+    let _watched = crate::common::watched();
     for on_threads in [false, true] {
         let marks = Marks::new();
         let (mut kept, mut marked) = (Vec::new(), Vec::new());
@@ -173,6 +182,7 @@ fn skipped_events_are_counted_and_marked_for_later_stages() {
 
 #[test]
 fn panics_have_a_policy_of_their_own() {
+    let _watched = crate::common::watched();
     let told = Mutex::new(Vec::new());
     let (mut tries, mut behind) = (0, Vec::new());
     let done = inline(
@@ -206,6 +216,7 @@ fn panics_have_a_policy_of_their_own() {
 
 #[test]
 fn a_hook_that_panics_ends_the_graph_and_names_the_stage() {
+    let _watched = crate::common::watched();
     let error = inline(
         slipring::ring(8, || 0u64).on_faults(|_| panic!("the hook")).read("s", |_, _| Err::<(), _>("no")).on_error(OnFault::skip()),
         4,
@@ -216,6 +227,7 @@ fn a_hook_that_panics_ends_the_graph_and_names_the_stage() {
 
 #[test]
 fn a_handler_of_batches_skips_or_retries_its_batch() {
+    let _watched = crate::common::watched();
     let (mut calls, mut behind) = (Vec::new(), 0);
     let marks = Marks::new();
     let mut failed = false;
@@ -242,6 +254,7 @@ fn a_handler_of_batches_skips_or_retries_its_batch() {
 
 #[test]
 fn workers_of_a_pool_retry_and_skip_on_their_own() {
+    let _watched = crate::common::watched();
     for threads in [false, true] {
         let tries = AtomicU64::new(0);
         let seen = Mutex::new(Vec::new());
@@ -273,6 +286,7 @@ fn workers_of_a_pool_retry_and_skip_on_their_own() {
 
 #[test]
 fn a_pause_before_a_retry_ends_with_the_graph() {
+    let _watched = crate::common::watched();
     let began = Instant::now();
     let error = slipring::ring(8, || 0u64)
         .read("stubborn", |_, _| Err::<(), _>("busy"))
@@ -332,6 +346,7 @@ impl ReadHandler<u64> for Counting<'_> {
 
 #[test]
 fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried() {
+    let _watched = crate::common::watched();
     let log = Mutex::new(Vec::new());
     inline(
         slipring::ring(8, || 0u64)
@@ -358,6 +373,7 @@ fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried()
 
 #[test]
 fn idle_is_called_before_a_wait_and_again_as_often_as_asked() {
+    let _watched = crate::common::watched();
     for (own_thread, fail_idle) in [(true, 0), (false, 0), (true, 2), (false, 2)] {
         let log = Mutex::new(Vec::new());
         let chain = slipring::ring(8, || 0u64)
@@ -395,6 +411,7 @@ impl WriteHandler<u64> for Journal {
 
 #[test]
 fn batches_are_no_larger_than_asked_for() {
+    let _watched = crate::common::watched();
     let sizes = Mutex::new(Vec::new());
     let mut journal = Journal(Vec::new());
     inline(
@@ -413,6 +430,7 @@ fn batches_are_no_larger_than_asked_for() {
 
 #[test]
 fn the_front_of_a_batch_is_released_early() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
     let stage = graph.writer("stage");
     let ring = graph.build().unwrap();
@@ -438,6 +456,7 @@ fn the_front_of_a_batch_is_released_early() {
 #[test]
 #[should_panic(expected = "cannot release 5 events of a batch of 4")]
 fn more_than_a_batch_has_cannot_be_released() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     rx.try_batch(4).unwrap().release_front(5);
@@ -445,6 +464,7 @@ fn more_than_a_batch_has_cannot_be_released() {
 
 #[test]
 fn a_journal_releases_late() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(8, || 0u64).unwrap();
     (0..8).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     rx.try_batch(3).unwrap().hold();
@@ -469,6 +489,7 @@ fn a_journal_releases_late() {
 
 #[test]
 fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let (first, second) = (graph.reader("first"), graph.reader("second"));
     let second = second.after(&first);
@@ -485,6 +506,7 @@ fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
 
 #[test]
 fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     rx.batch(2).unwrap().hold();
@@ -497,6 +519,7 @@ fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
 
 #[test]
 fn a_loop_of_its_own_may_fail_and_come_back_early() {
+    let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64).read_by("own", |rx| rx.batch(1).map(|batch| batch.release())).feed(0..100, |slot, i| *slot = i);
     let error = error.unwrap_err();
     assert!(error.to_string().contains("own"), "{error}");
@@ -516,6 +539,7 @@ fn a_loop_of_its_own_may_fail_and_come_back_early() {
 
 #[test]
 fn settings_without_a_stage_and_marks_of_two_are_refused() {
+    let _watched = crate::common::watched();
     let misplaced = |chain: slipring::Chain<'_, u64>| match inline(chain, 1) {
         Err(error) if error.is_build() => error.to_string(),
         other => panic!("{other:?}"),

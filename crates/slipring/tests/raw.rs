@@ -1,5 +1,7 @@
 //! The raw calls, and a full ring by choice.
 
+mod common;
+
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,6 +16,7 @@ fn soon() -> Instant {
 
 #[test]
 fn positions_are_claimed_filled_and_done() {
+    let _watched = crate::common::watched();
     macro_rules! check {
         ($ring:expr, $end:expr, $many:expr) => {{
             let (tx, rx, many) = ($ring.producer(), $ring.reader($end), $many);
@@ -91,6 +94,7 @@ fn positions_are_claimed_filled_and_done() {
 
 #[test]
 fn a_claim_that_is_left_open_is_given_up_with_its_handle() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -149,6 +153,7 @@ fn a_claim_that_was_forgotten_is_given_up_by_the_raw_calls() {
 
 #[test]
 fn unavailable_contended_and_gated_are_told_apart() {
+    let _watched = crate::common::watched();
     // Where it is known what is published, or the stages stand between publications.
     macro_rules! check {
         ($graph:expr) => {{
@@ -191,6 +196,7 @@ fn unavailable_contended_and_gated_are_told_apart() {
 
 #[test]
 fn many_to_many_by_raw_calls() {
+    let _watched = crate::common::watched();
     let each = if cfg!(miri) { 50 } else { 5_000u64 };
     let graph = Graph::new(16, || 0u64).shared();
     let pool = graph.pool_writer("pool", 3);
@@ -255,6 +261,7 @@ fn many_to_many_by_raw_calls() {
 
 #[test]
 fn a_worker_takes_no_more_than_it_asks_for() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(64, || 0u64);
     let pool = graph.pool_reader("pool", 2);
     let ring = graph.build().unwrap();
@@ -277,6 +284,7 @@ fn a_worker_takes_no_more_than_it_asks_for() {
 
 #[test]
 fn room_is_told_as_it_is() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     for free in (1..=4).rev() {
         assert_eq!(tx.remaining(), free);
@@ -297,6 +305,7 @@ fn room_is_told_as_it_is() {
 
 #[test]
 fn what_finds_no_room_is_dropped_and_counted() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -321,6 +330,7 @@ fn what_finds_no_room_is_dropped_and_counted() {
 
 #[test]
 fn the_newest_for_each_key_is_kept() {
+    let _watched = crate::common::watched();
     let (tx, mut rx) = slipring::unicast(2, || (0u64, 0u64)).unwrap();
     let mut tx = tx.conflate(2, |slot, key, value| *slot = (*key, value)).unwrap();
     assert_eq!(tx.send(1, 10).unwrap(), Sent::Published(0));
@@ -350,6 +360,7 @@ fn the_newest_for_each_key_is_kept() {
 
 #[test]
 fn the_producer_of_a_chain_conflates_too() {
+    let _watched = crate::common::watched();
     let (mut last, mut seen) = (HashMap::new(), 0);
     let done = slipring::ring(2, || (0u64, 0u64))
         .read("slow", |(key, value), _| {
@@ -373,6 +384,7 @@ fn the_producer_of_a_chain_conflates_too() {
 
 #[test]
 fn a_conflator_loses_only_what_was_replaced_whatever_the_order() {
+    let _watched = crate::common::watched();
     let mut random = 12345u64;
     let mut next = move |below: u64| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -422,6 +434,7 @@ fn a_conflator_loses_only_what_was_replaced_whatever_the_order() {
 
 #[test]
 fn what_is_kept_when_a_conflator_goes_is_counted_and_a_panic_in_it_ends_the_graph() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(1, || 0u64);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -479,6 +492,7 @@ fn into_its_own_ring(shards: bool, pool: bool, wait: Wait) -> (slipring::Error, 
 
 #[test]
 fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() {
+    let _watched = crate::common::watched();
     for (shards, pool) in [(false, false), (true, false), (false, true)] {
         for wait in [Wait::Blocking, Wait::YIELDING] {
             let (error, told) = into_its_own_ring(shards, pool, wait);
@@ -511,6 +525,7 @@ fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() 
 
 #[test]
 fn publishing_into_another_full_ring_from_a_handler_is_fine() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     let count = if cfg!(miri) { 20 } else { 2_000 };
     let sum = thread::scope(|s| {
@@ -530,6 +545,7 @@ fn publishing_into_another_full_ring_from_a_handler_is_fine() {
 
 #[test]
 fn a_reader_that_joined_and_publishes_is_told_too() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();

@@ -4,6 +4,7 @@
 
 #[path = "shapes/chains.rs"]
 mod chains;
+mod common;
 #[path = "shapes/events.rs"]
 mod events;
 #[path = "oracle/kit.rs"]
@@ -70,6 +71,7 @@ const SMALL: (usize, usize) = (2, 8);
 
 #[test]
 fn all_shapes_of_up_to_four_stages() {
+    let _watched = crate::common::watched();
     let most = if cfg!(miri) { SMALL.0 } else { 4 };
     let mut legal = Vec::new();
     for stages in 0..=most {
@@ -106,6 +108,7 @@ fn all_shapes_of_up_to_four_stages() {
 
 #[test]
 fn some_of_them_on_threads() {
+    let _watched = crate::common::watched();
     let mut legal: Vec<Shape> = (1..=if cfg!(miri) { 2 } else { 4 }).flat_map(all_shapes).filter(Shape::is_legal).collect();
     let step = legal.len() / if cfg!(miri) { 3 } else { 40 };
     legal = legal.into_iter().step_by(step).collect();
@@ -129,6 +132,7 @@ fn around_the_wraps() -> Vec<Shape> {
 
 #[test]
 fn rings_that_start_next_to_a_wrap() {
+    let _watched = crate::common::watched();
     for capacity in [1u64, 2, 8] {
         let lap_field = (1u64 << 46).wrapping_mul(capacity);
         // Of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word; of a bound and the producers' claim word.
@@ -154,6 +158,7 @@ fn rings_that_start_next_to_a_wrap() {
 /// One run holds 32,768 slots, so these are several.
 #[test]
 fn publications_longer_than_a_run() {
+    let _watched = crate::common::watched();
     if cfg!(miri) {
         return; // a hundred thousand slots
     }
@@ -192,6 +197,7 @@ fn publications_longer_than_a_run() {
 
 #[test]
 fn batches_longer_than_a_run() {
+    let _watched = crate::common::watched();
     if cfg!(miri) {
         return;
     }

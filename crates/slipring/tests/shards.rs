@@ -1,5 +1,7 @@
 //! Shards: in sequence per key, and in sequence order again behind.
 
+mod common;
+
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,6 +82,7 @@ fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64
 
 #[test]
 fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
+    let _watched = crate::common::watched();
     let events = if cfg!(miri) { 60 } else { 20_000 };
     for (i, (capacity, shards)) in [(1, 1), (2, 2), (4, 3), (64, 4), (1024, 2)].into_iter().enumerate() {
         let waits = [Wait::Blocking, Wait::YIELDING];
@@ -92,11 +95,13 @@ fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
 
 #[test]
 fn one_key_for_all_is_a_stage_of_one_and_the_other_shards_hold_nobody() {
+    let _watched = crate::common::watched();
     run((8, 4), 1, if cfg!(miri) { 40 } else { 5_000 }, 0, (true, false), Wait::Blocking);
 }
 
 #[test]
 fn shards_behind_shards_by_another_key_and_a_pool_between() {
+    let _watched = crate::common::watched();
     let totals = [const { AtomicU64::new(0) }; 5];
     let mut last = None;
     let events = if cfg!(miri) { 50 } else { 5_000 };
@@ -128,6 +133,7 @@ fn shards_behind_shards_by_another_key_and_a_pool_between() {
 
 #[test]
 fn many_producers_give_claims_up_and_shards_pass_over_them() {
+    let _watched = crate::common::watched();
     let seen = AtomicU64::new(0);
     let mut behind = 0;
     let each = if cfg!(miri) { 30 } else { 3_000 };
@@ -171,6 +177,7 @@ fn many_producers_give_claims_up_and_shards_pass_over_them() {
 
 #[test]
 fn contiguous_rings_and_inline_runs_have_shards_too() {
+    let _watched = crate::common::watched();
     let sums = [const { AtomicU64::new(0) }; 2];
     let add = |shard: usize| {
         let sums = &sums;
@@ -191,6 +198,7 @@ fn contiguous_rings_and_inline_runs_have_shards_too() {
 
 #[test]
 fn leases_of_shards_lend_what_is_their_own() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64);
     let shards = graph.shard_writer("shards", 2, |v: &u64| *v % 100);
     let end = graph.reader("end").after(&shards);
@@ -228,6 +236,7 @@ fn leases_of_shards_lend_what_is_their_own() {
 
 #[test]
 fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64);
     let shards = graph.shard_reader("shards", 2, |v: &u64| *v);
     let ring = graph.build().unwrap();
@@ -247,6 +256,7 @@ fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
 
 #[test]
 fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
+    let _watched = crate::common::watched();
     for from_writer in [false, true] {
         let chain = slipring::ring(8, || 0u64);
         let chain = if from_writer { chain.write("before", |_, _| ()) } else { chain };
@@ -275,6 +285,7 @@ fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
 
 #[test]
 fn a_key_that_panics_while_its_handler_panics_is_no_abort() {
+    let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
         .write("before", |v, _| {
             if *v == 5 {
@@ -289,6 +300,7 @@ fn a_key_that_panics_while_its_handler_panics_is_no_abort() {
 
 #[test]
 fn shards_retry_and_skip() {
+    let _watched = crate::common::watched();
     let tries = AtomicU64::new(0);
     let mut behind = 0;
     let done = slipring::ring(16, || 0u64)
@@ -316,6 +328,7 @@ fn shards_retry_and_skip() {
 
 #[test]
 fn numbers_of_shards_that_make_no_sense_are_refused() {
+    let _watched = crate::common::watched();
     for shards in [0, 9, usize::MAX] {
         let error =
             slipring::ring(8, || 0u64).read_shards("s", shards, |v: &u64| *v, |_| |_: &u64, _| ()).feed(0..1, |_, _| ()).unwrap_err();

@@ -37,6 +37,7 @@ macro_rules! assert_not {
 
 #[test]
 fn what_lends_events_is_shared_between_threads_only_if_they_are() {
+    let _watched = crate::common::watched();
     type Lonely = Cell<u8>;
     assert_not!(Sync: slipring::Slot<'static, Lonely>, slipring::Slots<'static, Lonely>, slipring::Events<'static, Lonely>,
         slipring::EventsMut<'static, Lonely>, slipring::Batch<'static, Lonely, slipring::Reading, slipring::Every>,
@@ -56,6 +57,7 @@ fn what_lends_events_is_shared_between_threads_only_if_they_are() {
 
 #[test]
 fn odd_lengths_of_claims() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(CAPACITY, || 0u64).unwrap();
     let graph = Graph::new(CAPACITY, || 0u64).shared();
     let key = graph.reader("r");
@@ -111,6 +113,7 @@ fn odd_lengths_of_claims() {
 
 #[test]
 fn odd_capacities_and_crews() {
+    let _watched = crate::common::watched();
     for asked in [0, 3, usize::MAX, (1 << 63) + 1] {
         let error = slipring::unicast(asked, || 0u64).err().unwrap();
         assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: a }) if *a == asked), "{error}");
@@ -135,6 +138,7 @@ fn odd_capacities_and_crews() {
 
 #[test]
 fn rings_of_one_slot_of_nothing_and_of_wide_events() {
+    let _watched = crate::common::watched();
     #[repr(align(4096))]
     struct Wide(u64);
     let (mut tx, mut rx) = slipring::unicast(2, || Wide(0)).unwrap();
@@ -188,6 +192,7 @@ fn rings_of_one_slot_of_nothing_and_of_wide_events() {
 
 #[test]
 fn keys_of_another_graph() {
+    let _watched = crate::common::watched();
     quiet();
     let (one, other) = (Graph::new(CAPACITY, || 0u64), Graph::new(CAPACITY, || 0u64));
     let (own, strange) = (one.reader("own"), other.reader("strange"));
@@ -222,6 +227,7 @@ fn keys_of_another_graph() {
 
 #[test]
 fn a_factory_that_plays_with_keys() {
+    let _watched = crate::common::watched();
     for drops in [false, true] {
         let outcome = ends(&format!("keys in the factory, dropped: {drops}"), move || {
             let stash = Arc::new(std::sync::Mutex::new(None::<slipring::ReaderKey>));
@@ -242,6 +248,7 @@ fn a_factory_that_plays_with_keys() {
 
 #[test]
 fn producers_swapped_for_those_of_another_ring() {
+    let _watched = crate::common::watched();
     ends("swapped with a lease", || {
         let (mut other, mut rx) = slipring::unicast(CAPACITY, || 0u64).unwrap();
         let error = slipring::ring(CAPACITY, || 0u64)
@@ -305,6 +312,7 @@ fn producers_swapped_for_those_of_another_ring() {
 
 #[test]
 fn claims_and_batches_swapped_between_rings() {
+    let _watched = crate::common::watched();
     let (mut a_tx, mut a_rx) = slipring::unicast(CAPACITY, || 0u64).unwrap();
     let (mut b_tx, mut b_rx) = slipring::unicast(CAPACITY, || 0u64).unwrap();
     b_tx.publish(|slot| *slot = 9).unwrap();
@@ -324,6 +332,7 @@ fn claims_and_batches_swapped_between_rings() {
 
 #[test]
 fn a_chain_swapped_for_another_one_while_it_is_declared() {
+    let _watched = crate::common::watched();
     let error = slipring::ring(CAPACITY, || 0u64)
         .write("a", |_, _| ())
         .fan_out(|mut outer| {
@@ -344,6 +353,7 @@ fn a_chain_swapped_for_another_one_while_it_is_declared() {
 
 #[test]
 fn forgotten_claims_are_passed_over() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(CAPACITY, || 7u64).unwrap();
     for _ in 0..10 {
         forget(tx.claim().unwrap());
@@ -407,6 +417,7 @@ fn a_handle_is_not_alone_if_others_came_and_went() {
 
 #[test]
 fn batches_that_are_dropped_or_forgotten_come_again() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(CAPACITY, || 0u64);
     let pool = graph.pool_writer("pool", 2);
     let after = graph.writer("after").after(&pool);
@@ -445,6 +456,7 @@ fn lose<T>(handle: T) {
 /// What is forgotten for good can only be timed out.
 #[test]
 fn forgotten_handles_are_healed_by_the_deadline() {
+    let _watched = crate::common::watched();
     let deadline = |failure: &slipring::Failure| matches!(failure.cause(), Cause::Deadline(_));
     for wait in [Wait::Blocking, Wait::YIELDING, Wait::SLEEPING, Wait::BusySpin] {
         let w = wait.clone();
@@ -503,6 +515,7 @@ fn forgotten_handles_are_healed_by_the_deadline() {
 
 #[test]
 fn what_is_dropped_ends_the_graph_in_every_order() {
+    let _watched = crate::common::watched();
     // Handles: producer, two readers, ring. Each order of drops ends without a hang, and says what it should.
     for order in 0..24 {
         ends(&format!("order {order}"), move || {
@@ -558,6 +571,7 @@ fn what_is_dropped_ends_the_graph_in_every_order() {
 
 #[test]
 fn workers_that_go_one_after_the_other() {
+    let _watched = crate::common::watched();
     ends("workers that go", || {
         let graph = Graph::new(8, || 0u64);
         let pool = graph.pool_reader("pool", 3);
@@ -616,6 +630,7 @@ fn workers_that_go_one_after_the_other() {
 
 #[test]
 fn a_ring_without_stages_gates_itself() {
+    let _watched = crate::common::watched();
     ends("no stages", || {
         slipring::ring(2, || 0u64).feed(0..20, |slot, i| *slot = i).unwrap();
         let graph = Graph::new(2, || 0u64).shared();
@@ -649,6 +664,7 @@ fn a_ring_without_stages_gates_itself() {
 /// Readers beside each other over events that are shared, a writer behind them, claims given up between: values and order hold.
 #[test]
 fn a_diamond_of_leases_under_way() {
+    let _watched = crate::common::watched();
     let events = if cfg!(miri) { 12 } else { 2000 };
     ends("diamond", move || {
         let graph = Graph::new(CAPACITY, || String::from("0")).contiguous().shared();

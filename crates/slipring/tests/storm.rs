@@ -317,6 +317,7 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
 
 #[test]
 fn storms() {
+    let _watched = crate::common::watched();
     let asked = std::env::var("STORMS").ok();
     let (from, to) = match asked.as_deref().and_then(|range| range.split_once("..")) {
         Some((from, to)) => (from.parse().unwrap(), to.parse().unwrap()),

@@ -1,5 +1,7 @@
 //! Futures, streams, and waiting for several rings at once, on executors of this file's own.
 
+mod common;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -41,6 +43,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn a_task_feeds_a_task() {
+    let _watched = crate::common::watched();
     let events = if cfg!(miri) { 200 } else { 5_000 };
     for capacity in [1, 2, 64] {
         let (mut tx, mut rx) = slipring::unicast(capacity, || 0u64).unwrap();
@@ -74,6 +77,7 @@ fn a_task_feeds_a_task() {
 
 #[test]
 fn tasks_stand_where_stages_stand() {
+    let _watched = crate::common::watched();
     let claims = if cfg!(miri) { 50 } else { 500 };
     let graph = Graph::new(4, || 0u64).shared();
     let double = graph.pool_writer("double", 2);
@@ -133,6 +137,7 @@ fn tasks_stand_where_stages_stand() {
 
 #[test]
 fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
     let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
     let waker = Waker::from(unpark.clone());
@@ -160,6 +165,7 @@ fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
 
 #[test]
 fn an_end_wakes_tasks() {
+    let _watched = crate::common::watched();
     for halted in [false, true] {
         let (tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
         let (asked, asking) = mpsc::channel();
@@ -188,6 +194,7 @@ fn an_end_wakes_tasks() {
 
 #[test]
 fn where_nobody_rings_a_task_looks_again() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -212,6 +219,7 @@ fn where_nobody_rings_a_task_looks_again() {
 
 #[test]
 fn one_thread_waits_for_several_rings() {
+    let _watched = crate::common::watched();
     for wait in [Wait::Blocking, Wait::YIELDING] {
         let mut rings: Vec<_> = (0..3)
             .map(|_| {
@@ -253,6 +261,7 @@ fn one_thread_waits_for_several_rings() {
 
 #[test]
 fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
     let mut selector = Selector::new();
     assert_eq!(selector.wait(&mut [], None), None);
@@ -268,6 +277,7 @@ fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
 
 #[test]
 fn who_goes_takes_its_waker_along() {
+    let _watched = crate::common::watched();
     struct Counts(AtomicUsize);
     impl Wake for Counts {
         fn wake(self: Arc<Self>) {

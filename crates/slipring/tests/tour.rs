@@ -1,5 +1,7 @@
 //! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on Rust 1.95; it is the wish,
 //! not the implementation: names and signatures may improve, none may become harder to use or need an annotation here.
+mod common;
+
 use slipring::{From, Graph, Tap, Wait};
 use std::{
     collections::HashMap,
@@ -31,6 +33,7 @@ impl Reading {
 
 #[test]
 fn main() -> Result<(), Box<dyn Error>> {
+    let _watched = crate::common::watched();
     let lines: Vec<String> = (0..1000).map(|i| format!("{},{}", i % 7, i as f64 / 2.0)).collect();
 
     // 1. The simplest unicast, no thread of ours.

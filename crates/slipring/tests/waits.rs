@@ -2,6 +2,8 @@
 //!
 //! `SLIPRING_SOAK` makes the long test longer.
 
+mod common;
+
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -110,6 +112,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
+    let _watched = crate::common::watched();
     let wake = wake_cost().clamp(Duration::from_micros(2), Duration::from_micros(100));
     let time = Duration::from_millis(if std::env::var_os("SLIPRING_SOAK").is_some() { 1_000 } else { 20 });
     let mut events = 0;
@@ -127,6 +130,7 @@ fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn the_last_event_of_a_burst_wakes() {
+    let _watched = crate::common::watched();
     let rounds = if std::env::var_os("SLIPRING_SOAK").is_some() { 200_000 } else { 2_000 };
     for wait in strategies().into_iter().filter(|wait| wait.parks() && wait.timeout().is_none()) {
         let graph = Graph::new(1024, || 0u64).wait(wait.clone());
@@ -161,6 +165,7 @@ fn the_last_event_of_a_burst_wakes() {
 
 #[test]
 fn stages_and_producers_wait_each_in_its_own_way() {
+    let _watched = crate::common::watched();
     note_warnings();
     let all = strategies();
     for (i, _) in all.iter().enumerate() {
@@ -187,6 +192,7 @@ fn stages_and_producers_wait_each_in_its_own_way() {
 
 #[test]
 fn a_graph_says_who_waits_how() {
+    let _watched = crate::common::watched();
     let chain = slipring::ring(4, || 0u64)
         .wait(Wait::SLEEPING)
         .producer_wait(Wait::YIELDING)
@@ -226,6 +232,7 @@ fn a_graph_says_who_waits_how() {
 
 #[test]
 fn a_timeout_comes_back_and_loses_nothing() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let wait = wait.or_timeout(Duration::from_millis(1));
         let graph = Graph::new(2, || 0u64).wait(wait.clone());
@@ -252,6 +259,7 @@ fn a_timeout_comes_back_and_loses_nothing() {
 /// Whoever publishes all of something has items in hand, and waits on.
 #[test]
 fn no_item_of_many_is_lost_to_a_timeout() {
+    let _watched = crate::common::watched();
     let wait = Wait::Blocking.or_timeout(Duration::from_micros(100));
     let mut idle = 0;
     let mut seen = Vec::new();
@@ -314,6 +322,7 @@ impl WaitStrategy for Noted {
 
 #[test]
 fn each_waiter_learns_for_itself() {
+    let _watched = crate::common::watched();
     let notes: &'static Mutex<Vec<(u64, bool)>> = Box::leak(Box::default());
     let graph = Graph::new(2, || 0u64).wait(Wait::Custom(std::sync::Arc::new(Noted(notes))));
     let key = graph.reader("reader");
@@ -344,6 +353,7 @@ fn note_warnings() {
 
 #[test]
 fn who_spins_in_a_crowd_is_warned_once() {
+    let _watched = crate::common::watched();
     note_warnings();
     let cores = thread::available_parallelism().unwrap().get();
     for _ in 0..3 {
@@ -368,6 +378,7 @@ fn who_spins_in_a_crowd_is_warned_once() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn two_that_spin_on_one_core_are_warned_once() {
+    let _watched = crate::common::watched();
     note_warnings();
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();

@@ -130,6 +130,7 @@ mod tests {
 
     #[test]
     fn every_strategy_keeps_a_deadline() {
+        let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let deadline = Instant::now() + Duration::from_millis(3);
             let (in_time, spell) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
@@ -140,6 +141,7 @@ mod tests {
 
     #[test]
     fn every_strategy_keeps_its_timeout() {
+        let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let strategy = strategy.or_timeout(Duration::from_millis(3));
             let began = Instant::now();
@@ -151,6 +153,7 @@ mod tests {
 
     #[test]
     fn a_timeout_within_a_strategy_is_that_strategys() {
+        let _watched = crate::watchdog::watched();
         let timeout = |alias: &str| alias.parse::<Wait>().unwrap().timeout();
         let millis = |millis| Some(Duration::from_millis(millis));
         assert_eq!(timeout("phased-backoff:1us,1us,timeout:5ms,blocking"), millis(5));
@@ -161,6 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found_whatever_the_deadline() {
+        let _watched = crate::watchdog::watched();
         let past = Instant::now();
         for strategy in Wait::all() {
             assert!(wait(&strategy.or_timeout(Duration::ZERO), false, Some(past), &mut || true).0);
@@ -169,6 +173,7 @@ mod tests {
 
     #[test]
     fn windows_alternate() {
+        let _watched = crate::watchdog::watched();
         let micros = Duration::from_micros;
         let at = |time: Duration| {
             let now = Instant::now();
@@ -197,6 +202,7 @@ mod tests {
 
     #[test]
     fn odd_windows_are_kept_too() {
+        let _watched = crate::watchdog::watched();
         for odd in [Duration::ZERO, Duration::MAX] {
             for strategy in [
                 Wait::Sleeping { spins: 0, yields: u32::MAX, pause: odd },
@@ -218,6 +224,7 @@ mod tests {
 
     #[test]
     fn a_strategy_that_parks_without_saying_so_is_not_left_asleep() {
+        let _watched = crate::watchdog::watched();
         #[derive(Debug)]
         struct Liar(Idle);
         impl WaitStrategy for Liar {

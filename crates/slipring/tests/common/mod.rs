@@ -1,12 +1,16 @@
 //! What the hostile tests share: a watchdog, and things that go wrong on purpose.
 #![allow(dead_code)] // each test file uses its own part
 
+mod watchdog;
+
 use std::any::Any;
 use std::fmt;
 use std::panic::{panic_any, resume_unwind};
 use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::Duration;
+
+pub use watchdog::watched;
 
 /// Long enough for a loaded machine; whatever takes longer hangs.
 pub const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 900 } else { 60 });

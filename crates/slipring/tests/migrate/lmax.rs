@@ -31,6 +31,7 @@ fn refused<T: Debug>(build: Result<T, slipring::Error>) -> BuildError {
 
 #[test]
 fn claims_count_up_from_zero() {
+    let _watched = crate::common::watched();
     let (mut tx, _rx) = pair(4);
     let slot = tx.claim().unwrap();
     assert_eq!(slot.seq(), 0);
@@ -42,6 +43,7 @@ fn claims_count_up_from_zero() {
 
 #[test]
 fn a_range_is_published_as_a_whole() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(8);
     let mut slots = tx.claim_n(6).unwrap();
     assert_eq!((slots.first_seq(), slots.len()), (0, 6));
@@ -56,6 +58,7 @@ fn a_range_is_published_as_a_whole() {
 
 #[test]
 fn odd_claims_are_refused() {
+    let _watched = crate::common::watched();
     let (mut single, _rx) = pair(4);
     let graph = shared(4);
     let key = graph.reader("r");
@@ -73,6 +76,7 @@ fn odd_claims_are_refused() {
 
 #[test]
 fn an_open_claim_holds_back_the_rest() {
+    let _watched = crate::common::watched();
     let graph = shared(8);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -87,6 +91,7 @@ fn an_open_claim_holds_back_the_rest() {
 
 #[test]
 fn a_claim_may_be_given_up() {
+    let _watched = crate::common::watched();
     // One producer takes the position back.
     let (mut tx, mut rx) = pair(4);
     drop(tx.claim().unwrap());
@@ -104,6 +109,7 @@ fn a_claim_may_be_given_up() {
 
 #[test]
 fn a_translator_is_a_closure() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     let (price, amount) = (3, 5);
     tx.publish(|slot| *slot = price * amount).unwrap();
@@ -117,6 +123,7 @@ fn a_translator_is_a_closure() {
 
 #[test]
 fn a_failed_translation_is_not_published() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     let fill = |tx: &mut Producer<u64>, text: &str| -> Result<u64, Fault> {
         let mut slot = tx.claim()?;
@@ -138,6 +145,7 @@ fn a_failed_translation_is_not_published() {
 
 #[test]
 fn events_are_made_once_and_reused() {
+    let _watched = crate::common::watched();
     let made = Arc::new(AtomicU64::new(0));
     let count = made.clone();
     let graph = Graph::new(4, move || vec![count.fetch_add(1, SeqCst)]).deadline(LIMIT);
@@ -154,6 +162,7 @@ fn events_are_made_once_and_reused() {
 
 #[test]
 fn the_capacity_is_a_power_of_two() {
+    let _watched = crate::common::watched();
     for asked in [0, 3, 1000] {
         let graph = graph(asked);
         let _key = graph.reader("r");
@@ -165,6 +174,7 @@ fn the_capacity_is_a_power_of_two() {
 
 #[test]
 fn slots_come_round() {
+    let _watched = crate::common::watched();
     let mut next = 0;
     let check = |v: &u64, at: At| {
         assert_eq!((*v, at.seq), (next, next));
@@ -176,6 +186,7 @@ fn slots_come_round() {
 
 #[test]
 fn a_ring_begins_anywhere() {
+    let _watched = crate::common::watched();
     for start in [14, u64::MAX - 2] {
         let graph = graph(4).first_seq(start);
         let key = graph.reader("r");
@@ -192,6 +203,7 @@ fn a_ring_begins_anywhere() {
 
 #[test]
 fn without_stages_a_ring_is_never_full() {
+    let _watched = crate::common::watched();
     let ring = graph(4).build().unwrap();
     let mut tx = ring.producer();
     assert!((0..100).all(|i| tx.try_publish(|v| *v = i).unwrap() == i));
@@ -201,6 +213,7 @@ fn without_stages_a_ring_is_never_full() {
 
 #[test]
 fn a_full_ring_refuses() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     assert!((0..4).all(|i| tx.try_publish(|v| *v = i).is_ok()));
     for _ in 0..2 {
@@ -225,6 +238,7 @@ fn a_full_ring_refuses() {
 
 #[test]
 fn a_full_ring_holds_the_producer() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     let published = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -245,6 +259,7 @@ fn a_full_ring_holds_the_producer() {
 
 #[test]
 fn the_slowest_end_gates() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let first = graph.reader("first");
     let (quick, slow) = (graph.reader("quick").after(&first), graph.reader("slow").after(&first));
@@ -262,6 +277,7 @@ fn the_slowest_end_gates() {
 
 #[test]
 fn events_before_the_start_are_seen() {
+    let _watched = crate::common::watched();
     let graph = graph(8);
     let (a, b) = (graph.writer("a"), graph.pool_reader("b", 2));
     let b = b.after(&a);
@@ -278,6 +294,7 @@ fn events_before_the_start_are_seen() {
 
 #[test]
 fn nothing_is_started_twice() {
+    let _watched = crate::common::watched();
     // Does not compile if one of these can be had twice.
     macro_rules! not_clone {
         ($($kind:ty)*) => { $({
@@ -299,6 +316,7 @@ fn nothing_is_started_twice() {
 
 #[test]
 fn a_built_graph_is_fixed() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let (a, b) = (graph.reader("a"), graph.reader("b"));
     let ring = graph.build().unwrap();
@@ -310,6 +328,7 @@ fn a_built_graph_is_fixed() {
 
 #[test]
 fn a_stranger_cannot_be_followed() {
+    let _watched = crate::common::watched();
     let (graph, other) = (graph(4), graph(4));
     let stranger = other.reader("stranger");
     let _stage = graph.reader("stage").after(&stranger);
@@ -318,6 +337,7 @@ fn a_stranger_cannot_be_followed() {
 
 #[test]
 fn names_tell_stages_apart() {
+    let _watched = crate::common::watched();
     let handler = |_: &u64, _: At| ();
     assert!(chain(4).read("a", handler).read("b", handler).feed(0..9, |slot, i| *slot = i).is_ok());
     let error = chain(4).read("a", handler).read("a", handler).feed(0..9, |slot, i| *slot = i);
@@ -326,6 +346,7 @@ fn names_tell_stages_apart() {
 
 #[test]
 fn a_multicast_keeps_order() {
+    let _watched = crate::common::watched();
     let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
     chain(8)
         .fan_out(|side| side.read("a", |v, _| a.push(*v)).read("b", |v, _| b.push(*v)).read("c", |v, _| c.push(*v)))
@@ -336,6 +357,7 @@ fn a_multicast_keeps_order() {
 
 #[test]
 fn a_pipeline_hands_on() {
+    let _watched = crate::common::watched();
     let mut seen = Vec::new();
     chain(8)
         .write("double", |v, _| *v *= 2)
@@ -348,6 +370,7 @@ fn a_pipeline_hands_on() {
 
 #[test]
 fn a_diamond_joins() {
+    let _watched = crate::common::watched();
     let (a, b) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut joined = 0;
     chain(8)
@@ -363,6 +386,7 @@ fn a_diamond_joins() {
 
 #[test]
 fn a_stage_follows_those_it_names() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let (a, b) = (graph.reader("a"), graph.reader("b"));
     let (both, one) = (graph.reader("both").after(&a).after(&b), graph.reader("one").after(&a));
@@ -380,6 +404,7 @@ fn a_stage_follows_those_it_names() {
 
 #[test]
 fn own_loops_stand_between_handlers() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let a = graph.writer("a");
     let own = graph.writer("own").after(&a);
@@ -417,6 +442,7 @@ fn own_loops_stand_between_handlers() {
 
 #[test]
 fn threads_are_named() {
+    let _watched = crate::common::watched();
     let (prepared, worked) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let note = || worked.lock().unwrap().push(thread::current().name().unwrap().to_owned());
     chain(8)
@@ -432,6 +458,7 @@ fn threads_are_named() {
 
 #[test]
 fn several_stages_share_a_thread() {
+    let _watched = crate::common::watched();
     let threads = Mutex::new(Vec::new());
     let note = || threads.lock().unwrap().push(thread::current().id());
     chain(8)
@@ -446,6 +473,7 @@ fn several_stages_share_a_thread() {
 
 #[test]
 fn a_pool_lets_go_in_order() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let pool = graph.pool_reader("pool", 2);
     let last = graph.reader("last").after(&pool);
@@ -503,6 +531,7 @@ impl ReadHandler<u64> for Diary {
 
 #[test]
 fn a_handler_has_a_life() {
+    let _watched = crate::common::watched();
     let mut diary = Diary::default();
     chain(16)
         .read_with("diary", &mut diary)
@@ -519,6 +548,7 @@ fn a_handler_has_a_life() {
 
 #[test]
 fn a_batch_handler_knows_the_size() {
+    let _watched = crate::common::watched();
     let mut batches = Vec::new();
     chain(16)
         .read_batch("r", |events, first_seq| batches.push((first_seq, events.len())))
@@ -536,6 +566,7 @@ fn a_batch_handler_knows_the_size() {
 
 #[test]
 fn a_poll_never_waits() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let before = graph.reader("before");
     let polls = graph.reader("polls").after(&before);
@@ -553,6 +584,7 @@ fn a_poll_never_waits() {
 
 #[test]
 fn a_stage_tells_where_it_stands() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(8);
     assert_eq!(rx.next_seq(), 0);
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
@@ -569,6 +601,7 @@ fn a_stage_tells_where_it_stands() {
 
 #[test]
 fn an_error_comes_back_whole() {
+    let _watched = crate::common::watched();
     let mut diary = Diary { fails: "event 3", ..Diary::default() };
     let error = chain(8).read("beside", |_, _| ()).read_with("fails", &mut diary).feed(0..9, |slot, i| *slot = i).unwrap_err();
     assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("fails"), Some(3), Some(&Oops(1))));
@@ -579,6 +612,7 @@ fn an_error_comes_back_whole() {
 
 #[test]
 fn a_panic_comes_back() {
+    let _watched = crate::common::watched();
     quiet();
     let panics = |v: &u64, _: At| assert!(*v < 3, "{v} {PURPOSE}");
     let error = chain(8).read("panics", panics).feed(0..9, |slot, i| *slot = i).unwrap_err();
@@ -588,6 +622,7 @@ fn a_panic_comes_back() {
 
 #[test]
 fn an_error_at_the_start() {
+    let _watched = crate::common::watched();
     let mut diary = Diary { fails: "start", ..Diary::default() };
     let error = chain(8).read_with("fails", &mut diary).feed(0.., |slot, i| *slot = i).unwrap_err();
     assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("fails"), None, Some(&Oops(1))));
@@ -596,6 +631,7 @@ fn an_error_at_the_start() {
 
 #[test]
 fn an_error_at_the_end() {
+    let _watched = crate::common::watched();
     for (fails, seen) in [("stop", 4), ("end 2", 3)] {
         let mut diary = Diary { fails, ..Diary::default() };
         let chain = chain(16).read_with("fails", &mut diary);
@@ -609,6 +645,7 @@ fn an_error_at_the_end() {
 
 #[test]
 fn halting_wakes_whoever_waits() {
+    let _watched = crate::common::watched();
     for full in [false, true] {
         let graph = graph(4);
         let key = graph.reader("r");
@@ -631,6 +668,7 @@ fn halting_wakes_whoever_waits() {
 
 #[test]
 fn closing_drains() {
+    let _watched = crate::common::watched();
     let seen = Arc::new(AtomicU64::new(0));
     let count = seen.clone();
     let (mut tx, pipeline) =
@@ -644,6 +682,7 @@ fn closing_drains() {
 
 #[test]
 fn a_slow_shutdown_says_who_runs() {
+    let _watched = crate::common::watched();
     let (go, gate) = mpsc::channel::<()>();
     let (mut tx, mut pipeline) = chain(4).read("slow", move |_, _| gate.recv_timeout(LIMIT)).spawn().unwrap();
     tx.publish(|_| ()).unwrap();
@@ -656,6 +695,7 @@ fn a_slow_shutdown_says_who_runs() {
 
 #[test]
 fn a_wait_for_events_times_out() {
+    let _watched = crate::common::watched();
     for wait in Wait::all() {
         let graph = graph(4).wait(wait);
         let key = graph.reader("r");
@@ -670,6 +710,7 @@ fn a_wait_for_events_times_out() {
 
 #[test]
 fn a_wait_for_room_times_out() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(2);
     tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
     let by = soon();
@@ -682,6 +723,7 @@ fn a_wait_for_room_times_out() {
 
 #[test]
 fn a_deadline_ends_the_graph() {
+    let _watched = crate::common::watched();
     let after = Duration::from_millis(20);
     let graph = Graph::new(4, || 0u64).deadline(after);
     let key = graph.reader("r");
@@ -698,6 +740,7 @@ fn a_deadline_ends_the_graph() {
 
 #[test]
 fn many_producers_keep_their_order() {
+    let _watched = crate::common::watched();
     let mut next = [0; 3];
     let mut count = 0;
     let check = |v: &u64, at: At| {
@@ -721,6 +764,7 @@ fn many_producers_keep_their_order() {
 
 #[test]
 fn every_wait_strategy_delivers() {
+    let _watched = crate::common::watched();
     let names = Wait::all().map(|wait| wait.to_string());
     assert_eq!(names.each_ref().map(|name| name.parse::<Wait>().unwrap().to_string()), names);
     assert!("naps".parse::<Wait>().is_err());
@@ -739,6 +783,7 @@ fn every_wait_strategy_delivers() {
 
 #[test]
 fn a_strategy_may_time_out() {
+    let _watched = crate::common::watched();
     let graph = graph(1).wait(Wait::Blocking.or_timeout(Duration::from_millis(1)));
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -752,6 +797,7 @@ fn a_strategy_may_time_out() {
 
 #[test]
 fn each_stage_waits_in_its_own_way() {
+    let _watched = crate::common::watched();
     let mut sum = 0;
     chain(4)
         .producer_wait(Wait::YIELDING)
@@ -787,6 +833,7 @@ impl WaitStrategy for Phased {
 
 #[test]
 fn a_strategy_of_ones_own_is_asked() {
+    let _watched = crate::common::watched();
     let phased = Arc::new(Phased::default());
     let graph = graph(4).wait(Wait::Custom(phased.clone()));
     let key = graph.reader("r");

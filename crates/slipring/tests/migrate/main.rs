@@ -69,6 +69,7 @@ fn each_once(mut values: Vec<u64>, len: u64) -> bool {
 /// Every number in a table is a note below it, and every note is asked for.
 #[test]
 fn the_notes_are_below_their_tables() {
+    let _watched = crate::common::watched();
     for section in include_str!("../../src/MIGRATING.md").split("\n## ").skip(1) {
         let rows = section.lines().filter(|line| line.starts_with("| "));
         let differs = rows.filter_map(|row| row.split('|').nth(4)).flat_map(|cell| cell.split([';', ','])).map(str::trim);
@@ -82,6 +83,7 @@ fn the_notes_are_below_their_tables() {
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
 fn the_table_names_every_test() {
+    let _watched = crate::common::watched();
     let here = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/migrate");
     let mut tests = BTreeSet::new();
     for file in fs::read_dir(here).unwrap() {

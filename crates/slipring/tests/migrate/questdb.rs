@@ -13,6 +13,7 @@ use crate::{Patience, chain, each_once, graph, pair, shared, until};
 
 #[test]
 fn minus_one_is_unavailable() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let (one, pool) = (graph.reader("one"), graph.pool_reader("pool", 2));
     let ring = graph.build().unwrap();
@@ -32,6 +33,7 @@ fn minus_one_is_unavailable() {
 
 #[test]
 fn minus_two_is_contended() {
+    let _watched = crate::common::watched();
     let graph = shared(4);
     let key = graph.pool_reader("pool", 2);
     let ring = graph.build().unwrap();
@@ -75,6 +77,7 @@ fn minus_two_is_contended() {
 
 #[test]
 fn a_worker_takes_no_more_than_it_asks_for() {
+    let _watched = crate::common::watched();
     let graph = graph(16);
     let key = graph.pool_reader("pool", 2);
     let ring = graph.build().unwrap();
@@ -93,6 +96,7 @@ fn a_worker_takes_no_more_than_it_asks_for() {
 
 #[test]
 fn done_of_a_consumer_frees_the_slot() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(1);
     for i in 0..5 {
         tx.try_publish(|v| *v = i).unwrap();
@@ -106,6 +110,7 @@ fn done_of_a_consumer_frees_the_slot() {
 
 #[test]
 fn what_is_available_is_a_batch() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(16);
     for len in [3, 16, 1, 7] {
         let first = rx.next_seq();
@@ -119,6 +124,7 @@ fn what_is_available_is_a_batch() {
 
 #[test]
 fn wait_for_next_waits() {
+    let _watched = crate::common::watched();
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let graph = graph(4).wait(wait);
         let (one, pool) = (graph.reader("one"), graph.pool_reader("pool", 1));
@@ -145,6 +151,7 @@ fn wait_for_next_waits() {
 
 #[test]
 fn one_to_one_busy() {
+    let _watched = crate::common::watched();
     let graph = graph(16).wait(Wait::YIELDING);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -171,6 +178,7 @@ fn one_to_one_busy() {
 
 #[test]
 fn one_to_one_in_batches() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(64);
     thread::scope(|scope| {
         scope.spawn(move || assert_eq!(tx.publish_batches(48, 0..1000, |slot, i| *slot = i).unwrap(), 1000));
@@ -191,6 +199,7 @@ fn one_to_one_in_batches() {
 
 #[test]
 fn one_to_many_shares_out() {
+    let _watched = crate::common::watched();
     for wait in [Wait::YIELDING, Wait::Blocking] {
         let seen = Mutex::new(Vec::new());
         let pool = chain(64).wait(wait).read_pool("pool", 2, |_| |v, _| seen.lock().unwrap().push(*v));
@@ -202,6 +211,7 @@ fn one_to_many_shares_out() {
 
 #[test]
 fn many_to_many_loses_nothing() {
+    let _watched = crate::common::watched();
     let seen = Mutex::new(Vec::new());
     let pool = chain(16).read_pool("pool", 2, |_| |v, _| seen.lock().unwrap().push(*v));
     pool.run_shared(|p| {
@@ -219,6 +229,7 @@ fn many_to_many_loses_nothing() {
 
 #[test]
 fn a_thread_may_produce_and_consume() {
+    let _watched = crate::common::watched();
     let graph = shared(4);
     let key = graph.pool_writer("pool", 3);
     let ring = graph.build().unwrap();
@@ -249,6 +260,7 @@ fn a_thread_may_produce_and_consume() {
 
 #[test]
 fn an_event_is_seen_whole() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || [0u64; 4]).shared().deadline(LIMIT);
     let key = graph.pool_reader("pool", 3);
     let ring = graph.build().unwrap();
@@ -264,6 +276,7 @@ fn an_event_is_seen_whole() {
 
 #[test]
 fn fan_outs_nest() {
+    let _watched = crate::common::watched();
     // a.then(FanOut.to(FanOut.to(d).and(e)).and(b.then(c))).then(f)
     let at: [AtomicU64; 5] = Default::default();
     let [b, c, d, e, f] = &at;
@@ -287,6 +300,7 @@ fn fan_outs_nest() {
 
 #[test]
 fn a_barrier_holds_back() {
+    let _watched = crate::common::watched();
     let graph = shared(8);
     let a = graph.pool_reader("a", 2);
     let b = graph.reader("b").after(&a);
@@ -305,6 +319,7 @@ fn a_barrier_holds_back() {
 
 #[test]
 fn the_last_stages_gate_unasked() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let a = graph.reader("a");
     let (b, c) = (graph.reader("b").after(&a), graph.pool_reader("c", 1).after(&a));
@@ -321,6 +336,7 @@ fn the_last_stages_gate_unasked() {
 
 #[test]
 fn a_pool_may_be_a_branch() {
+    let _watched = crate::common::watched();
     let reduced = AtomicU64::new(0);
     let (mut journal, mut collected) = (Vec::new(), Vec::new());
     chain(16)
@@ -337,6 +353,7 @@ fn a_pool_may_be_a_branch() {
 
 #[test]
 fn requests_get_answers() {
+    let _watched = crate::common::watched();
     let (ping, pong) = (shared(2), graph(2));
     let inbox = ping.reader("inbox");
     let answers = [pong.reader("first"), pong.reader("second")];
@@ -368,6 +385,7 @@ fn requests_get_answers() {
 
 #[test]
 fn a_job_says_whether_it_did_anything() {
+    let _watched = crate::common::watched();
     // Two stages on one thread of the user's own, in turn.
     let graph = graph(8);
     let a = graph.writer("a");
@@ -384,6 +402,7 @@ fn a_job_says_whether_it_did_anything() {
 
 #[test]
 fn each_worker_has_its_state() {
+    let _watched = crate::common::watched();
     let made = Mutex::new(Vec::new());
     let total = AtomicU64::new(0);
     let worker = |worker| {
@@ -402,6 +421,7 @@ fn each_worker_has_its_state() {
 
 #[test]
 fn halting_frees_the_workers() {
+    let _watched = crate::common::watched();
     let (freed, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     struct Cleaner(Arc<AtomicU64>);
     impl Drop for Cleaner {
@@ -429,6 +449,7 @@ fn halting_frees_the_workers() {
 
 #[test]
 fn an_error_in_a_worker_ends_all() {
+    let _watched = crate::common::watched();
     let worker = |_| |v: &u64, _| if *v == 20 { Err(Oops(20)) } else { Ok(()) };
     let error = chain(8).read_pool("pool", 2, worker).feed(0.., |slot, i| *slot = i).unwrap_err();
     assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("pool"), Some(20), Some(&Oops(20))));

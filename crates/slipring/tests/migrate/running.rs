@@ -21,6 +21,7 @@ use crate::{Patience, chain, each_once, graph, pair, shared, until};
 
 #[test]
 fn room_is_told() {
+    let _watched = crate::common::watched();
     let graph = graph(4).watched();
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -47,6 +48,7 @@ fn room_is_told() {
 
 #[test]
 fn what_finds_no_room_is_dropped_and_counted() {
+    let _watched = crate::common::watched();
     let graph = graph(2);
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -62,6 +64,7 @@ fn what_finds_no_room_is_dropped_and_counted() {
 
 #[test]
 fn what_finds_no_room_goes_elsewhere() {
+    let _watched = crate::common::watched();
     let ((mut first, mut left), (mut second, mut right)) = (pair(2), pair(4));
     for i in 0..6 {
         match first.try_publish(|slot| *slot = i) {
@@ -77,6 +80,7 @@ fn what_finds_no_room_goes_elsewhere() {
 
 #[test]
 fn the_newest_for_each_key_is_kept() {
+    let _watched = crate::common::watched();
     let (tx, mut rx) = pair(2);
     let mut tx = tx.conflate(2, |slot, key: &u64, value: u64| *slot = key * 100 + value).unwrap();
     assert_eq!((tx.send(1, 1).unwrap(), tx.send(2, 1).unwrap()), (Sent::Published(0), Sent::Published(1)));
@@ -91,6 +95,7 @@ fn the_newest_for_each_key_is_kept() {
 
 #[test]
 fn publishing_into_ones_own_full_ring_is_an_error() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(2);
     tx.publish(|_| ()).unwrap();
     let (mut tx, mut told) = (Some(tx), None);
@@ -110,6 +115,7 @@ fn publishing_into_ones_own_full_ring_is_an_error() {
 
 #[test]
 fn a_reader_joins_a_running_ring() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let (key, tap) = (graph.reader("r"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -132,6 +138,7 @@ fn a_reader_joins_a_running_ring() {
 
 #[test]
 fn a_reader_begins_where_it_says() {
+    let _watched = crate::common::watched();
     let graph = graph(4);
     let (key, tap) = (graph.reader("r"), graph.tap("tap", 4));
     let ring = graph.build().unwrap();
@@ -155,6 +162,7 @@ fn a_reader_begins_where_it_says() {
 
 #[test]
 fn a_reader_leaves_a_running_ring() {
+    let _watched = crate::common::watched();
     let graph = graph(2);
     let (key, tap) = (graph.reader("r"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -183,6 +191,7 @@ fn a_reader_leaves_a_running_ring() {
 
 #[test]
 fn readers_come_and_go_in_flight() {
+    let _watched = crate::common::watched();
     let tap = Tap::new();
     let mut all = 0;
     let done = chain(8).write("mark", |v, _| *v += 1000).tap(&tap).write("spoil", |v, _| *v = 0).read("end", |_, _| all += 1).run(|p| {
@@ -214,6 +223,7 @@ fn readers_come_and_go_in_flight() {
 
 #[test]
 fn workers_come_and_go() {
+    let _watched = crate::common::watched();
     let graph = graph(8);
     let key = graph.pool_reader("pool", 1).room(2);
     let last = graph.reader("last").after(&key);
@@ -244,6 +254,7 @@ fn workers_come_and_go() {
 
 #[test]
 fn each_key_has_its_shard() {
+    let _watched = crate::common::watched();
     let seen = Mutex::new(HashMap::new());
     let mut behind = Vec::new();
     let make = |shard| {
@@ -260,6 +271,7 @@ fn each_key_has_its_shard() {
 
 #[test]
 fn an_observer_holds_nobody_up() {
+    let _watched = crate::common::watched();
     let mirror = Mirror::<u64>::new(8).unwrap();
     let mut observer = mirror.mirrored().observe();
     assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
@@ -278,6 +290,7 @@ fn an_observer_holds_nobody_up() {
 
 #[test]
 fn a_batch_has_a_largest_size() {
+    let _watched = crate::common::watched();
     let (mut sizes, mut ends) = (Vec::new(), Vec::new());
     struct Ends<'a>(&'a mut Vec<u64>);
     impl ReadHandler<u64> for Ends<'_> {
@@ -305,6 +318,7 @@ fn a_batch_has_a_largest_size() {
 
 #[test]
 fn a_batch_is_released_early() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
     let mut batch = rx.try_batch(4).unwrap();
@@ -330,6 +344,7 @@ fn a_batch_is_released_early() {
 
 #[test]
 fn a_batch_is_released_late() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(4);
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
     // Written down, and not safe yet.
@@ -361,6 +376,7 @@ impl ReadHandler<u64> for Idler<'_> {
 
 #[test]
 fn a_handler_is_told_that_nothing_comes() {
+    let _watched = crate::common::watched();
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         let (idles, seen) = (AtomicU64::new(0), AtomicU64::new(0));
         chain(4)
@@ -384,6 +400,7 @@ fn a_handler_is_told_that_nothing_comes() {
 
 #[test]
 fn what_is_published_is_told() {
+    let _watched = crate::common::watched();
     let graph = graph(8).watched();
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
@@ -405,6 +422,7 @@ fn what_is_published_is_told() {
 
 #[test]
 fn a_monitor_tells_where_everybody_stands() {
+    let _watched = crate::common::watched();
     let monitor = Monitor::new();
     let seen = AtomicU64::new(0);
     chain(8)
@@ -426,6 +444,7 @@ fn a_monitor_tells_where_everybody_stands() {
 
 #[test]
 fn done_and_available_by_number() {
+    let _watched = crate::common::watched();
     let (tx, rx) = pair(4);
     let (mut tx, mut rx) = (tx.into_raw(), rx.into_raw());
     assert_eq!((tx.available(), tx.next_n(3).unwrap(), tx.available()), (4, 0, 1));
@@ -450,6 +469,7 @@ fn done_and_available_by_number() {
 
 #[test]
 fn idle_and_gating_are_told_apart() {
+    let _watched = crate::common::watched();
     let graph = graph(8).watched();
     let first = graph.reader("first");
     let second = graph.reader("second").after(&first);
@@ -474,6 +494,7 @@ fn idle_and_gating_are_told_apart() {
 
 #[test]
 fn a_stage_may_go_on() {
+    let _watched = crate::common::watched();
     let marks = Marks::new();
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let done = chain(8)
@@ -489,6 +510,7 @@ fn a_stage_may_go_on() {
 
 #[test]
 fn each_stage_has_its_policy() {
+    let _watched = crate::common::watched();
     quiet();
     let told = Mutex::new(Vec::new());
     let mut panics = 1;
@@ -514,6 +536,7 @@ fn each_stage_has_its_policy() {
 
 #[test]
 fn an_error_in_a_worker_may_be_skipped() {
+    let _watched = crate::common::watched();
     let seen = Mutex::new(Vec::new());
     let worker = |_| {
         |v: &u64, _| {
@@ -552,24 +575,28 @@ fn rewound(fails: &[(u64, u32)], batch: usize, on: OnFault) -> (Vec<u64>, Result
 
 #[test]
 fn a_rewind_at_the_first_event_of_a_batch() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(4, 1)], 4, OnFault::retry(1));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 2, 3, 4, 4, 5, 6, 7], true));
 }
 
 #[test]
 fn a_rewind_in_the_middle_of_a_batch() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(6, 1)], 4, OnFault::retry(1));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 7], true));
 }
 
 #[test]
 fn a_rewind_at_the_last_event_of_a_batch() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(7, 1)], 4, OnFault::retry(1));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7], true));
 }
 
 #[test]
 fn rewinds_repeat() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(1, 3)], 4, OnFault::retry(3));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7], true));
     // At several events of one batch.
@@ -579,12 +606,14 @@ fn rewinds_repeat() {
 
 #[test]
 fn a_rewind_of_a_batch_of_one() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(3, 2), (7, 1)], 1, OnFault::retry(2));
     assert_eq!((seen, done.is_ok()), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], true));
 }
 
 #[test]
 fn rewinds_come_to_an_end() {
+    let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(5, 9)], 4, OnFault::retry(2));
     let error = done.unwrap_err();
     assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("tries"), Some(5), Some(&Oops(5))));
@@ -593,6 +622,7 @@ fn rewinds_come_to_an_end() {
 
 #[test]
 fn rewinds_may_end_with_a_skip() {
+    let _watched = crate::common::watched();
     let mut seen = Vec::new();
     let always = |v: &u64, _: At| {
         seen.push(*v);
@@ -606,6 +636,7 @@ fn rewinds_may_end_with_a_skip() {
 
 #[test]
 fn a_handler_of_batches_is_rewound_too() {
+    let _watched = crate::common::watched();
     let (mut calls, mut failed) = (Vec::new(), false);
     let tries = |events: &slipring::Events<'_, u64>, first| {
         calls.push((first, events.len()));
@@ -630,6 +661,7 @@ impl Wake for Woken {
 
 #[test]
 fn a_task_holds_no_thread() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(2);
     let woken = Arc::new(Woken::default());
     let (waker, count) = (Waker::from(woken.clone()), || woken.0.load(SeqCst));
@@ -679,6 +711,7 @@ fn a_task_holds_no_thread() {
 #[cfg(feature = "stream")]
 #[test]
 fn events_are_a_stream() {
+    let _watched = crate::common::watched();
     use futures_core::Stream;
     let (mut tx, rx) = pair(4);
     let mut stream = pin!(rx.into_stream(|v, at| (*v, at.seq)));
@@ -694,6 +727,7 @@ fn events_are_a_stream() {
 
 #[test]
 fn several_rings_on_one_thread() {
+    let _watched = crate::common::watched();
     let ((mut a, mut left), (mut b, mut right)) = (pair(4), pair(4));
     let (mut selector, by) = (Selector::new(), Instant::now() + LIMIT);
     assert_eq!(selector.wait(&mut [&mut left, &mut right], Some(Instant::now())), None);

@@ -80,6 +80,7 @@ macro_rules! both {
     ($name:ident, $event:ty, $make:expr, $fill:expr, $change:expr, $check:expr) => {
         #[test]
         fn $name() {
+            let _watched = crate::common::watched();
             carry::<$event, Inside>($make, $fill, $change, $check);
             carry::<$event, Contiguous>($make, $fill, $change, $check);
         }
@@ -112,6 +113,7 @@ both!(boxes, Option<Box<u64>>, || None, |e, i| *e = Some(Box::new(i)), |e| *e = 
 /// What can be called and not shared: writers only.
 #[test]
 fn closures() {
+    let _watched = crate::common::watched();
     type Task = Box<dyn FnMut() -> usize + Send>;
     fn tasks<L: Lay>() {
         let called = Arc::new(AtomicUsize::new(0));
@@ -149,6 +151,7 @@ fn closures() {
 /// Not `Sync`: a stage alone may still have it.
 #[test]
 fn cells() {
+    let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || Cell::new(0)).unwrap();
     for i in 0..EVENTS {
         tx.publish(|cell| cell.set(i)).unwrap();
@@ -158,6 +161,7 @@ fn cells() {
 
 #[test]
 fn borrowers() {
+    let _watched = crate::common::watched();
     let text: String = (0..EVENTS).map(|i| format!("line {i}\n")).collect();
     let mut counts: Vec<u64> = vec![0; EVENTS as usize];
     let mut lines = Vec::new();
@@ -362,6 +366,7 @@ fn drops_of_nothing<L: Lay>() {
 
 #[test]
 fn each_event_is_dropped_once() {
+    let _watched = crate::common::watched();
     drops::<Inside>();
     drops::<Contiguous>();
     drops_after_panics::<Inside>();
@@ -374,6 +379,7 @@ fn each_event_is_dropped_once() {
 
 #[test]
 fn each_event_of_a_chain_is_dropped_once() {
+    let _watched = crate::common::watched();
     for failing in ["nobody", "handler", "panic", "producer", "fill"] {
         for contiguous in [false, true] {
             let census = Census::default();
@@ -426,6 +432,7 @@ fn each_event_of_a_chain_is_dropped_once() {
 /// An event whose drop panics does not keep the others.
 #[test]
 fn drops_that_panic() {
+    let _watched = crate::common::watched();
     struct Bomb(Option<Arc<AtomicUsize>>);
     impl Drop for Bomb {
         fn drop(&mut self) {
