@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use system::{finest_timer, pin, process_cpu, thread_cpu, thread_id};
+pub use system::{allowed, finest_timer, pin, process_cpu, thread_cpu, thread_id};
 
 /// Nanoseconds since it was started, for threads that share it.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +101,9 @@ impl Busy {
     /// What others have used since then, in cores. Right to a tick and core or so, so nothing where that is not long enough ago.
     pub fn others_since(before: Self) -> Option<f64> {
         let now = Self::look().filter(|now| now.at - before.at > Duration::from_millis(200))?;
-        let others = (now.all - before.all).saturating_sub(now.own - before.own);
+        // Some hypervisors take stolen time back, so a sum may have become less.
+        let own = now.own.saturating_sub(before.own);
+        let others = now.all.saturating_sub(before.all).saturating_sub(own);
         Some(others.as_secs_f64() / (now.at - before.at).as_secs_f64())
     }
 }
@@ -188,9 +190,12 @@ mod system {
 
     /// Binds the calling thread to a core. Where that is not allowed nothing happens.
     pub fn pin(core: usize) {
-        let mut set = CpuSet::new();
-        set.set(core);
-        let _ = thread::sched_setaffinity(None, &set);
+        // `CpuSet` panics on a core that it has no place for.
+        if core < CpuSet::MAX_CPU {
+            let mut set = CpuSet::new();
+            set.set(core);
+            let _ = thread::sched_setaffinity(None, &set);
+        }
     }
 
     /// The cores that this process may use.

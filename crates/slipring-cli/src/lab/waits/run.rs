@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use slipring::{Closed, Graph, Producer, Reader, ReaderKey, Wait};
 
@@ -129,24 +129,34 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
     let (tell, told) = channel();
     let busy = Busy::look();
 
-    let (published, waited, others, looks) = thread::scope(|scope| {
+    let (published, waited, others, looks) = thread::scope(|scope| -> Result<_> {
         let (clock, gate) = (&clock, &gate);
-        let others: Vec<_> = before.into_iter().map(|reader| scope.spawn(move || pass_on(reader))).collect();
-        let waiter = scope.spawn(move || {
+        // Where a thread does not start, the handles of the others' rings are dropped here, so that
+        // the others end.
+        let refused = "cannot start a thread";
+        let other = |reader| thread::Builder::new().spawn_scoped(scope, move || pass_on(reader)).context(refused);
+        let others = before.into_iter().map(other).collect::<Result<Vec<_>>>()?;
+        let waiter = move || {
             setup.pair.inspect(|pair| machine::pin(pair.waiter));
             wait_for_all(reader, clock, gate, &tell)
-        });
-        let producer = scope.spawn(move || {
+        };
+        let waiter = thread::Builder::new().spawn_scoped(scope, waiter).context(refused)?;
+        let producer = move || {
             setup.pair.inspect(|pair| machine::pin(pair.producer));
             match setup.pattern {
                 Pattern::AtOnce { events } => publish_at_once(producer, events, clock, gate),
                 _ => publish_on_time(producer, setup, clock, gate),
             }
+        };
+        let producer = thread::Builder::new().spawn_scoped(scope, producer).inspect_err(|_| {
+            // The waiter stands at the gate for a producer that does not come.
+            gate.wait();
         });
+        let producer = producer.context(refused)?;
         let looks = look_on(&told, clock);
         let others: Vec<_> = others.into_iter().map(|other| other.join()).collect();
-        (producer.join(), waiter.join(), others, looks)
-    });
+        Ok((producer.join(), waiter.join(), others, looks))
+    })?;
     let others_cores = busy.and_then(Busy::others_since);
     let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
     let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
@@ -254,7 +264,8 @@ fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: 
         }
     }
     let (end, after) = (clock.ns(), machine::thread_cpu());
-    let kept_waiting = thread.map(|_| ran().kept_waiting - kept_waiting);
+    // Nothing is told of a thread whose counters could not be read once.
+    let kept_waiting = thread.map(|_| ran().kept_waiting.saturating_sub(kept_waiting));
     let cpu = after.zip(cpu).map(|(after, before)| after - before);
     Ok(Waited { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 
 use super::figures::median;
@@ -34,7 +34,7 @@ impl Wake {
         let called = AtomicU64::new(0);
         thread::scope(|scope| {
             let (clock, called) = (&clock, &called);
-            let sleeper = scope.spawn(move || {
+            let sleeper = thread::Builder::new().spawn_scoped(scope, move || {
                 pair.inspect(|pair| machine::pin(pair.waiter));
                 let mut delays = Vec::with_capacity(times as usize);
                 loop {
@@ -46,7 +46,8 @@ impl Wake {
                     }
                 }
             });
-            let waker = scope.spawn({
+            let sleeper = sleeper.context("cannot start a thread")?;
+            let waker = thread::Builder::new().spawn_scoped(scope, {
                 let sleeper = sleeper.thread().clone();
                 move || {
                     pair.inspect(|pair| machine::pin(pair.producer));
@@ -64,6 +65,11 @@ impl Wake {
                     calls
                 }
             });
+            let waker = waker.inspect_err(|_| {
+                called.store(OVER, Ordering::Release);
+                sleeper.thread().unpark();
+            });
+            let waker = waker.context("cannot start a thread")?;
             let panicked = |_| anyhow!("a thread that measures waking panicked");
             let (calls, delays) = (waker.join().map_err(panicked)?, sleeper.join().map_err(panicked)?);
             Ok(Self { times, one_way_ns: median(delays), call_ns: median(calls) })
