@@ -5,8 +5,11 @@
 //! are wrong. A reader of standard output that closes its pipe early (`| head`) is no failure: the
 //! program saves what it was asked to save, stops, and exits with 0.
 #![forbid(unsafe_code)]
+// Both panic where the stream refuses a write; `console` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod console;
+mod destination;
 mod lab;
 mod machine;
 

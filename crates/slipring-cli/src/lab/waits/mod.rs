@@ -6,15 +6,14 @@
 mod arrivals;
 pub mod bystander;
 mod figures;
+mod files;
 mod picture;
 mod report;
 mod run;
 mod wake;
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,15 +23,27 @@ use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring::Wait;
 
+use crate::console;
 use crate::machine::{Machine, Pair};
 use arrivals::{Arrival, Pattern, Size};
 use bystander::Bystander;
+use files::Files;
 use report::{Record, Run, Scene, Series};
 use run::{Outcome, Pace, Setup};
 use wake::Wake;
 
 /// What schedules and orders are drawn from. Anybody's measurement has the same ones.
 const SEED: u64 = 2013;
+
+/// What the help says of files and of how the program ends.
+const ABOUT_FILES: &str = "\
+Files: a FILE is tried before anything is measured, and saved before the tables are printed. A regular file is replaced as a whole, so
+that a failure leaves the old one. A pipe or device is written as it is. If FILE is standard output (/dev/stdout), the tables go to
+standard error. Where no FILE is named, each table is printed as soon as it is measured. If a measurement fails, what was measured
+before it is saved and printed, and the record says why it stopped. What cannot be saved is kept in the folder for temporary files.
+
+Exit code: 0 if everything was measured and saved, also where the reader of standard output closes its pipe early (`| head`); without a
+FILE the measurement then stops. 1 if something failed, 2 if the arguments are wrong.";
 
 /// Measures the ways to wait on this machine.
 ///
@@ -42,6 +53,7 @@ const SEED: u64 = 2013;
 ///
 /// --quick takes about four minutes, --full less than twenty. Let nothing else run meanwhile.
 #[derive(Debug, Parser)]
+#[command(after_long_help = ABOUT_FILES)]
 pub struct Args {
     #[command(flatten)]
     size: Sizes,
@@ -133,9 +145,8 @@ pub fn run(args: &Args) -> Result<()> {
     let named: Vec<Wait> = args.only.iter().flat_map(|waits| waits.0.iter().cloned()).collect();
     let waits = distinct(if named.is_empty() { usual() } else { named }, |a, b| a.to_string() == b.to_string());
     let arrivals = if args.arrivals.is_empty() { Arrival::usual(size).collect() } else { distinct(args.arrivals.clone(), Arrival::eq) };
-    // Before anything is measured, so that a bad name costs nobody twenty minutes.
-    let json = args.json.as_deref().map(Output::open).transpose()?;
-    let picture = args.picture.as_deref().map(Output::open).transpose()?;
+    // Before anything is measured, so that a bad name costs no measurement.
+    let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
 
     // That strategies are used where they should not be is what is measured.
     slipring::on_warning(|_| ());
@@ -149,44 +160,32 @@ pub fn run(args: &Args) -> Result<()> {
         machine,
         pinned,
         wake: Wake::measure(size.pick(20, 400, 400), pinned)?,
+        stopped: None,
         arrivals: Vec::new(),
     };
-    println!("{}", record.heading());
+    if files.is_empty() {
+        return measure(&mut record, arrivals, size, &waits, console::print);
+    }
+    let measured = measure(&mut record, arrivals, size, &waits, |_| Ok(()));
+    record.stopped = measured.as_ref().err().map(|error| format!("{error:#}"));
+    if record.arrivals.is_empty() {
+        return measured;
+    }
+    files::all([files.save_and_print(&record), measured])
+}
 
+/// Measures one arrival pattern after the other into the record. Each text of the tables goes to
+/// `print` when it is known.
+fn measure(record: &mut Record, arrivals: Vec<Arrival>, size: Size, waits: &[Wait], print: impl Fn(&str) -> Result<()>) -> Result<()> {
+    print(&record.heading())?;
     let bar = progress(&arrivals, size, waits.len());
     for arrival in arrivals {
-        let scene = Lab { arrival, size, pinned, cores: record.machine.cores, bar: &bar }.measure(&waits)?;
-        bar.suspend(|| println!("{}", scene.table()));
+        let scene = Lab { arrival, size, pinned: record.pinned, cores: record.machine.cores, bar: &bar }.measure(waits)?;
+        bar.suspend(|| print(&scene.table()))?;
         record.arrivals.push(scene);
     }
     bar.finish_and_clear();
-    print!("{}", record.closing());
-
-    if let Some(json) = json {
-        json.write(&(serde_json::to_string_pretty(&record)? + "\n"))?;
-    }
-    if let Some(picture) = picture {
-        picture.write(&picture::draw(&record)?)?;
-    }
-    Ok(())
-}
-
-/// A file that can be written to, and keeps what is in it until it is.
-struct Output<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl<'a> Output<'a> {
-    fn open(path: &'a Path) -> Result<Self> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        Ok(Self { path, file: file.with_context(|| format!("cannot write to {}", path.display()))? })
-    }
-
-    fn write(mut self, text: &str) -> Result<()> {
-        let written = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| self.file.write_all(text.as_bytes()));
-        written.with_context(|| format!("cannot write to {}", self.path.display()))
-    }
+    print(&record.closing())
 }
 
 /// How far it is and how long it will take, on a terminal. It moves between runs only: a bar with a thread of its own would be measured too.

@@ -262,6 +262,7 @@ mod tests {
             pinned: None,
             oversubscribed: false,
             wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
+            stopped: None,
             arrivals: vec![scene("regular-10k"), scene("on-off"), scene("burst")],
         }
     }

@@ -31,6 +31,10 @@ pub struct Record {
     pub oversubscribed: bool,
     /// What waking a thread takes there.
     pub wake: Wake,
+    /// Why the measurement ended before its time, if it did: the record then holds the patterns
+    /// that were complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// What was measured, by arrival pattern.
     pub arrivals: Vec<Scene>,
 }
@@ -113,7 +117,14 @@ impl Record {
         if size == "smoke" {
             text.push_str("a smoke run: it shows that everything works, and these are no figures\n");
         }
+        text.push('\n');
         text
+    }
+
+    /// All that is printed: the heading, each table, and the closing lines.
+    pub fn tables(&self) -> String {
+        let tables = self.arrivals.iter().map(Scene::table);
+        std::iter::once(self.heading()).chain(tables).chain([self.closing()]).collect()
     }
 
     /// What is to be known after all of them.
@@ -172,7 +183,7 @@ impl Scene {
                 "the bystander alone did {middle} ({low}..{high}) units of work per second; what the producer takes is part of every loss"
             );
         }
-        let _ = writeln!(text, "\n{table}");
+        let _ = writeln!(text, "\n{table}\n");
         text
     }
 }
