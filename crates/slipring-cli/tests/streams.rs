@@ -408,6 +408,23 @@ fn what_was_measured_before_a_failure_is_saved_and_printed() {
 }
 
 #[test]
+fn thousands_of_names_are_read_at_once() {
+    // As long as an argument can be, several times; only the last name is wrong, so that nothing is
+    // measured.
+    let many = "blocking,".repeat(14_000);
+    let message = refused(slipring().args(["lab", "waits", "--only", &many[..many.len() - 1], "--only", &format!("{many}sleepy")]));
+    assert!(message.contains("sleepy"), "{message}");
+    // Every name is another strategy: to tell them apart is no more work.
+    let different: Vec<String> = (0..9_000).map(|spins| format!("yielding:{spins}")).collect();
+    let message = refused(slipring().args(["lab", "waits", "--only", &different.join(","), "--json", "/nowhere/at/all"]));
+    assert!(message.contains("/nowhere/at/all"), "{message}");
+    // All of them are the same one, and it is measured once.
+    let output = run(slipring().args(["lab", "waits", "--smoke", "--arrivals", "burst", "--only", &many[..many.len() - 1]]));
+    assert_eq!(ended(&output), (0, String::new()));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().matches("| blocking").count(), 1);
+}
+
+#[test]
 fn a_bystander_with_impossible_cores_says_so() {
     for (cores, reason) in [
         ("99999999", "core 99999999 is not"),

@@ -12,6 +12,7 @@ mod report;
 mod run;
 mod wake;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -106,20 +107,27 @@ struct Waits(Vec<Wait>);
 impl FromStr for Waits {
     type Err = <Wait as FromStr>::Err;
 
-    /// Commas stand between strategies, and within some: what is taken for one is as long as can be.
+    /// Commas stand between strategies, and within some: the longest text that is a strategy counts
+    /// as one. Only texts of up to [`PIECES`] pieces are tried, so the time is linear in the number
+    /// of names.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut waits = Vec::new();
-        let pieces: Vec<&str> = text.split(',').collect();
-        let mut rest = pieces.as_slice();
-        while let Some(first) = rest.first() {
-            let longest = (1..=rest.len()).rev().find_map(|len| Some((len, rest[..len].join(",").parse().ok()?)));
-            let (len, wait) = longest.map_or_else(|| first.parse().map(|wait| (1, wait)), Ok)?;
+        let mut left = Some(text);
+        while let Some(rest) = left {
+            let ends = rest.match_indices(',').map(|(at, _)| at).chain([rest.len()]).take(PIECES);
+            let ends: Vec<usize> = ends.collect();
+            let longest = ends.iter().rev().find_map(|&end| Some((end, rest[..end].parse().ok()?)));
+            let (end, wait) = longest.map_or_else(|| rest[..ends[0]].parse().map(|wait| (ends[0], wait)), Ok)?;
             waits.push(wait);
-            rest = &rest[len..];
+            left = rest.get(end + 1..);
         }
         Ok(Self(waits))
     }
 }
+
+/// The most pieces between commas that one strategy has: five within each other, of three pieces
+/// each, share one.
+const PIECES: usize = 11;
 
 /// What is measured unless some are named: one of each kind, and those that are worth a second look with other parameters.
 fn usual() -> Vec<Wait> {
@@ -128,23 +136,20 @@ fn usual() -> Vec<Wait> {
     Wait::all().into_iter().chain(variants).collect()
 }
 
-/// Without those that were there already.
-fn distinct<T>(all: impl IntoIterator<Item = T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
-    let mut found: Vec<T> = Vec::new();
-    for item in all {
-        if !found.iter().any(|other| same(other, &item)) {
-            found.push(item);
-        }
-    }
-    found
+/// The items without those whose name was there already.
+fn distinct<T>(mut all: Vec<T>, name: impl Fn(&T) -> String) -> Vec<T> {
+    let mut seen = HashSet::new();
+    all.retain(|item| seen.insert(name(item)));
+    all
 }
 
 /// Measures, and reports.
 pub fn run(args: &Args) -> Result<()> {
     let size = args.size.size();
     let named: Vec<Wait> = args.only.iter().flat_map(|waits| waits.0.iter().cloned()).collect();
-    let waits = distinct(if named.is_empty() { usual() } else { named }, |a, b| a.to_string() == b.to_string());
-    let arrivals = if args.arrivals.is_empty() { Arrival::usual(size).collect() } else { distinct(args.arrivals.clone(), Arrival::eq) };
+    let waits = distinct(if named.is_empty() { usual() } else { named }, Wait::to_string);
+    let arrivals =
+        if args.arrivals.is_empty() { Arrival::usual(size).collect() } else { distinct(args.arrivals.clone(), |arrival| arrival.name()) };
     // Before anything is measured, so that a bad name costs no measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
 
@@ -344,8 +349,18 @@ mod tests {
 
     #[test]
     fn nobody_is_measured_twice() {
-        assert_eq!(distinct([1, 2, 1, 3, 2], |a, b| a == b), [1, 2, 3]);
+        assert_eq!(distinct(vec![1, 2, 1, 3, 2], i32::to_string), [1, 2, 3]);
         let all = usual();
-        assert_eq!(distinct(all.clone(), |a, b| a.to_string() == b.to_string()).len(), all.len());
+        assert_eq!(distinct(all.clone(), Wait::to_string).len(), all.len());
+    }
+
+    #[test]
+    fn the_strategy_with_the_most_commas_is_read_as_one() {
+        // As deep as they go, and each level with as many commas as there can be.
+        let within = |depth: usize| "phased-backoff:1us,5us,".repeat(depth) + "sleeping:1,2,3us";
+        let deepest = (0..20).filter(|&depth| within(depth).parse::<Wait>().is_ok()).max().unwrap();
+        let name = within(deepest);
+        assert_eq!(name.split(',').count(), PIECES, "no more pieces are tried, and no fewer will do: {name}");
+        assert_eq!(named(&format!("blocking,{name},{name},yielding:7")).unwrap(), ["blocking", &name, &name, "yielding:7"]);
     }
 }
