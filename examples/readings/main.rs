@@ -1,7 +1,7 @@
 //! Hourly rows of weather stations, checked for readings that are out of the ordinary: on one thread, on an executor,
 //! and on a ring. `cargo run --release --example readings -- --help` tells the rest.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
     match readings::run(&args, &mut io::stdout().lock(), &mut io::stderr(), bar) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("readings: {error:#}");
+            // Not `eprintln!`, which panics where standard error is closed or full.
+            let _ = writeln!(io::stderr(), "readings: {error:#}");
             ExitCode::FAILURE
         }
     }

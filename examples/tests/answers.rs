@@ -216,3 +216,14 @@ fn arguments_out_of_range_are_refused() {
     let error = run(&["--repeat", "99999999", "--mode", "sequential"]).unwrap_err();
     assert!(error.contains("before the year 9999 ends"), "{error}");
 }
+
+#[test]
+fn repetitions_beyond_any_count_are_refused_in_every_mode() {
+    for mode in MODES.iter().chain(&["all"]) {
+        for bar in [false, true] {
+            let args = Args::try_parse_from(["readings", "--repeat", &u64::MAX.to_string(), "--mode", mode]).unwrap();
+            let error = readings::run(&args, &mut io::sink(), &mut io::sink(), bar).unwrap_err();
+            assert!(format!("{error:#}").contains("before the year 9999 ends"), "{error:#}");
+        }
+    }
+}

@@ -40,7 +40,7 @@ pub fn all(input: &Input, job: &Job, fixed: bool, smoke: bool, bar: &ProgressBar
     if !fixed && !smoke {
         job.repeat = calibrate(input, &job)?;
     }
-    bar.set_length(input.rows() * job.repeat * (rounds * Mode::ALL.len()) as u64);
+    bar.set_length(input.total(job.repeat)?.saturating_mul((rounds * Mode::ALL.len()) as u64));
 
     let mut modes = Mode::ALL.map(|mode| Runs { mode, outcomes: Vec::new() });
     for round in 0..rounds {

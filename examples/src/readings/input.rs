@@ -121,10 +121,18 @@ impl Input {
         ((format::last_second() - self.last) / self.span()) as u64 + 1
     }
 
-    /// The lines in order, `repeat` times over, telling a progress bar now and then.
-    pub fn feed<'a>(&'a self, repeat: u64, bar: &'a ProgressBar) -> Result<Feed<'a>> {
+    /// Rows of `repeat` repetitions. An error where these reach beyond the calendar, or beyond what
+    /// can be counted.
+    pub fn total(&self, repeat: u64) -> Result<u64> {
         let most = self.most_repeats();
         ensure!(repeat <= most, "the data fits {most} times before the year 9999 ends, not {repeat} times");
+        let total = self.rows().checked_mul(repeat);
+        total.with_context(|| format!("{} rows times {repeat} are more than can be counted", self.rows()))
+    }
+
+    /// The lines in order, `repeat` times over, telling a progress bar now and then.
+    pub fn feed<'a>(&'a self, repeat: u64, bar: &'a ProgressBar) -> Result<Feed<'a>> {
+        self.total(repeat)?;
         Ok(Feed { input: self, bar, next: self.rows.iter(), left: repeat, shift: 0, taken: 0 })
     }
 }
@@ -217,6 +225,8 @@ mod tests {
         assert!(input.feed(most, &ProgressBar::hidden()).is_ok());
         let error = input.feed(most + 1, &ProgressBar::hidden()).unwrap_err();
         assert!(error.to_string().starts_with("the data fits 70"), "{error}");
+        assert_eq!(input.total(most).unwrap(), most);
+        assert!(input.total(u64::MAX).is_err());
         assert!(format::last_second() - (input.last + (most as i64 - 1) * input.span()) < input.span());
     }
 

@@ -9,6 +9,7 @@
 //! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: what came of it · [`args`]: the command line
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
@@ -39,9 +40,11 @@ use summary::Summary;
 pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> Result<()> {
     let input = Input::read(&args.file)?;
     if let Some(output) = &args.output {
-        let same = |a: &std::path::Path, b: &std::path::Path| Some(a.canonicalize().ok()? == b.canonicalize().ok()?);
-        let own = same(output, &args.file) == Some(true);
-        ensure!(!own, "the journal would overwrite what it is made of, {}", output.display());
+        let shown = output.display();
+        ensure!(!same_file(output, &args.file), "the journal would overwrite what it is made of, {shown}");
+        // Pipes and devices take both, one behind the other.
+        let summary = output.is_file() && same_file(output, Path::new("/dev/stdout"));
+        ensure!(!summary, "the journal and the summary would overwrite each other in {shown}");
     }
     let job = Job {
         repeat: args.repeat.unwrap_or(1),
@@ -51,23 +54,37 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> 
         wait: args.wait.clone(),
         output: args.output.clone(),
     };
-    let bar = if bar { progress(input.rows() * job.repeat) } else { ProgressBar::hidden() };
+    let total = input.total(job.repeat)?;
+    let bar = if bar { progress(total) } else { ProgressBar::hidden() };
     match args.mode.mode() {
         Some(mode) => one(mode, &input, &job, &bar, out, err),
         None => all(&input, &job, args, &bar, out, err),
     }
 }
 
+/// Whether two paths name one file, by whatever spelling, link or second name.
+fn same_file(one: &Path, other: &Path) -> bool {
+    #[cfg(unix)]
+    let identity = |path: &Path| {
+        use std::os::unix::fs::MetadataExt as _;
+        path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    #[cfg(not(unix))]
+    let identity = |path: &Path| path.canonicalize().ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
 fn one(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar, out: &mut dyn Write, err: &mut dyn Write) -> Result<()> {
     let outcome = measure::once(mode, input, job, bar)?;
     bar.finish_and_clear();
-    print(out, &outcome.text).context("cannot write the summary")?;
+    // The journal is written by now, and the remarks are made whatever becomes of the summary.
+    let printed = print(out, &outcome.text).context("cannot write the summary");
     malformed(&outcome.summary, err);
     if let Some(report) = &outcome.report {
         let _ = writeln!(err, "{}", report.trim_end());
     }
     let _ = writeln!(err, "{}", remark(mode, &outcome));
-    Ok(())
+    printed
 }
 
 fn all(input: &Input, job: &Job, args: &Args, bar: &ProgressBar, out: &mut dyn Write, err: &mut dyn Write) -> Result<()> {
@@ -76,9 +93,10 @@ fn all(input: &Input, job: &Job, args: &Args, bar: &ProgressBar, out: &mut dyn W
     }
     let runs = compare::all(input, job, args.repeat.is_some(), args.smoke, bar)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    print(out, &table::render(&runs, input.rows(), cores)).context("cannot write the table")?;
+    let printed = print(out, &table::render(&runs, input.rows(), cores)).context("cannot write the table");
     malformed(&runs.modes[0].outcomes[0].summary, err);
-    runs.agree()
+    runs.agree()?;
+    printed
 }
 
 /// Writes a result. If whoever reads it has seen enough (`| head`), that is no fault of ours.

@@ -25,7 +25,7 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
         "rows: {}, times {} = {} a run; rounds: {rounds}, figures are their medians",
         thousands(rows),
         thousands(job.repeat),
-        thousands(rows * job.repeat)
+        thousands(rows.saturating_mul(job.repeat))
     );
     let _ = writeln!(
         text,
