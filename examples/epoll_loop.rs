@@ -12,10 +12,9 @@
 //!
 //! `cargo run --release --example epoll_loop` runs it, `-- --help` behind that tells of its arguments.
 
-use std::process::ExitCode;
-
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::io::{self, Write as _};
     use std::thread;
     use std::time::Duration;
 
@@ -33,7 +32,7 @@ mod linux {
     #[derive(Parser)]
     pub struct Args {
         /// How many events each ring carries.
-        #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+        #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(..=4_000_000_000))]
         count: u64,
         /// Send 5000 events only, to see that it works.
         #[arg(long)]
@@ -134,6 +133,8 @@ mod linux {
         }
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
 
+        // Not `println!`, which panics where the reader has gone (`| head`).
+        let mut out = io::stdout().lock();
         let (mut readable, mut ticked, mut sleeps) = (Vec::with_capacity(8), 0, 0_u64);
         while ticked < TICKS || sources.iter().any(|source| source.open) {
             for source in sources.iter_mut().filter(|source| source.look) {
@@ -151,7 +152,7 @@ mod linux {
                         ticked += ticks(&timer)?;
                         // A ledger line, a heartbeat, a timeout: here a line for the first few ticks.
                         if ticked <= TICKS {
-                            println!("tick {ticked}: {} orders, {} signals so far", sources[0].count, sources[1].count);
+                            writeln!(out, "tick {ticked}: {} orders, {} signals so far", sources[0].count, sources[1].count)?;
                         }
                     }
                     number => {
@@ -167,11 +168,11 @@ mod linux {
         for publisher in publishers {
             publisher.join().expect("a publisher panicked")?;
         }
-        println!("\n{:<8} {:>10} {:>16} {:>8}", "ring", "events", "sum", "wakes");
+        writeln!(out, "\n{:<8} {:>10} {:>16} {:>8}", "ring", "events", "sum", "wakes")?;
         for source in &sources {
-            println!("{:<8} {:>10} {:>16} {:>8}", source.name, source.count, source.sum, source.wakes);
+            writeln!(out, "{:<8} {:>10} {:>16} {:>8}", source.name, source.count, source.sum, source.wakes)?;
         }
-        println!("{sleeps} times there was nothing to do but wait; {ticked} ticks");
+        writeln!(out, "{sleeps} times there was nothing to do but wait; {ticked} ticks")?;
         for source in &sources {
             let sum = (0..count).sum::<u64>();
             ensure!(source.count == count, "{}: {count} events were sent and {} came", source.name, source.count);
@@ -182,18 +183,12 @@ mod linux {
 }
 
 #[cfg(target_os = "linux")]
-fn main() -> ExitCode {
-    match linux::run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("epoll_loop: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+fn main() -> anyhow::Result<()> {
+    linux::run()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn main() -> ExitCode {
-    println!("epoll_loop: this example needs epoll, timerfd and eventfd, which only Linux has");
-    ExitCode::SUCCESS
+fn main() -> std::io::Result<()> {
+    use std::io::Write as _;
+    writeln!(std::io::stdout(), "epoll_loop: this example needs epoll, timerfd and eventfd, which only Linux has")
 }

@@ -11,6 +11,7 @@
 //!
 //! `cargo run --release --example fizzbuzz` runs it, `-- --help` behind that tells of its arguments.
 
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Result, ensure};
@@ -82,9 +83,11 @@ fn main() -> Result<()> {
         })
         .feed(1..=count, Event::fill)?;
 
-    println!("{}{}", first.join(" "), if count > 15 { " ..." } else { "" });
-    println!("{count} numbers: {} fizz, {} buzz, {} fizzbuzz", said.fizz, said.buzz, said.fizzbuzz);
-    println!("\n{}", done.report);
+    // Not `println!`, which panics where the reader has gone (`| head`).
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}{}", first.join(" "), if count > 15 { " ..." } else { "" })?;
+    writeln!(out, "{count} numbers: {} fizz, {} buzz, {} fizzbuzz", said.fizz, said.buzz, said.fizzbuzz)?;
+    writeln!(out, "\n{}", done.report)?;
 
     let (threes, fives, both) = (count / 3, count / 5, count / 15);
     let right = Said { fizz: threes - both, buzz: fives - both, fizzbuzz: both, numbers: count - threes - fives + both };

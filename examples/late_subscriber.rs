@@ -13,6 +13,7 @@
 //!
 //! `cargo run --release --example late_subscriber` runs it, `-- --help` behind that tells of its arguments.
 
+use std::io::{self, Write as _};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -142,11 +143,13 @@ fn main() -> Result<()> {
         Ok([desk.context("desk")?, history.context("history")?, ticker.context("ticker")?])
     })?;
 
-    println!("{count} prices, {journalled} in the journal, mean {:.2}", journal_sum / journalled as f64);
-    println!("{:<10} {:>10} {:>10} {:>10} {:>8}  ended because", "subscriber", "first", "last", "prices", "mean");
+    // Not `println!`, which panics where the reader has gone (`| head`).
+    let mut out = io::stdout().lock();
+    writeln!(out, "{count} prices, {journalled} in the journal, mean {:.2}", journal_sum / journalled as f64)?;
+    writeln!(out, "{:<10} {:>10} {:>10} {:>10} {:>8}  ended because", "subscriber", "first", "last", "prices", "mean")?;
     for (name, seen) in [("desk", &desk), ("history", &history), ("ticker", &ticker)] {
         let last = seen.next().checked_sub(1).context("nothing was seen")?;
-        println!("{name:<10} {:>10} {last:>10} {:>10} {:>8.2}  {}", seen.first, seen.count, seen.sum / seen.count as f64, seen.end);
+        writeln!(out, "{name:<10} {:>10} {last:>10} {:>10} {:>8.2}  {}", seen.first, seen.count, seen.sum / seen.count as f64, seen.end)?;
     }
 
     ensure!(journalled == count, "{count} prices were sent and {journalled} written");

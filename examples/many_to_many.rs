@@ -12,6 +12,7 @@
 //!
 //! `cargo run --release --example many_to_many` runs it, `-- --help` behind that tells of its arguments.
 
+use std::io::{self, Write as _};
 use std::thread;
 
 use anyhow::{Result, ensure};
@@ -28,7 +29,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
     /// How many requests each producer sends.
-    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    // The starts are 640 million at most then, and no way to 1 from there leaves 64 bits.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     each: u64,
     /// Send 2000 requests only, to see that it works.
     #[arg(long)]
@@ -104,10 +106,12 @@ fn main() -> Result<()> {
 
     let requests = producers as u64 * each;
     let (most, from) = (longest.0, u64::MAX - longest.1);
-    println!("{requests} requests of {producers} producers, who took {turns} turns in the ring");
-    println!("the longest way to 1 begins at {from} and takes {most} steps; all ways together take {total}");
-    println!("requests per worker: {worked:?}");
-    println!("\n{}", done.report);
+    // Not `println!`, which panics where the reader has gone (`| head`).
+    let mut out = io::stdout().lock();
+    writeln!(out, "{requests} requests of {producers} producers, who took {turns} turns in the ring")?;
+    writeln!(out, "the longest way to 1 begins at {from} and takes {most} steps; all ways together take {total}")?;
+    writeln!(out, "requests per worker: {worked:?}")?;
+    writeln!(out, "\n{}", done.report)?;
 
     ensure!(worked.iter().sum::<u64>() == requests, "{requests} requests were sent, and the workers had {worked:?}");
     let alone = (1..=requests).map(|start| u64::from(steps(start))).sum::<u64>();

@@ -10,6 +10,7 @@
 //!
 //! `cargo run --release --example opening_hours` runs it, `-- --help` behind that tells of its arguments.
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -23,7 +24,7 @@ use slipring::{Idle, Wait, WaitStrategy, Waited};
 #[derive(Parser)]
 struct Args {
     /// Orders by day and by night each, one every millisecond.
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     orders: u64,
     /// Send 20 orders each only, to see that it works.
     #[arg(long)]
@@ -98,11 +99,13 @@ fn main() -> Result<()> {
 
     ensure!(journal == 2 * orders, "the journal saw {journal} of {} orders in their places", 2 * orders);
     ensure!((night.len() as u64, day.len() as u64) == (orders, orders), "the gateway missed orders");
+    // Not `println!`, which panics where the reader has gone (`| head`).
+    let mut out = io::stdout().lock();
     for (name, latencies) in [("closed", &mut night), ("open", &mut day)] {
         latencies.sort_unstable();
         let (median, worst) = (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
-        println!("{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}");
+        writeln!(out, "{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}")?;
     }
-    println!("{}", done.report);
+    writeln!(out, "{}", done.report)?;
     Ok(())
 }

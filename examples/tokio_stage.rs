@@ -11,6 +11,7 @@
 //!
 //! `cargo run --release --example tokio_stage` runs it, `-- --help` behind that tells of its arguments.
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use tokio::time::timeout;
 #[derive(Parser)]
 struct Args {
     /// How many bursts the sensor sends, with silence between them.
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     bursts: u64,
     /// Send 3 bursts only, to see that it works.
     #[arg(long)]
@@ -115,11 +116,13 @@ fn main() -> Result<()> {
     })?;
     let (archived, sum) = archiving.join().expect("the archive panicked")?;
 
-    println!("{sent} samples in {bursts} bursts through {CAPACITY} slots");
-    println!("archive (thread): {archived} samples, sum {sum}");
-    println!("alarm (task):     {} samples, highest {}, {} silences noticed", heard.count, heard.highest, heard.silences);
-    println!("{:.0} ms went by, {:.0} ms of them on a core", wall.elapsed().as_secs_f64() * 1e3, cpu.elapsed().as_secs_f64() * 1e3);
-    println!("\n{}", ring.report());
+    // Not `println!`, which panics where the reader has gone (`| head`).
+    let mut out = io::stdout().lock();
+    writeln!(out, "{sent} samples in {bursts} bursts through {CAPACITY} slots")?;
+    writeln!(out, "archive (thread): {archived} samples, sum {sum}")?;
+    writeln!(out, "alarm (task):     {} samples, highest {}, {} silences noticed", heard.count, heard.highest, heard.silences)?;
+    writeln!(out, "{:.0} ms went by, {:.0} ms of them on a core", wall.elapsed().as_secs_f64() * 1e3, cpu.elapsed().as_secs_f64() * 1e3)?;
+    writeln!(out, "\n{}", ring.report())?;
 
     ensure!(sent == bursts * BURST, "{} samples were to be sent and {sent} were", bursts * BURST);
     ensure!(archived == sent && heard.count == sent, "{sent} were sent, {archived} archived, {} heard", heard.count);
