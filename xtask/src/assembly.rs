@@ -18,7 +18,7 @@ const WAITS: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 /// Reads it: event, stamp, bell, in this order, and nothing between that waits for the stores.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
     if !cfg!(target_arch = "x86_64") {
-        println!("the code of this machine is not one that this check can read");
+        say!("the code of this machine is not one that this check can read");
         return Ok(());
     }
     let folder = step.scratch("asm");
@@ -63,7 +63,7 @@ fn judge(code: &str) -> Result<(), String> {
     if let Some(line) = publishes[event..ring].iter().find(waits) {
         return Err(format!("a publication waits for its stores at `{line}`"));
     }
-    println!("event in line {event}, stamp in {stamp}, fence for the compiler in {bar}, bell in {bell}, none that waits");
+    say!("event in line {event}, stamp in {stamp}, fence for the compiler in {bar}, bell in {bell}, none that waits");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ pub const MODELS: &str = "loom_";
 pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
     let found = tidy::check(&step.root)?;
     for warning in &found.warnings {
-        println!("warning: {warning}");
+        say!("warning: {warning}");
     }
     if found.errors.is_empty() { Ok(()) } else { Err(found.errors.join("\n").into()) }
 }

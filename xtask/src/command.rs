@@ -133,7 +133,7 @@ impl Call {
     /// Runs the call to its end, in `folder`; passes its output through and counts the test results in it.
     /// What takes longer than `limit` is ended, with everything it has started.
     pub fn run(&self, folder: &Path, limit: Duration, tally: &mut Tally) -> Result<(), String> {
-        println!("$ {self}");
+        say!("$ {self}");
         let colour = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
         let mut command = self.command(folder);
         if colour && env::var_os("CARGO_TERM_COLOR").is_none() {

@@ -1,4 +1,13 @@
 //! The project's own checks: `cargo xtask test` before every commit, `cargo xtask test --deep` before a release.
+//!
+//! What standard output refuses, for example where its reader has gone (`| head`), is left out: the
+//! checks go on, and the exit code says how they ended.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+/// Prints a line, as `println!` does, but does not panic where standard output refuses it.
+macro_rules! say {
+    ($($line:tt)*) => { crate::say(format_args!($($line)*)) };
+}
 
 mod assembly;
 mod checks;
@@ -10,7 +19,12 @@ mod steps;
 mod tidy;
 mod workspace;
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    io::{Write as _, stderr},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use steps::{Policy, Run};
 
@@ -78,10 +92,22 @@ impl Asked {
     }
 }
 
+fn say(line: std::fmt::Arguments<'_>) {
+    #[cfg(not(test))]
+    let _ = writeln!(std::io::stdout(), "{line}");
+    #[cfg(test)]
+    #[allow(clippy::print_stdout, reason = "the test harness captures it")]
+    {
+        println!("{line}");
+    }
+}
+
 fn main() -> ExitCode {
-    let asked = match Asked::parse(env::args().skip(1)) {
+    let text = |arg: std::ffi::OsString| arg.into_string().map_err(|arg| format!("{arg:?} is not UTF-8"));
+    let args: Result<Vec<String>, String> = env::args_os().skip(1).map(text).collect();
+    let asked = match args.and_then(|args| Asked::parse(args.into_iter())) {
         Ok(asked) if matches!(asked.command.as_str(), "help" | "--help" | "-h") => {
-            println!("{USAGE}");
+            say!("{USAGE}");
             return ExitCode::SUCCESS;
         }
         Ok(asked) => asked,
@@ -117,7 +143,7 @@ fn main() -> ExitCode {
 
 /// What must pass before every commit, the quickest first.
 fn test(run: &mut Run) {
-    println!("checking {}", run.root().display());
+    say!("checking {}", run.root().display());
     run.step("tidy", checks::tidy);
     run.step("fmt", checks::fmt);
     run.step("clippy", checks::clippy);
@@ -139,7 +165,7 @@ fn deeply(run: &mut Run, asked: &Asked) {
 }
 
 fn misused(error: &str) -> ExitCode {
-    eprintln!("{error}\n\n{USAGE}");
+    let _ = writeln!(stderr(), "{error}\n\n{USAGE}");
     ExitCode::from(2)
 }
 

@@ -123,14 +123,14 @@ impl Run {
         if self.policy.fail_fast && self.failures() > 0 {
             return;
         }
-        println!("\n==> {name}");
+        say!("\n==> {name}");
         let started = Instant::now();
         let mut step = Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
         let trouble = check(&mut step).err();
         let done = Done { name, took: started.elapsed(), tally: step.tally, trouble };
         match &done.trouble {
-            None => println!("<== {name}: ok in {:.1?}", done.took),
-            Some(Trouble::Failed(why)) => println!("<== {name}: FAILED in {:.1?}\n{why}", done.took),
+            None => say!("<== {name}: ok in {:.1?}", done.took),
+            Some(Trouble::Failed(why)) => say!("<== {name}: FAILED in {:.1?}\n{why}", done.took),
             Some(trouble @ Trouble::Missing { .. }) => loudly(name, trouble),
         }
         self.done.push(done);
@@ -148,7 +148,7 @@ impl Run {
 
     /// Prints what happened, and a closing line like that of a test harness.
     pub fn finish(self) -> ExitCode {
-        println!("\n==> summary");
+        say!("\n==> summary");
         for Done { name, took, tally, trouble } in &self.done {
             let verdict = match trouble {
                 None => "ok",
@@ -156,16 +156,16 @@ impl Run {
                 Some(Trouble::Missing { .. }) => "MISSING",
             };
             let tests = if *tally == Tally::default() { String::new() } else { format!("  {} tests", tally.passed) };
-            println!("{name:<10} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
+            say!("{name:<10} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
         }
         for Done { name, trouble, .. } in &self.done {
             match trouble {
                 None => {}
-                Some(Trouble::Failed(why)) => println!("\n{name} FAILED: {}", shortened(why)),
+                Some(Trouble::Failed(why)) => say!("\n{name} FAILED: {}", shortened(why)),
                 Some(trouble @ Trouble::Missing { .. }) => loudly(name, trouble),
             }
         }
-        println!("\n{}; finished in {:.2}s", self.total(), self.started.elapsed().as_secs_f64());
+        say!("\n{}; finished in {:.2}s", self.total(), self.started.elapsed().as_secs_f64());
         if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
@@ -189,7 +189,7 @@ impl Run {
 fn loudly(name: &str, trouble: &Trouble) {
     let Trouble::Missing { what, install } = trouble else { return };
     let bar = "!".repeat(78);
-    println!("\n{bar}\n!! {name} was NOT CHECKED: {what} is missing\n!! to install it: {install}\n{bar}");
+    say!("\n{bar}\n!! {name} was NOT CHECKED: {what} is missing\n!! to install it: {install}\n{bar}");
 }
 
 /// The first lines of a long message.

@@ -59,8 +59,8 @@ pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Troub
         mutants.retain(|mutant| mutant.file.to_string_lossy().contains(only.as_str()));
     }
     if options.list {
-        mutants.iter().for_each(|mutant| println!("{}", described(mutant)));
-        println!("{} mutants", mutants.len());
+        mutants.iter().for_each(|mutant| say!("{}", described(mutant)));
+        say!("{} mutants", mutants.len());
         return Ok(());
     }
     let allowed = match fs::read_to_string(library.join("mutants.allow")) {
@@ -70,10 +70,15 @@ pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Troub
     if mutants.is_empty() {
         return Err(Trouble::Failed("not a single ordering to weaken was found".to_owned()));
     }
+    // Before the hours that the judging takes.
+    if let Some(output) = &options.output {
+        let opened = fs::OpenOptions::new().append(true).create(true).open(output);
+        opened.map_err(|error| format!("cannot write to {}: {error}", output.display()))?;
+    }
     let judge = Judge::new(&step.root, &step.scratch("mutants"), models)?;
     let base = judge.baseline()?;
     let limit = options.limit.map_or((base.took * PATIENCE).max(LEAST), Duration::from_secs);
-    println!("{} models pass in {:.1?}; {} mutants, {limit:.0?} each at most", base.models, base.took, mutants.len());
+    say!("{} models pass in {:.1?}; {} mutants, {limit:.0?} each at most", base.models, base.took, mutants.len());
     let mut judged = Vec::new();
     let count = mutants.len();
     for (index, mutant) in mutants.into_iter().enumerate() {
@@ -81,23 +86,23 @@ pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Troub
         let verdict = judge.judge(&mutant, limit)?;
         let explained = allowed.iter().find(|allowed| allowed.fits(&mutant));
         let mark = if verdict.is_killed() || explained.is_some() { "" } else { "  <-- NOT EXPLAINED" };
-        println!("[{:>3}/{count}] {}: {verdict} ({:.1?}){mark}", index + 1, described(&mutant), began.elapsed());
+        say!("[{:>3}/{count}] {}: {verdict} ({:.1?}){mark}", index + 1, described(&mutant), began.elapsed());
         judged.push(Judged { mutant, verdict, took: began.elapsed(), explained });
     }
     let whole = options.only.is_none();
     let warnings = stale(&allowed, &judged, whole);
     let report = report(&judged, &warnings, base.models, started.elapsed());
+    // Saved first, and printed whatever becomes of the files.
+    let mut unsaved = Vec::new();
     for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()].into_iter().flatten() {
-        fs::write(path, &report).map_err(|error| format!("{}: {error}", path.display()))?;
+        unsaved.extend(fs::write(path, &report).err().map(|error| format!("cannot write to {}: {error}", path.display())));
     }
-    println!("\n{report}");
+    say!("\n{report}");
     let open: Vec<String> =
         judged.iter().filter(|one| one.is_open()).map(|one| format!("{}: {}", described(&one.mutant), one.verdict)).collect();
-    if open.is_empty() {
-        return Ok(());
-    }
     let message = format!("{} mutants live and are not explained in {LIBRARY}/mutants.allow:", open.len());
-    Err(format!("{message}\n{}", open.join("\n")).into())
+    let troubles = if open.is_empty() { unsaved } else { [unsaved, vec![message], open].concat() };
+    if troubles.is_empty() { Ok(()) } else { Err(troubles.join("\n").into()) }
 }
 
 impl Judged<'_> {
