@@ -10,11 +10,12 @@
 //! - I4: of several failures the first is kept, and it is stored before the failed bit is (`SYNC[failed]`).
 
 use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell, Glance};
-use crate::error::{BatchError, Cause, Closed, Failure};
+use crate::error::{BatchError, Cause, Closed, Failure, panic_message};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
@@ -488,9 +489,18 @@ impl Control {
         self.plan.stages.get(party).map_or(self.plan.producer_parks, |stage| stage.parks)
     }
 
-    /// What one who waits for a stage, or one of the producers, begins to learn from.
+    /// What one who waits for a stage, or one of the producers, begins to learn from. Runs the strategy's code, which may be the user's: call
+    /// it before anything is counted or pinned, and under no lock. So constructors of handles take a learner and make none.
     pub(crate) fn learner(&self, party: usize) -> Learned {
-        self.wait_of(party).learner()
+        self.wait_of(party).learner().into()
+    }
+
+    /// As [`Control::learner`], where a panic must not go through: it fails the graph, for this party.
+    pub(crate) fn learner_contained(&self, party: usize) -> Learned {
+        catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
+            self.fail(party, None, Cause::Panic(panic_message(panic)));
+            Learned::default()
+        })
     }
 
     /// A number for the tasks of one handle. Numbers only tell handles apart.

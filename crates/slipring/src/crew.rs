@@ -106,9 +106,10 @@ impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Pool<E, A, L> {
     pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         core.control.check_running()?;
+        let learned = core.control.learner(stage); // the user's code: before the worker is counted
         let room = core.control.plan.stages[stage].crew.room();
         let worker = core.control.hire(stage)?.ok_or(SubscribeError::Full { room })?;
-        Ok(Consumer::at_work(Worker::join(core, stage, worker)))
+        Ok(Consumer::at_work(Worker::join(core, stage, worker, learned)))
     }
 }
 

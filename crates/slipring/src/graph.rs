@@ -25,7 +25,7 @@ use crate::shard::{Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
 use crate::sync::whole;
 use crate::tap::Tap;
-use crate::wait::Wait;
+use crate::wait::{Learned, Wait};
 
 /// What the keys of a graph and the graph itself share until it is built, and after.
 struct Draft {
@@ -342,13 +342,12 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    fn exchange(mut self, draft: &Arc<Draft>) -> usize {
+    /// Panics unless this is a key of that graph.
+    fn check(&self, draft: &Arc<Draft>) {
         if !Arc::ptr_eq(&self.draft, draft) {
             let name = self.draft.lock().stages[self.stage].name.clone();
             panic!("the key of stage `{name}` belongs to another graph");
         }
-        self.exchanged = true;
-        self.stage
     }
 }
 
@@ -416,15 +415,18 @@ impl<E, L: Layout> Ring<E, L, Single> {
 
     /// The producer's handle, unless it was taken already.
     pub fn try_producer(&self) -> Option<Producer<E, L>> {
-        (!std::mem::replace(&mut self.taken().producer, true)).then(|| Producer::new(self.core.clone()))
+        let learned = self.core.control.learner(self.core.control.producer_party());
+        let taken = std::mem::replace(&mut self.taken().producer, true);
+        (!taken).then(|| Producer::new(self.core.clone(), learned))
     }
 }
 
 impl<E, L: Layout> Ring<E, L, Many> {
     /// A producer's handle; the ring closes when the last one is dropped.
     pub fn producer(&self) -> Producer<E, L, Many> {
+        let learned = self.core.control.learner(self.core.control.producer_party());
         self.taken().producer = true;
-        Producer::new(self.core.clone())
+        Producer::new(self.core.clone(), learned)
     }
 }
 
@@ -433,10 +435,27 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    fn attach<A, C>(&self, key: Key<A, C>) -> usize {
-        let stage = key.exchange(&self.draft);
+    /// Exchanges a key: its stage, and a learner for each of the stage's handles. The learners come first: while the strategy makes
+    /// them the key is not exchanged yet, so a panic drops the key, and that fails the graph.
+    fn attach<A, C>(&self, mut key: Key<A, C>) -> (usize, Vec<Learned>) {
+        key.check(&self.draft);
+        let (stage, handles) = (key.stage, key.workers);
+        let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
+        key.exchanged = true;
         self.taken().unattached.retain(|&other| other != stage);
-        stage
+        (stage, learned)
+    }
+
+    /// As [`Ring::attach`], for a stage that has one handle.
+    fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, Learned) {
+        let (stage, learned) = self.attach(key);
+        (stage, learned.into_iter().next().unwrap_or_default())
+    }
+
+    /// As [`Ring::attach`], for a stage that has several handles, each of which `handle` makes from its number and a learner.
+    fn attach_all<A, C, H>(&self, key: Key<A, C>, handle: impl Fn(Arc<Core<E, L>>, usize, usize, Learned) -> H) -> Vec<H> {
+        let (stage, learned) = self.attach(key);
+        learned.into_iter().enumerate().map(|(number, learned)| handle(self.core.clone(), stage, number, learned)).collect()
     }
 
     /// The handle of a stage that reads.
@@ -444,8 +463,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn reader(&self, key: ReaderKey) -> Reader<E, L> {
-        let stage = self.attach(key);
-        Consumer::every(self.core.clone(), stage)
+        let (stage, learned) = self.attach_one(key);
+        Consumer::every(self.core.clone(), stage, learned)
     }
 
     /// The handle of a stage that may write.
@@ -453,8 +472,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
-        let stage = self.attach(key);
-        Consumer::every(self.core.clone(), stage)
+        let (stage, learned) = self.attach_one(key);
+        Consumer::every(self.core.clone(), stage, learned)
     }
 
     /// The handles of all workers of a pool that reads.
@@ -462,9 +481,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn pool_readers(&self, key: PoolReaderKey) -> Vec<PoolReader<E, L>> {
-        let workers = key.workers;
-        let stage = self.attach(key);
-        (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
+        self.attach_all(key, Consumer::worker)
     }
 
     /// The handles of all workers of a pool that may write.
@@ -472,9 +489,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
-        let workers = key.workers;
-        let stage = self.attach(key);
-        (0..workers).map(|worker| Consumer::worker(self.core.clone(), stage, worker)).collect()
+        self.attach_all(key, Consumer::worker)
     }
 
     /// The handles of all shards of a stage that reads, in their order.
@@ -482,9 +497,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn shard_readers(&self, key: ShardReaderKey) -> Vec<ShardReader<E, L>> {
-        let shards = key.workers;
-        let stage = self.attach(key);
-        (0..shards).map(|shard| Consumer::shard(self.core.clone(), stage, shard)).collect()
+        self.attach_all(key, Consumer::shard)
     }
 
     /// The handles of all shards of a stage that may write, in their order.
@@ -492,9 +505,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
-        let shards = key.workers;
-        let stage = self.attach(key);
-        (0..shards).map(|shard| Consumer::shard(self.core.clone(), stage, shard)).collect()
+        self.attach_all(key, Consumer::shard)
     }
 
     /// The tap, to which readers can subscribe from now on.
@@ -502,7 +513,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// # Panics
     /// If the key belongs to another graph.
     pub fn tap(&self, key: TapKey) -> Tap<E, L> {
-        let stage = self.attach(key);
+        let (stage, _) = self.attach(key);
         Tap::of(&self.core, stage)
     }
 
@@ -575,5 +586,6 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 pub fn unicast<E>(capacity: usize, mut factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", Access::Read, Crew::One, &[]);
     let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut factory)?;
-    Ok((Producer::new(core.clone()), Consumer::every(core, 0)))
+    let (producer, reader) = (core.control.learner(core.control.producer_party()), core.control.learner(0));
+    Ok((Producer::new(core.clone(), producer), Consumer::every(core, 0, reader)))
 }

@@ -23,6 +23,7 @@ use crate::shard;
 use crate::slots::{Inside, Layout, Slots};
 use crate::sync::Arc;
 use crate::tap;
+use crate::wait::Learned;
 use crate::within::enter_seat;
 
 pub(crate) mod sealed {
@@ -103,8 +104,8 @@ pub type ShardReader<E, L = Inside> = Consumer<E, Reading, Sharded, L>;
 pub type ShardWriter<E, L = Inside> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
-    pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize) -> Self {
-        Consumer { seat: seat::One::new(core, stage), access: PhantomData }
+    pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
+        Consumer { seat: seat::One::new(core, stage, learned), access: PhantomData }
     }
 }
 
@@ -119,14 +120,14 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
-    pub(crate) fn shard(core: Arc<Core<E, L>>, stage: usize, shard: usize) -> Self {
-        Consumer { seat: shard::Shard::new(core, stage, shard), access: PhantomData }
+    pub(crate) fn shard(core: Arc<Core<E, L>>, stage: usize, shard: usize, learned: Learned) -> Self {
+        Consumer { seat: shard::Shard::new(core, stage, shard, learned), access: PhantomData }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
-    pub(crate) fn worker(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
-        Self::at_work(pool::Worker::new(core, stage, worker))
+    pub(crate) fn worker(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
+        Self::at_work(pool::Worker::new(core, stage, worker, learned))
     }
 
     pub(crate) fn at_work(seat: pool::Worker<E, L>) -> Self {

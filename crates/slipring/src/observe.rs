@@ -96,7 +96,7 @@ pub struct Observer<T> {
 
 impl<T: Plain> Observer<T> {
     pub(crate) fn new(mirrored: Mirrored<T>, next: u64) -> Observer<T> {
-        Observer { mirrored, next, counted: next, wait: Wait::SLEEPING, learned: None }
+        Observer { mirrored, next, counted: next, wait: Wait::SLEEPING, learned: Learned::default() }
     }
 
     /// What it keeps of the newest when it was overtaken: all but a quarter of the slots.
@@ -110,7 +110,7 @@ impl<T: Plain> Observer<T> {
     /// Nobody rings for an observer, since that would cost the writer something. Where a strategy would sleep until woken, it sleeps for 50 µs
     /// and looks again.
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.learned = wait.learner();
+        self.learned = wait.learner().into();
         self.wait = wait;
         self
     }
@@ -190,7 +190,7 @@ impl<T: Plain> Observer<T> {
         if settled(&looked) {
             return looked;
         }
-        let (wait, mut learned) = (self.wait.clone(), self.learned.take());
+        let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
         let site = Site {
             wait: &wait,
             crowded: false,
@@ -230,7 +230,7 @@ impl<T> Clone for Observer<T> {
             next: self.next,
             counted: self.counted,
             wait: self.wait.clone(),
-            learned: self.wait.learner(),
+            learned: self.wait.learner().into(),
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
 use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
+use crate::wait::Learned;
 use crate::within::Standing;
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
@@ -65,19 +66,19 @@ enum Offer {
 
 impl<E, L: Layout> Worker<E, L> {
     /// A worker that is there from the beginning.
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
         let start = core.control.start;
-        Self::begin(core, stage, worker, start)
+        Self::begin(core, stage, worker, start, learned)
     }
 
     /// A worker that joins; its seat is taken (crew::I1).
-    pub(crate) fn join(core: Arc<Core<E, L>>, stage: usize, worker: usize) -> Self {
+    pub(crate) fn join(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
         let landmark = core.control.landmark(stage);
-        Self::begin(core, stage, worker, landmark)
+        Self::begin(core, stage, worker, landmark, learned)
     }
 
     /// `start`: a position that the claim word has passed.
-    fn begin(core: Arc<Core<E, L>>, stage: usize, worker: usize, start: u64) -> Self {
+    fn begin(core: Arc<Core<E, L>>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.crew.len();
         let own_line = plan.line + 1 + worker;
@@ -96,7 +97,7 @@ impl<E, L: Layout> Worker<E, L> {
             most: u64::MAX,
             taken: None,
             contended: false,
-            desk: Desk::new(core, stage),
+            desk: Desk::new(core, stage, learned),
         }
     }
 

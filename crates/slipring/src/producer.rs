@@ -88,7 +88,8 @@ pub(crate) enum Refusal {
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    pub(crate) fn new(core: Arc<Core<E, L>>) -> Self {
+    /// `learned`: made before this counts the handle, for that is the user's code.
+    pub(crate) fn new(core: Arc<Core<E, L>>, learned: Learned) -> Self {
         core.control.producers.fetch_add(1, Relaxed);
         core.control.add_maker();
         let start = core.control.start;
@@ -100,7 +101,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             next,
             limit,
             open: None,
-            learned: core.control.learner(core.control.producer_party()),
+            learned,
             glance: core.control.glance(),
             counts: Counts::default(),
             told: Counts::default(),
@@ -113,6 +114,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             sharing: PhantomData,
             core,
         }
+    }
+
+    /// The producer of a chain: a panic of the strategy fails the graph.
+    pub(crate) fn of_chain(core: &Arc<Core<E, L>>) -> Self {
+        Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
     }
 
     /// The event cell of a position that this handle has claimed.
@@ -490,7 +496,8 @@ impl<E, L: Layout> Producer<E, L, Many> {
 
 impl<E, L: Layout> Clone for Producer<E, L, Many> {
     fn clone(&self) -> Self {
-        Producer::new(self.core.clone())
+        let learned = self.core.control.learner(self.core.control.producer_party());
+        Producer::new(self.core.clone(), learned)
     }
 }
 

@@ -7,6 +7,7 @@
 //!   stages after it and the producers wait for the release.
 //! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
 
+use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -135,19 +136,36 @@ pub(crate) trait Seat<E, L: Layout> {
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let waits_for = self.waits_for();
         let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
-        let mut told = None;
-        // Should its code panic, what was learned is gone with it.
-        let mut learned = self.desk_mut().learned.take();
-        let (waited, spell) =
-            self.desk().control().wait_at(waiter, &mut learned, deadline, &mut || told = Some(self.add_up()), &mut || self.stirs());
-        let desk = self.desk_mut();
-        desk.learned = learned;
-        desk.told = told.unwrap_or(desk.told);
-        desk.counts.wait(waits_for, spell);
+        let learned = std::mem::take(&mut self.desk_mut().learned);
+        let mut waiting = Waiting { seat: self, learned, told: None, kind: PhantomData };
+        let (waited, spell) = {
+            let Waiting { ref seat, ref mut learned, ref mut told, .. } = waiting;
+            let lasts = &mut || *told = Some(seat.add_up());
+            seat.desk().control().wait_at(waiter, learned, deadline, lasts, &mut || seat.stirs())
+        };
+        drop(waiting);
+        self.desk_mut().counts.wait(waits_for, spell);
         if waited.is_err() {
             self.tell();
         }
         waited
+    }
+}
+
+/// A wait of a seat. Dropped, also by a panic of the strategy, it puts back what was learned and what was told, so that nothing is counted
+/// twice.
+struct Waiting<'s, E, L: Layout, S: Seat<E, L> + ?Sized> {
+    seat: &'s mut S,
+    learned: Learned,
+    told: Option<Counts>,
+    kind: PhantomData<(E, L)>,
+}
+
+impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
+    fn drop(&mut self) {
+        let desk = self.seat.desk_mut();
+        desk.learned = std::mem::take(&mut self.learned);
+        desk.told = self.told.unwrap_or(desk.told);
     }
 }
 
@@ -177,12 +195,12 @@ pub struct Desk<E, L: Layout> {
 }
 
 impl<E, L: Layout> Desk<E, L> {
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
+    /// `learned`: made before its seat was counted or pinned, for that is the user's code.
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
         let (counts, told) = Default::default();
         let plan = &core.control.plan.stages[stage];
         let notes = !plan.sorts.is_empty() || plan.policy.rewinds() || core.control.gauges.samples.is_some();
         let rings = !plan.rings.is_empty();
-        let learned = core.control.learner(stage);
         Desk {
             slots: core.slots,
             core,
@@ -293,20 +311,20 @@ pub struct Walk<E, L: Layout, R: Role> {
 }
 
 impl<E, L: Layout> One<E, L> {
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize) -> Self {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
-        Walk::begin(core, stage, Required, (line, 0), start)
+        Walk::begin(core, stage, Required, (line, 0), start, learned)
     }
 }
 
 impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// Begins at a position that the stages before have let go up to, or a later one.
-    pub(crate) fn begin(core: Arc<Core<E, L>>, stage: usize, role: R, (line, shift): (usize, u32), at: u64) -> Self {
+    pub(crate) fn begin(core: Arc<Core<E, L>>, stage: usize, role: R, (line, shift): (usize, u32), at: u64, learned: Learned) -> Self {
         let first = core.control.reads_stamps(stage);
         let plan = &core.control.plan;
         let follows = !first && plan.stages[stage].after.is_empty() && plan.stages[stage].guard.is_none() && !plan.sentinel;
         Walk {
-            desk: Desk::new(core, stage),
+            desk: Desk::new(core, stage, learned),
             role,
             line,
             shift,

@@ -18,6 +18,7 @@ use crate::error::{Cause, let_go, panic_message};
 use crate::seat::{Desk, Role, Seat, Walk};
 use crate::slots::{Layout, Slots as _};
 use crate::sync::{Acquire, Arc, AtomicU32, Relaxed, twin};
+use crate::wait::Learned;
 use crate::within::Standing;
 
 /// Whose an event is that is nobody's.
@@ -162,10 +163,10 @@ pub struct Shard<E, L: Layout> {
 }
 
 impl<E, L: Layout> Shard<E, L> {
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, shard: usize) -> Self {
+    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, shard: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let sharer = Sharer { shard: shard as u32 };
-        Shard { walk: Walk::begin(core, stage, sharer, (line, 0), start), own: 0, handled: false }
+        Shard { walk: Walk::begin(core, stage, sharer, (line, 0), start, learned), own: 0, handled: false }
     }
 
     /// How many events in a row are this shard's, or are not, from `seq` on and among `len`.

@@ -324,6 +324,7 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From) -> Result<Subscription<E, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
+    let learned = control.learner(stage); // the user's code: before anything is counted or pinned
     let tap = &control.plan.stages[stage];
     // Everybody behind says positions that the stages before had let go.
     let near = control.said(tap);
@@ -355,7 +356,7 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
     }
     let ticket_line = tap.line + 1 + tap.crew.room() + seat;
     let member = Member { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    Ok(Consumer::joined(Walk::begin(core.clone(), stage, member, (bound, 1), at)))
+    Ok(Consumer::joined(Walk::begin(core.clone(), stage, member, (bound, 1), at, learned)))
 }
 
 impl Control {

@@ -47,7 +47,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         let Built { core, threads, .. } = self.build(false)?;
         let crews = threads.into_iter().map(|seating| seating.crew).collect();
-        let mut inline = Inline { producer: Producer::new(core.clone()), core: core.clone(), crews };
+        let mut inline = Inline { producer: Producer::of_chain(&core), core: core.clone(), crews };
         let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
         let produced = if started { produce_contained(&core.control, &mut inline, produce) } else { Err(None) };
         // The closure may have swapped its handle for that of another ring: then this ring has failed, and the other one ends here.

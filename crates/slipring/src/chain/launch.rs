@@ -119,7 +119,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// As [`Chain::feed`], and `produce`'s own error.
     pub fn run<T>(self, produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
-        self.build(false)?.run(Producer::new, produce, |producer| producer.core())
+        self.build(false)?.run(|core| Producer::of_chain(core), produce, |producer| producer.core())
     }
 
     /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes when `produce` has come back and the last
@@ -129,7 +129,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// As [`Chain::run`].
     pub fn run_shared<T>(self, produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
-        self.build(true)?.run(Producer::new, produce, |producer| producer.core())
+        self.build(true)?.run(|core| Producer::of_chain(core), produce, |producer| producer.core())
     }
 }
 
@@ -180,12 +180,12 @@ impl<'env> Handed<'env> {
 impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     fn run<T, P>(
         self,
-        start: impl FnOnce(Arc<Core<E, L>>) -> P,
+        start: impl FnOnce(&Arc<Core<E, L>>) -> P,
         produce: impl FnOnce(&mut P) -> Result<T, Fault>,
         core_of: impl FnOnce(&P) -> &Arc<Core<E, L>>,
     ) -> Result<Done<T>, Error> {
         let Built { core, threads, on_start } = self;
-        let mut producer = start(core.clone());
+        let mut producer = start(&core);
         let produced = thread::scope(|scope| {
             for Seating { name, crew, stage } in threads {
                 let (core, on_start, crew) = (&core, on_start.clone(), Handed::new(crew));

@@ -35,7 +35,7 @@ use crate::seat::{One, Seat};
 use crate::shard::{Shard, Sorter, sorter};
 use crate::slots::{Contiguous, Inside, Layout};
 use crate::tap::Tap;
-use crate::wait::Wait;
+use crate::wait::{Learned, Wait};
 
 pub use handlers::{ReadHandler, WriteHandler};
 pub use inline::Inline;
@@ -268,7 +268,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     fn one<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, handler: H) -> Self {
         self.declare(name, access, Crew::One, move |core, stage| {
-            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage), handler)) as BoxedRunner<'env>])
+            let learned = core.control.learner_contained(stage);
+            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage, learned), handler)) as BoxedRunner<'env>])
         })
     }
 
@@ -295,7 +296,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         access: Access,
         crew: Crew,
         mut make: impl FnMut(usize) -> H + 'env,
-        seat: fn(Arc<Core<E, L>>, usize, usize) -> S,
+        seat: fn(Arc<Core<E, L>>, usize, usize, Learned) -> S,
     ) -> Self {
         let pool = name.to_owned();
         self.declare(name, access, crew, move |core, stage| {
@@ -304,7 +305,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             let mut panicked = None;
             for worker in 0..workers {
                 match catch_unwind(AssertUnwindSafe(|| make(worker))) {
-                    Ok(handler) => runners.push(Box::new(Seated::new(seat(core.clone(), stage, worker), handler))),
+                    Ok(handler) => {
+                        let learned = core.control.learner_contained(stage);
+                        runners.push(Box::new(Seated::new(seat(core.clone(), stage, worker, learned), handler)));
+                    }
                     Err(panic) => {
                         panicked = Some(panic_message(panic));
                         break;
@@ -537,7 +541,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         Consumer<E, A, Every, L>: Send,
     {
         let mut declared = self.declare(name, access, Crew::One, move |core, stage| {
-            Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage), run)) as BoxedRunner<'env>])
+            let learned = core.control.learner_contained(stage);
+            Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage, learned), run)) as BoxedRunner<'env>])
         });
         if let Some(spec) = declared.parts.specs.last_mut() {
             spec.policy.own_loop = true;

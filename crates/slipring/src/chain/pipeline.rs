@@ -93,7 +93,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// What is wrong with the chain, or a thread that the system refused.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
         let built = self.build(false)?;
-        let producer = Producer::new(built.core.clone());
+        let producer = Producer::of_chain(&built.core);
         Ok((producer, built.spawn()?))
     }
 
@@ -103,7 +103,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// As [`Chain::spawn`].
     pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
         let built = self.build(true)?;
-        let producer = Producer::new(built.core.clone());
+        let producer = Producer::of_chain(&built.core);
         Ok((producer, built.spawn()?))
     }
 }

@@ -356,7 +356,7 @@ impl<'env> Crew<'env> {
     }
 
     fn take_turns(&mut self, control: &Control) {
-        let mut learned = self.runners.first().and_then(|runner| control.learner(runner.stage()));
+        let mut learned = self.runners.first().map(|runner| control.learner_contained(runner.stage())).unwrap_or_default();
         while let Some(handled) = self.turn(control) {
             if handled == 0
                 && let Ok(until) = self.idle(control)

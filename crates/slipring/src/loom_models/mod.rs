@@ -27,7 +27,7 @@ use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Producer, SharedProducer};
 use crate::slots::Inside;
 use crate::sync::{Arc, choose_twin};
-use crate::wait::Wait;
+use crate::wait::{Learned, Wait};
 pub(crate) use asleep::asleep;
 
 mod asleep;
@@ -145,23 +145,23 @@ fn named<'a>(stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> V
 }
 
 fn producer(ring: &Ring) -> Producer<u64> {
-    Producer::new(ring.clone())
+    Producer::new(ring.clone(), Learned::default())
 }
 
 fn shared_producer(ring: &Ring) -> SharedProducer<u64> {
-    Producer::new(ring.clone())
+    Producer::new(ring.clone(), Learned::default())
 }
 
 fn reader(ring: &Ring, stage: usize) -> Reader<u64> {
-    Consumer::every(ring.clone(), stage)
+    Consumer::every(ring.clone(), stage, Learned::default())
 }
 
 fn writer(ring: &Ring, stage: usize) -> Writer<u64> {
-    Consumer::every(ring.clone(), stage)
+    Consumer::every(ring.clone(), stage, Learned::default())
 }
 
 fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
-    Consumer::worker(ring.clone(), stage, worker)
+    Consumer::worker(ring.clone(), stage, worker, Learned::default())
 }
 
 /// Whether a look without waiting found nothing; anything but nothing or the loss of a race is unexpected.

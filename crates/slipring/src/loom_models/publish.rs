@@ -102,8 +102,8 @@ fn loom_a_cursor_publishes() {
     explore(90, None, || {
         let reader = StageSpec::new("s0", Read, Crew::One, &[]);
         let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX).expect("a sound graph");
-        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0);
-        let mut tx: Producer<u64, Contiguous> = Producer::new(ring);
+        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
+        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
         let reading = thread::spawn(move || {
             let seen: usize = (0..3).map(|_| rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap()).sum();
             (seen, rx)

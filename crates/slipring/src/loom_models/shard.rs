@@ -17,7 +17,7 @@ fn sharded(settings: Settings, stages: &[(Access, Crew, &[usize])], shards: usiz
 }
 
 fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
-    Consumer::shard(ring.clone(), stage, shard)
+    Consumer::shard(ring.clone(), stage, shard, Learned::default())
 }
 
 /// Polls so often; says how many events there were, each of them the shard's own.

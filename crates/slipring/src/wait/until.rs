@@ -4,11 +4,28 @@ use std::time::{Duration, Instant};
 
 use super::{Idle, Learner, Wait, WaitStrategy, Waited};
 use crate::bell::Bell;
+use crate::error::let_go;
 use crate::sync::{spin_loop, yield_now};
 use crate::system;
 
 /// What a waiter has learned, if its strategy learns.
-pub(crate) type Learned = Option<Box<dyn Learner>>;
+#[derive(Default)]
+pub(crate) struct Learned(Option<Box<dyn Learner>>);
+
+impl From<Option<Box<dyn Learner>>> for Learned {
+    fn from(learner: Option<Box<dyn Learner>>) -> Learned {
+        Learned(learner)
+    }
+}
+
+impl Drop for Learned {
+    fn drop(&mut self) {
+        // A learner is the user's, and may go with a handle while its thread unwinds: two panics at once are an abort.
+        if std::thread::panicking() {
+            let_go(self.0.take());
+        }
+    }
+}
 
 /// Where somebody waits, and by which rules.
 pub(crate) struct Site<'a> {
@@ -52,7 +69,7 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
         if ready() {
             break true;
         }
-        let idle = match learned {
+        let idle = match &mut learned.0 {
             Some(learner) => learner.idle(&waited),
             None => wait.idle(&waited),
         };
@@ -102,7 +119,7 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
             waited.now = Some(Instant::now());
         }
     };
-    if let Some(learner) = learned {
+    if let Some(learner) = &mut learned.0 {
         learner.over(&waited, in_time);
     }
     (in_time, Spell { time: waited.time(), sleeps })
@@ -125,7 +142,7 @@ mod tests {
     fn wait(wait: &Wait, parks: bool, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
         let bell = Bell::new();
         let site = Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
-        wait_until(site, &mut wait.learner(), &mut || (), ready)
+        wait_until(site, &mut wait.learner().into(), &mut || (), ready)
     }
 
     #[test]

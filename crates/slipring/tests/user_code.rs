@@ -1,0 +1,404 @@
+//! User code where the library counts, pins or locks: whatever it does there, nothing stays counted, pinned or locked.
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Bomb, PURPOSE, ends};
+use slipring::{Cause, Closed, From, Graph, Idle, Learner, PRODUCER, Tap, Wait, WaitStrategy, Waited};
+
+// Strategies that learn, and panic when they are asked for a learner.
+
+/// Its learners cannot be had while `bad` is set.
+#[derive(Debug)]
+struct Moody {
+    bad: Arc<AtomicBool>,
+    asked: AtomicU64,
+    /// The first so many learners can be had all the same.
+    good: u64,
+}
+
+impl WaitStrategy for Moody {
+    fn idle(&self, _: &Waited) -> Idle {
+        Idle::Park
+    }
+    fn parks(&self) -> bool {
+        true
+    }
+    fn alias(&self) -> String {
+        "moody".into()
+    }
+    fn learner(&self) -> Option<Box<dyn Learner>> {
+        let asked = self.asked.fetch_add(1, SeqCst);
+        assert!(asked < self.good || !self.bad.load(SeqCst), "no learner {PURPOSE}");
+        None
+    }
+}
+
+fn moody(bad: bool, good: u64) -> (Arc<AtomicBool>, Wait) {
+    let bad = Arc::new(AtomicBool::new(bad));
+    (bad.clone(), Wait::Custom(Arc::new(Moody { bad, asked: AtomicU64::new(0), good })))
+}
+
+/// Runs what panics because no learner can be had.
+fn refused<T>(bad: &AtomicBool, call: impl FnOnce() -> T) {
+    bad.store(true, SeqCst);
+    let caught = catch_unwind(AssertUnwindSafe(|| drop(call()))).unwrap_err();
+    bad.store(false, SeqCst);
+    assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("no learner")));
+}
+
+#[test]
+fn a_clone_without_a_learner_is_not_counted() {
+    ends("a producer's clone", || {
+        let (bad, wait) = moody(false, 0);
+        let graph = Graph::new(4, || 0u64).producer_wait(wait).shared();
+        let key = graph.reader("r");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        refused(&bad, || tx.clone());
+        refused(&bad, || ring.producer());
+        drop(ring);
+        tx.publish(|_| ()).unwrap();
+        drop(tx); // the last one closes
+        assert_eq!(rx.for_each(|_, _| ()).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_single_producer_without_a_learner_is_not_taken() {
+    ends("a single producer", || {
+        let (bad, wait) = moody(false, 0);
+        let graph = Graph::new(4, || 0u64).producer_wait(wait);
+        let key = graph.reader("r");
+        let ring = graph.build().unwrap();
+        let mut rx = ring.reader(key);
+        refused(&bad, || ring.producer());
+        refused(&bad, || ring.try_producer());
+        assert!(ring.try_producer().is_some() && ring.try_producer().is_none());
+        assert_eq!(rx.for_each(|_, _| ()).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_member_without_a_learner_is_not_pinned() {
+    ends("a member of a tap", || {
+        let (bad, wait) = moody(false, 0);
+        let graph = Graph::new(2, || 0u64);
+        let (tap, end) = (graph.tap("tap", 1).wait(wait), graph.reader("end"));
+        let ring = graph.build().unwrap();
+        let (mut tx, tap, mut end) = (ring.producer(), ring.tap(tap), ring.reader(end));
+        refused(&bad, || tap.subscribe(From::Now));
+        for _ in 0..3 {
+            tx.try_publish(|_| ()).unwrap();
+            end.poll(9, |_, _| ()).unwrap();
+        }
+        // Its seat is free.
+        let mut member = tap.subscribe(From::Now).unwrap();
+        tx.publish(|_| ()).unwrap();
+        assert_eq!(member.poll(9, |_, _| ()).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_worker_without_a_learner_is_not_hired() {
+    ends("a worker that joins", || {
+        let (bad, wait) = moody(false, 0);
+        let graph = Graph::new(2, || 0u64);
+        let pool = graph.pool_reader("pool", 1).room(2).wait(wait);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut workers) = (ring.producer(), ring.pool_readers(pool));
+        let pool = workers[0].pool();
+        refused(&bad, || pool.join());
+        drop(pool.join().unwrap()); // its seat is free
+        drop(workers.pop());
+        let closed = tx.publish(|_| ()).unwrap_err();
+        assert_eq!(closed.failure().map(|failure| failure.stage().to_string()), Some("pool".into()));
+    });
+}
+
+/// The stage can never be attached to, and the graph says so.
+#[test]
+fn a_stage_without_a_learner_fails_its_graph() {
+    type Attach = fn(&AtomicBool, Wait, u64) -> Closed;
+    let ways: [(&str, Attach); 6] = [
+        ("reader", |bad, wait, _| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.reader("x").wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.reader(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+        ("writer", |bad, wait, _| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.writer("x").wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.writer(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+        ("pool that reads", |bad, wait, few| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.pool_reader("x", 1 + few as usize).wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.pool_readers(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+        ("pool that writes", |bad, wait, few| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.pool_writer("x", 1 + few as usize).wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.pool_writers(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+        ("shards that read", |bad, wait, few| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.shard_reader("x", 1 + few as usize, |v| *v).wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.shard_readers(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+        ("shards that write", |bad, wait, few| {
+            let graph = Graph::new(8, || 0u64);
+            let key = graph.shard_writer("x", 1 + few as usize, |v| *v).wait(wait);
+            let ring = graph.build().unwrap();
+            let mut tx = ring.producer();
+            refused(bad, || ring.shard_writers(key));
+            tx.publish_all(0..20, |slot, i| *slot = i).unwrap_err()
+        }),
+    ];
+    for (what, attach) in ways {
+        for good in [0, 2] {
+            if good != 0 && matches!(what, "reader" | "writer") {
+                continue;
+            }
+            let closed = ends(&format!("{what}, {good} good"), move || {
+                let (bad, wait) = moody(false, good);
+                attach(&bad, wait, good)
+            });
+            assert_eq!(closed.failure().map(|failure| failure.stage().to_string()), Some("x".into()), "{what}: {closed}");
+        }
+    }
+}
+
+/// In a chain it fails the graph, and the error names whom it was for.
+#[test]
+fn a_chain_whose_strategy_has_no_learner_fails() {
+    for good in 0..4 {
+        for front in ["feed", "shared", "inline", "spawn", "together"] {
+            let error = ends(&format!("{front}, {good} good"), move || {
+                let (_bad, wait) = moody(true, good);
+                let chain = slipring::ring(4, || 0u64).wait(wait).write("a", |_, _| ());
+                let chain =
+                    if front == "together" { chain.on("t").read("b", |_, _| ()).on("t") } else { chain.read_pool("b", 2, |_| |_, _| ()) };
+                match front {
+                    "shared" => chain.run_shared(|p| Ok(p.clone().publish_all(0..9, |slot, i| *slot = i)?)).map(drop),
+                    "inline" => chain.run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).map(drop),
+                    "spawn" => chain.spawn().and_then(|(mut tx, pipeline)| {
+                        let _ = tx.publish_all(0..9, |slot, i| *slot = i);
+                        drop(tx);
+                        pipeline.join().map(drop)
+                    }),
+                    _ => chain.feed(0..9, |slot, i| *slot = i).map(drop),
+                }
+                .unwrap_err()
+            });
+            let failure = error.failure().unwrap_or_else(|| panic!("{error}"));
+            assert!(matches!(failure.cause(), Cause::Panic(said) if said.contains("no learner")), "{front}, {good}: {error}");
+            let party: &[&str] = match (front, good) {
+                (_, 0) => &["a"],
+                ("together", 1) => &["b"],
+                ("together", 2) => &[PRODUCER],
+                ("together", _) => &["a"],
+                (_, 1 | 2) => &["b"],
+                _ => &[PRODUCER],
+            };
+            assert!(party.contains(&&**failure.stage()), "{front}, {good}: {error}");
+        }
+    }
+}
+
+/// What a handle has counted is counted once, though its strategy panics in the middle of a wait.
+#[test]
+fn a_wait_that_panics_counts_nothing_twice() {
+    #[derive(Debug)]
+    struct Tired;
+    impl WaitStrategy for Tired {
+        fn idle(&self, waited: &Waited) -> Idle {
+            assert!(waited.looks < 5, "tired {PURPOSE}");
+            Idle::Yield
+        }
+        fn parks(&self) -> bool {
+            false
+        }
+        fn alias(&self) -> String {
+            "tired".into()
+        }
+    }
+    ends("counts", || {
+        let graph = Graph::new(2, || 0u64).wait(Wait::Custom(Arc::new(Tired)));
+        let key = graph.reader("r");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        for _ in 0..3 {
+            tx.publish(|_| ()).unwrap();
+            assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).is_err());
+        }
+        drop((tx, rx));
+        assert_eq!(ring.report().stage("r").map(|stage| (stage.events, stage.batches)), Some((3, 3)));
+    });
+}
+
+/// A learner that panics, and panics again when it goes: two panics at once would be an abort.
+#[test]
+fn a_learner_that_panics_twice() {
+    #[derive(Debug)]
+    struct Worse;
+    impl Learner for Worse {
+        fn idle(&mut self, _: &Waited) -> Idle {
+            panic!("learned nothing {PURPOSE}")
+        }
+        fn over(&mut self, _: &Waited, _: bool) {}
+    }
+    impl Drop for Worse {
+        fn drop(&mut self) {
+            panic!("and worse {PURPOSE}")
+        }
+    }
+    #[derive(Debug)]
+    struct Teaches;
+    impl WaitStrategy for Teaches {
+        fn idle(&self, _: &Waited) -> Idle {
+            Idle::Yield
+        }
+        fn parks(&self) -> bool {
+            false
+        }
+        fn alias(&self) -> String {
+            "worse".into()
+        }
+        fn learner(&self) -> Option<Box<dyn Learner>> {
+            Some(Box::new(Worse))
+        }
+    }
+    ends("a learner that panics twice", || {
+        let graph = Graph::new(1, || 0u64).wait(Wait::Custom(Arc::new(Teaches)));
+        let key = graph.reader("r");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        let caught = catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).unwrap_err();
+        assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing")));
+        tx.publish(|_| ()).unwrap();
+        let caught = catch_unwind(AssertUnwindSafe(move || {
+            let _ = tx.publish(|_| ()); // full: it waits, and its handle goes while the thread unwinds
+        }))
+        .unwrap_err();
+        assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing")));
+        assert!(matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER));
+        assert!(catch_unwind(AssertUnwindSafe(move || drop(rx))).is_err());
+    });
+}
+
+// User code and locks.
+
+/// A learner is asked for, and let go, where the ring may be asked for anything.
+#[test]
+fn a_learner_may_ask_the_ring_for_a_producer() {
+    type Asks = Arc<Mutex<Option<Arc<slipring::Ring<u64>>>>>;
+    struct Asking(Asks);
+    impl std::fmt::Debug for Asking {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("asking")
+        }
+    }
+    #[derive(Debug)]
+    struct Goes(Option<Box<Asking>>);
+    impl Learner for Goes {
+        fn idle(&mut self, _: &Waited) -> Idle {
+            Idle::Yield
+        }
+        fn over(&mut self, _: &Waited, _: bool) {}
+    }
+    impl Drop for Goes {
+        fn drop(&mut self) {
+            if let Some(asking) = self.0.take() {
+                asking.ask();
+            }
+        }
+    }
+    impl Asking {
+        fn ask(&self) {
+            let ring = self.0.try_lock().ok().and_then(|mut ring| ring.take());
+            if let Some(ring) = ring {
+                drop(ring.try_producer());
+                *self.0.lock().unwrap() = Some(ring);
+            }
+        }
+    }
+    impl WaitStrategy for Asking {
+        fn idle(&self, _: &Waited) -> Idle {
+            Idle::Yield
+        }
+        fn parks(&self) -> bool {
+            false
+        }
+        fn alias(&self) -> String {
+            "asking".into()
+        }
+        fn learner(&self) -> Option<Box<dyn Learner>> {
+            self.ask();
+            Some(Box::new(Goes(Some(Box::new(Asking(self.0.clone()))))))
+        }
+    }
+    ends("a learner that asks for a producer", || {
+        let ring: Asks = Arc::default();
+        let graph = Graph::new(4, || 0u64).producer_wait(Wait::Custom(Arc::new(Asking(ring.clone()))));
+        let built = Arc::new(graph.build().unwrap());
+        *ring.lock().unwrap() = Some(built.clone());
+        let first = built.try_producer();
+        assert!(built.try_producer().is_none());
+        *ring.lock().unwrap() = None;
+        drop(first);
+    });
+}
+
+/// Payloads that panic when they are dropped, thrown by a learner's maker.
+#[test]
+fn a_learner_that_throws_a_bomb() {
+    #[derive(Debug)]
+    struct Throws;
+    impl WaitStrategy for Throws {
+        fn idle(&self, _: &Waited) -> Idle {
+            Idle::Yield
+        }
+        fn parks(&self) -> bool {
+            false
+        }
+        fn alias(&self) -> String {
+            "throws".into()
+        }
+        fn learner(&self) -> Option<Box<dyn Learner>> {
+            std::panic::panic_any(Bomb)
+        }
+    }
+    let error = ends("bombs instead of learners", || {
+        let tap = Tap::<u64>::new();
+        let wait = Wait::Custom(Arc::new(Throws));
+        slipring::ring(4, || 0u64)
+            .deadline(Duration::from_secs(30))
+            .wait(wait)
+            .read("r", |_, _| ())
+            .tap(&tap)
+            .feed(0..9, |slot, i| *slot = i)
+            .unwrap_err()
+    });
+    assert_eq!(error.stage(), Some("r"), "{error}");
+}

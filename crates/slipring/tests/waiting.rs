@@ -1,0 +1,448 @@
+//! Every wait has an end: the graph's deadline ends each of them, and a thread that waits for itself is told, wherever the wait begins.
+
+mod common;
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::{Oops, ends};
+use slipring::{
+    Cause, Closed, Error, Failure, Fault, From, Graph, OnFault, PRODUCER, PoolReader, ReadHandler, Reader, Selector, Tap, Wait, Waitable,
+};
+
+const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
+
+fn is_deadline(failure: &Failure) -> bool {
+    matches!(failure.cause(), Cause::Deadline(after) if *after == SOON)
+}
+
+#[track_caller]
+fn timed_out(error: &Error, stage: &str) {
+    assert!(error.failure().is_some_and(is_deadline) && error.stage() == Some(stage), "{error}");
+}
+
+// Deadlines.
+
+/// A member of a tap that holds the whole ring keeps a chain on one thread from moving.
+#[test]
+fn the_deadline_ends_publishing_on_one_thread() {
+    let error = ends("inline, a member of the tap holds the ring", || {
+        let tap = Tap::new();
+        slipring::ring(2, || 0u64)
+            .deadline(SOON)
+            .tap(&tap)
+            .run_inline(|p| {
+                let _held = tap.subscribe(From::Now)?;
+                while p.publish(|_| ()).is_ok() {}
+                Ok(p.publish(|_| ())?)
+            })
+            .unwrap_err()
+    });
+    timed_out(&error, PRODUCER);
+}
+
+#[test]
+fn the_deadline_ends_the_last_turns_on_one_thread() {
+    for halves in [false, true] {
+        let error = ends(&format!("inline, closing while a member holds what a writer waits for, {halves}"), move || {
+            let tap = Tap::new();
+            let kept = Mutex::new(None);
+            slipring::ring(4, || 0u64)
+                .deadline(SOON)
+                .read("before", |_, _| ())
+                .tap(&tap)
+                .write("behind", |_, _| ())
+                .run_inline(|p| {
+                    *kept.lock().unwrap() = Some(tap.subscribe(From::Now)?);
+                    p.publish(|_| ())?;
+                    if halves {
+                        p.work();
+                    }
+                    Ok(())
+                })
+                .unwrap_err()
+        });
+        timed_out(&error, "behind");
+    }
+}
+
+#[test]
+fn the_deadline_of_each_ring_ends_a_selector() {
+    for wait in [Wait::Blocking, Wait::YIELDING] {
+        let w = wait.clone();
+        ends(&format!("a selector over two rings, {wait}"), move || {
+            let rings = [None, Some(SOON)].map(|deadline| {
+                let graph = Graph::new(2, || 0u64).wait(w.clone());
+                let graph = if let Some(after) = deadline { graph.deadline(after) } else { graph };
+                let key = graph.reader("r");
+                let ring = graph.build().unwrap();
+                let (tx, rx) = (ring.producer(), ring.reader(key));
+                (tx, rx)
+            });
+            let [(mut calm, mut patient), (mut late, mut hasty)] = rings;
+            let mut selector = Selector::new();
+            assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None), Some(1));
+            let closed = hasty.try_batch(1).err().unwrap();
+            assert!(matches!(&closed, slipring::BatchError::Closed(Closed::Failed(failure)) if is_deadline(failure)), "{closed}");
+            assert!(late.publish(|_| ()).unwrap_err().failure().is_some_and(|failure| &**failure.stage() == "r"));
+            // The other graph goes on.
+            calm.publish(|_| ()).unwrap();
+            assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None).map(|_| patient.poll(1, |_, _| ()).unwrap()), Some(1));
+        });
+        ends(&format!("a selector over a full ring, {wait}"), move || {
+            let graph = Graph::new(1, || 0u64).wait(wait).deadline(SOON);
+            let key = graph.reader("r");
+            let ring = graph.build().unwrap();
+            let (mut tx, _rx) = (ring.producer(), ring.reader(key));
+            tx.publish(|_| ()).unwrap();
+            assert_eq!(Selector::new().wait(&mut [&mut tx], None), Some(0));
+            let failure = tx.publish(|_| ()).unwrap_err();
+            let failure = failure.failure().unwrap();
+            assert!(is_deadline(failure) && &**failure.stage() == PRODUCER && failure.seq() == Some(1), "{failure}");
+        });
+    }
+}
+
+/// A selector's own deadline is not the graph's, and what is there is not hidden by a deadline that has passed.
+#[test]
+fn a_selector_says_what_is_there_after_the_deadline() {
+    ends("events and a deadline that has passed", || {
+        let graph = Graph::new(2, || 0u64).deadline(SOON);
+        let key = graph.reader("r");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
+        let soon = std::time::Instant::now() + Duration::from_millis(1);
+        assert_eq!(Selector::new().wait(&mut [&mut rx], Some(soon)), None);
+        assert!(!ring.report().to_string().is_empty());
+        tx.publish(|_| ()).unwrap();
+        thread::sleep(2 * SOON);
+        assert_eq!(Selector::new().wait(&mut [&mut rx], None), Some(0));
+        assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
+    });
+}
+
+/// The deadline wakes no task, but one that is polled past it is told.
+#[test]
+fn a_task_that_is_polled_past_the_deadline_is_told() {
+    for wait in [Wait::Blocking, Wait::YIELDING] {
+        ends(&format!("tasks, {wait}"), move || {
+            let graph = Graph::new(1, || 0u64).wait(wait.clone()).deadline(SOON);
+            let key = graph.reader("r");
+            let ring = graph.build().unwrap();
+            let (_tx, mut rx) = (ring.producer(), ring.reader(key));
+            let mut cx = Context::from_waker(Waker::noop());
+            {
+                let mut batch = std::pin::pin!(rx.batch_async(1));
+                let told = loop {
+                    match batch.as_mut().poll(&mut cx) {
+                        Poll::Ready(told) => break told.err().unwrap(),
+                        Poll::Pending => thread::yield_now(),
+                    }
+                };
+                assert!(told.failure().is_some_and(is_deadline), "{told}");
+            }
+            assert!(rx.arm(Waker::noop()), "the end is worth a look");
+        });
+    }
+}
+
+#[test]
+fn the_deadline_ends_retries_and_their_pauses() {
+    let pauses = [Duration::ZERO, Duration::from_millis(1), Duration::MAX];
+    for pause in pauses {
+        for panics in [false, true] {
+            let error = ends(&format!("retried for ever, {pause:?}, panics: {panics}"), move || {
+                let chain = slipring::ring(2, || 0u64).deadline(SOON).read("stubborn", move |_, _| {
+                    assert!(!panics, "again {}", common::PURPOSE);
+                    Err(Oops(1))
+                });
+                let on = OnFault::retry(u32::MAX).pause(pause);
+                chain.on_error(on).on_panic(on).feed(0..1, |slot, i| *slot = i).unwrap_err()
+            });
+            timed_out(&error, "stubborn");
+        }
+    }
+    let error = ends("retried for ever on one thread", || {
+        let chain = slipring::ring(2, || 0u64).deadline(SOON).read("stubborn", |_, _| Err(Oops(1)));
+        let on = OnFault::retry(u32::MAX);
+        chain.on_error(on).run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).unwrap_err()
+    });
+    timed_out(&error, "stubborn");
+}
+
+/// An `idle` that fails each time, and is skipped, comes before each wait; the stage never gets to one.
+#[test]
+fn the_deadline_ends_a_stage_whose_idle_always_fails() {
+    struct Restless;
+    impl ReadHandler<u64> for Restless {
+        fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn idle(&mut self) -> Result<(), Fault> {
+            Err(Oops(2).into())
+        }
+    }
+    for together in [false, true] {
+        let error = ends(&format!("idle fails, together: {together}"), move || {
+            let chain = slipring::ring(2, || 0u64).deadline(SOON).read_with("restless", Restless).on_error(OnFault::skip());
+            let chain = if together { chain.on("t").read("other", |_, _| ()).on("t") } else { chain };
+            let (tx, pipeline) = chain.spawn().unwrap();
+            let error = pipeline.join().unwrap_err();
+            drop(tx);
+            error
+        });
+        timed_out(&error, "restless");
+    }
+}
+
+// Waiting for oneself.
+
+fn own(told: &Closed, stage: &str) {
+    assert!(matches!(told, Closed::WaitsForItself(name) if name.as_str() == stage), "{told}");
+}
+
+/// A worker that works at a chunk that another left.
+#[test]
+fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
+    for joined in [false, true] {
+        ends(&format!("adopted, joined: {joined}"), move || {
+            let graph = Graph::new(2, || 0u64);
+            let key = graph.pool_reader("pool", 2);
+            let ring = graph.build().unwrap();
+            let (mut tx, mut workers) = (ring.producer(), ring.pool_readers(key));
+            tx.publish(|_| ()).unwrap();
+            tx.publish(|_| ()).unwrap();
+            assert_eq!(workers[0].try_batch(1).unwrap().len(), 1);
+            let mut first = workers.remove(0);
+            if joined {
+                drop(workers.remove(0)); // another takes its seat
+                let second = first.pool().join().unwrap();
+                workers.push(second);
+            }
+            std::mem::forget(first.try_batch(1).unwrap());
+            drop(first); // its chunk is the other one's now
+            let (mut told, mut seen) = (Vec::new(), 0);
+            let mut other: PoolReader<u64> = workers.remove(0);
+            let mut tx = Some(tx);
+            let handled = other.for_each(|_, _| {
+                seen += 1;
+                if let Some(tx) = &mut tx {
+                    // The ring is full, until the first event is let go; later by those that come from here.
+                    while let Ok(_) | Err(Closed::TimedOut(_)) = tx.publish(|_| ()).inspect_err(|closed| told.push(closed.clone())) {}
+                }
+                tx = None;
+            });
+            own(&told[0], "pool");
+            assert_eq!(handled.unwrap(), seen);
+            assert_eq!(seen, 2);
+        });
+    }
+}
+
+#[test]
+fn the_closure_of_poll_that_publishes_is_told() {
+    ends("poll", || {
+        let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
+        tx.publish(|_| ()).unwrap();
+        let mut told = None;
+        let polled = rx.poll(1, |_, _| {
+            while told.is_none() {
+                told = tx.publish(|_| ()).err();
+            }
+        });
+        own(&told.unwrap(), "reader");
+        assert_eq!(polled.unwrap(), 1);
+        // It is over when the call is.
+        tx.publish(|_| ()).unwrap();
+        let soon = std::time::Instant::now() + Duration::from_millis(1);
+        assert!(matches!(tx.publish_by(soon, |_| ()), Err(slipring::ClaimError::TimedOut { .. })));
+        // Also by a panic.
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rx.poll(1, |_, _| panic!("polled {}", common::PURPOSE))));
+        assert!(caught.is_err());
+        assert!(matches!(tx.publish_by(soon, |_| ()), Err(slipring::ClaimError::TimedOut { .. })));
+    });
+    ends("poll of a writer, many producers", || {
+        let graph = Graph::new(2, || 0u64).shared();
+        let key = graph.writer("w");
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx) = (ring.producer(), ring.writer(key));
+        tx.publish(|_| ()).unwrap();
+        let mut told = None;
+        rx.poll(9, |_, _| {
+            while told.is_none() {
+                told = tx.publish(|_| ()).err();
+            }
+        })
+        .unwrap();
+        own(&told.unwrap(), "w");
+    });
+}
+
+type Later = Reader<u64>;
+
+/// What a handler of an earlier stage is told that waits for a later one.
+fn waits_for_a_later_stage(how: fn(&mut Later) -> Closed, between: bool) {
+    ends(&format!("a later stage, between: {between}"), move || {
+        let graph = Graph::new(4, || 0u64);
+        let first = graph.reader("first");
+        let (middle, last) = if between {
+            let middle = graph.reader("middle").after(&first);
+            let last = graph.reader("last").after(&middle);
+            (Some(middle), last)
+        } else {
+            (None, graph.reader("last").after(&first))
+        };
+        let ring = graph.build().unwrap();
+        let (mut tx, mut first, mut last) = (ring.producer(), ring.reader(first), ring.reader(last));
+        let middle = middle.map(|key| {
+            let mut middle = ring.reader(key);
+            thread::spawn(move || middle.for_each(|_, _| ()))
+        });
+        drop(ring);
+        tx.publish(|_| ()).unwrap();
+        tx.close();
+        let mut told = None;
+        first.for_each(|_, _| told = Some(how(&mut last))).unwrap();
+        own(&told.unwrap(), "first");
+        assert_eq!(last.for_each(|_, _| ()).unwrap(), 1);
+        if let Some(middle) = middle {
+            middle.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
+    for between in [false, true] {
+        waits_for_a_later_stage(|last| last.batch(1).err().unwrap(), between);
+        waits_for_a_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
+        waits_for_a_later_stage(
+            |last| match last.batch_by(1, std::time::Instant::now() + common::LIMIT) {
+                Err(slipring::BatchError::Closed(closed)) => closed,
+                other => panic!("{other:?}"),
+            },
+            between,
+        );
+    }
+    // In `poll`, too.
+    ends("a later stage, in poll", || {
+        let graph = Graph::new(4, || 0u64);
+        let first = graph.writer("first");
+        let last = graph.reader("last").after(&first);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut first, mut last) = (ring.producer(), ring.writer(first), ring.reader(last));
+        tx.publish(|_| ()).unwrap();
+        let mut told = None;
+        first.poll(1, |_, _| told = last.batch(1).err()).unwrap();
+        own(&told.unwrap(), "first");
+        assert_eq!(last.poll(9, |_, _| ()).unwrap(), 1);
+    });
+}
+
+/// A member of a tap, in the handler of the stage before it: of a chain on threads, and on one.
+#[test]
+fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
+    for inline in [false, true] {
+        ends(&format!("a member inside the stage before it, inline: {inline}"), move || {
+            let tap = Tap::new();
+            let told = Mutex::new(None);
+            let joiner = tap.clone();
+            let chain = slipring::ring(4, || 0u64)
+                .write("first", |_, _| {
+                    let mut member = joiner.subscribe(From::Now).unwrap();
+                    told.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
+                })
+                .tap(&tap);
+            if inline {
+                chain.run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).map(drop).unwrap();
+            } else {
+                chain.feed(0..9, |slot, i| *slot = i).map(drop).unwrap();
+            }
+            own(&told.lock().unwrap().take().unwrap(), "first");
+        });
+    }
+}
+
+/// One that holds the whole ring keeps every stage beside it from another event.
+#[test]
+fn a_consumer_beside_that_waits_for_room_is_told() {
+    ends("side by side", || {
+        let graph = Graph::new(2, || 0u64);
+        let (one, other) = (graph.reader("one"), graph.reader("other"));
+        let ring = graph.build().unwrap();
+        let (mut tx, mut one, mut other) = (ring.producer(), ring.reader(one), ring.reader(other));
+        let publisher = thread::spawn(move || {
+            let count = tx.publish_all(0..4, |slot, i| *slot = i);
+            tx.close();
+            count.unwrap()
+        });
+        let (mut seen, mut told) = (0, None);
+        one.for_each(|_, _| {
+            // The other one has what is published, and then waits for what cannot be.
+            while told.is_none() {
+                match other.batch(1) {
+                    Ok(batch) => {
+                        seen += batch.len() as u64;
+                        batch.release();
+                    }
+                    Err(closed) => told = Some(closed),
+                }
+            }
+        })
+        .unwrap();
+        own(&told.unwrap(), "one");
+        assert_eq!(seen, 2);
+        assert_eq!(other.for_each(|_, _| ()).unwrap(), 2);
+        assert_eq!(publisher.join().unwrap(), 4);
+    });
+}
+
+/// None of this is told falsely: a handler may wait for consumers that others move on.
+#[test]
+fn waiting_for_others_inside_a_handler_is_fine() {
+    let count = if cfg!(miri) { 20 } else { 500 };
+    ends("an earlier stage, and one of another ring, inside a handler", move || {
+        let (mut other_tx, mut other_rx) = slipring::unicast(2, || 0u64).unwrap();
+        let graph = Graph::new(4, || 0u64);
+        let (first, beside) = (graph.reader("first"), graph.reader("beside"));
+        let pool = graph.pool_reader("pool", 2);
+        let last = graph.reader("last").after(&first);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut first, mut last, beside) = (ring.producer(), ring.reader(first), ring.reader(last), ring.reader(beside));
+        let workers = ring.pool_readers(pool);
+        drop(ring);
+        let handled = AtomicU64::new(0);
+        thread::scope(|s| {
+            s.spawn(move || tx.publish_all(0..count, |slot, i| *slot = i).unwrap());
+            s.spawn(move || other_tx.publish_all(0..count, |slot, i| *slot = i).unwrap());
+            for mut worker in workers {
+                let handled = &handled;
+                s.spawn(move || {
+                    worker.for_each(|_, _| {
+                        handled.fetch_add(1, SeqCst);
+                    })
+                });
+            }
+            let beside = RefCell::new(beside);
+            // The last stage waits in its handler for the one beside the first, and for the other ring.
+            let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
+            let done = last
+                .for_each(|v, _| {
+                    let mut beside = beside.borrow_mut();
+                    let batch = beside.batch(1).unwrap();
+                    assert_eq!(batch[0], *v);
+                    batch.release();
+                    let batch = other_rx.batch(1).unwrap();
+                    assert_eq!(batch[0], *v);
+                    batch.release();
+                })
+                .unwrap();
+            assert_eq!((done, early.join().unwrap()), (count, count));
+        });
+        assert_eq!(handled.into_inner(), count);
+    });
+}
