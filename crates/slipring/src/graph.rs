@@ -327,18 +327,20 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// If the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        self.change(|spec| spec.wait = Some(wait))
+        self.change(|spec| spec.wait.replace(wait))
     }
 
-    fn change(self, change: impl FnOnce(&mut StageSpec)) -> Self {
+    /// What the change replaces is dropped after the lock is released: it may be the user's.
+    fn change<T>(self, change: impl FnOnce(&mut StageSpec) -> T) -> Self {
         let mut drawing = self.draft.lock();
         if drawing.sealed {
             let own = drawing.stages[self.stage].name.clone();
             drop(drawing);
             panic!("stage `{own}` cannot be changed: the graph was built already");
         }
-        change(&mut drawing.stages[self.stage]);
+        let replaced = change(&mut drawing.stages[self.stage]);
         drop(drawing);
+        drop(replaced);
         self
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
-use slipring::{Cause, Closed, From, Graph, Idle, Learner, PRODUCER, Tap, Wait, WaitStrategy, Waited};
+use slipring::{Cause, Closed, From, Graph, Idle, Learner, PRODUCER, ReaderKey, Tap, Wait, WaitStrategy, Waited};
 
 // Strategies that learn, and panic when they are asked for a learner.
 
@@ -308,6 +308,51 @@ fn a_learner_that_panics_twice() {
 }
 
 // User code and locks.
+
+/// A strategy that has a key of the graph that it is a strategy of.
+struct Keeper(#[allow(dead_code)] Mutex<Option<ReaderKey>>);
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("keeper")
+    }
+}
+
+impl WaitStrategy for Keeper {
+    fn idle(&self, _: &Waited) -> Idle {
+        Idle::Yield
+    }
+    fn parks(&self) -> bool {
+        false
+    }
+    fn alias(&self) -> String {
+        "keeper".into()
+    }
+}
+
+#[test]
+fn a_strategy_that_is_replaced_may_have_a_key_of_the_graph() {
+    let error = ends("a key in a strategy", || {
+        let graph = Graph::new(4, || 0u64);
+        let gone = graph.reader("gone");
+        let key = graph.reader("r").wait(Wait::Custom(Arc::new(Keeper(Mutex::new(Some(gone))))));
+        let key = key.wait(Wait::Blocking);
+        let error = graph.build().err().unwrap();
+        drop(key);
+        error
+    });
+    assert!(error.to_string().contains("gone"), "{error}");
+    // Refused, because the graph was built: it goes with the panic, and the lock is free.
+    ends("a key in a strategy, too late", || {
+        let graph = Graph::new(4, || 0u64);
+        let (gone, key) = (graph.reader("gone"), graph.reader("r"));
+        let ring = graph.build().unwrap();
+        let wait = Wait::Custom(Arc::new(Keeper(Mutex::new(Some(gone)))));
+        let caught = catch_unwind(AssertUnwindSafe(|| drop(key.wait(wait)))).unwrap_err();
+        assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("built already")));
+        assert!(ring.producer().publish(|_| ()).is_err());
+    });
+}
 
 /// A learner is asked for, and let go, where the ring may be asked for anything.
 #[test]
