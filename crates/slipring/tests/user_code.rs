@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::mem::{replace, swap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
-use slipring::{Cause, Closed, From, Graph, Idle, Learner, PRODUCER, ReaderKey, Tap, Wait, WaitStrategy, Waited};
+use slipring::{BatchError, Cause, Closed, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited};
 
 // Strategies that learn, and panic when they are asked for a learner.
 
@@ -305,6 +307,175 @@ fn a_learner_that_panics_twice() {
         assert!(matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER));
         assert!(catch_unwind(AssertUnwindSafe(move || drop(rx))).is_err());
     });
+}
+
+// Handles that user code has as `&mut`, and moves away.
+
+fn another() -> (slipring::Producer<u64>, Reader<u64>) {
+    slipring::unicast(4, || 0u64).unwrap()
+}
+
+/// The failure that a chain ends with whose stage `own` has a loop of this kind.
+fn with_a_loop(run: impl FnOnce(&mut Reader<u64>) + Send + 'static) -> slipring::Error {
+    ends("a loop of its own", move || {
+        slipring::ring(4, || 0u64).read("before", |_, _| ()).read_by("own", run).feed(0..100, |slot, i| *slot = i).unwrap_err()
+    })
+}
+
+#[track_caller]
+fn dropped(error: &slipring::Error, stage: &str) {
+    assert!(error.stage() == Some(stage) && matches!(error.failure().unwrap().cause(), Cause::Dropped), "{error}");
+}
+
+#[test]
+fn a_reader_that_is_moved_out_of_its_loop_fails_the_graph() {
+    // It lives on in another thread, which never looks at it.
+    let (keep, kept) = mpsc::channel::<Reader<u64>>();
+    let error = with_a_loop(move |rx| {
+        let (_, other) = another();
+        keep.send(replace(rx, other)).unwrap();
+    });
+    dropped(&error, "own");
+    assert!(matches!(kept.recv().unwrap().try_batch(1), Err(BatchError::Closed(Closed::Failed(_)))));
+    // It is read to its end elsewhere: all is well.
+    ends("read elsewhere", || {
+        let done = slipring::ring(4, || 0u64)
+            .read_by("own", |rx| {
+                let (_, other) = another();
+                let mut own = replace(rx, other);
+                thread::spawn(move || own.for_each(|_, _| ())).join().unwrap().unwrap();
+            })
+            .read("behind", |_, _| ())
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap();
+        assert_eq!(done.report.stage("behind").unwrap().events, 100);
+    });
+}
+
+/// The other reader is of a stage with a larger number, which this graph does not have.
+#[test]
+fn a_reader_of_a_larger_graph_in_a_loop() {
+    for panics in [false, true] {
+        let graph = Graph::new(4, || 0u64);
+        let keys: Vec<ReaderKey> = (0..5).map(|i| graph.reader(&format!("s{i}"))).collect();
+        let ring = graph.build().unwrap();
+        let mut readers: Vec<Reader<u64>> = keys.into_iter().map(|key| ring.reader(key)).collect();
+        let mut last = readers.pop().unwrap();
+        let (keep, kept) = mpsc::channel();
+        let error = with_a_loop(move |rx| {
+            swap(rx, &mut last);
+            keep.send(last).unwrap();
+            assert!(!panics, "swapped {PURPOSE}");
+        });
+        assert_eq!(error.stage(), Some("own"), "{error}");
+        if panics {
+            assert!(matches!(error.failure().unwrap().cause(), Cause::Panic(_)), "{error}");
+            assert_eq!(error.seq(), None, "{error}");
+        } else {
+            dropped(&error, "own");
+        }
+        drop(kept);
+        // The loop's end was the end of the other one, too.
+        assert_eq!(ring.producer().publish(|_| ()).unwrap_err().failure().map(|failure| failure.stage().to_string()), Some("s4".into()));
+    }
+}
+
+/// The handle of a stage that may skip what fails: its policy is not this stage's.
+#[test]
+fn a_failure_in_a_loop_with_a_strange_reader_is_its_own() {
+    for panics in [false, true] {
+        ends(&format!("a strange reader and a policy, panics: {panics}"), move || {
+            let (keep, kept) = mpsc::channel();
+            let skip = slipring::OnFault::skip();
+            let error = slipring::ring(4, || 0u64)
+                .read("lenient", |_, _| ())
+                .on_error(skip)
+                .on_panic(skip)
+                .read_by("own", move |rx| {
+                    // Its stage has the number that the lenient one has here.
+                    keep.send(replace(rx, another().1)).unwrap();
+                    assert!(!panics, "swapped {PURPOSE}");
+                    Err(common::Oops(3))
+                })
+                .feed(0..100, |slot, i| *slot = i)
+                .unwrap_err();
+            assert_eq!(error.stage(), Some("own"), "{error}");
+            assert!(panics || error.downcast_ref::<common::Oops>() == Some(&common::Oops(3)), "{error}");
+            drop(kept);
+        });
+    }
+    // Nested: the inner chain's first stage may skip, and has the number of the outer chain's loop.
+    ends("a strange reader of an inner chain", || {
+        let error = slipring::ring(4, || 0u64)
+            .read_by("outer", |outer| {
+                let inner = slipring::ring(4, || 0u64)
+                    .read_by("inner", |inner| {
+                        swap(outer, inner);
+                        Err(common::Oops(4))
+                    })
+                    .feed(0..100, |slot, i| *slot = i);
+                let inner = inner.unwrap_err();
+                assert_eq!((inner.stage(), inner.downcast_ref()), (Some("inner"), Some(&common::Oops(4))), "{inner}");
+            })
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap_err();
+        dropped(&error, "outer");
+    });
+}
+
+#[test]
+fn two_loops_that_exchange_their_readers() {
+    for close in [false, true] {
+        let error = ends(&format!("exchanged, read: {close}"), move || {
+            let (to_b, from_a) = mpsc::channel::<Reader<u64>>();
+            let (to_a, from_b) = mpsc::channel::<Reader<u64>>();
+            let exchange = move |rx: &mut Reader<u64>, give: mpsc::Sender<Reader<u64>>, take: mpsc::Receiver<Reader<u64>>| {
+                give.send(replace(rx, another().1)).unwrap();
+                *rx = take.recv().unwrap();
+                if close {
+                    let _ = rx.for_each(|_, _| ());
+                }
+            };
+            slipring::ring(4, || 0u64)
+                .fan_out(|side| side.read_by("a", move |rx| exchange(rx, to_b, from_b)).read_by("b", move |rx| exchange(rx, to_a, from_a)))
+                .feed(0..100, |slot, i| *slot = i)
+                .map(drop)
+        });
+        // Read to the end, or seen as gone while the other loop still reads: never a hang, never a wrong stage.
+        match error {
+            Ok(()) => assert!(close),
+            Err(error) => assert!(matches!(error.stage(), Some("a" | "b")), "{error}"),
+        }
+    }
+}
+
+/// Forgotten, and put back: only where the handle is when the loop comes back counts.
+#[test]
+fn a_reader_that_is_put_back_is_fine() {
+    ends("swapped to and fro", || {
+        slipring::ring(4, || 0u64)
+            .read_by("own", |rx| {
+                let (_other_tx, mut other) = another();
+                swap(rx, &mut other);
+                let _ = other.for_each(|_, _| ());
+                swap(rx, &mut other);
+            })
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap();
+    });
+    let error = ends("forgotten", || {
+        slipring::ring(4, || 0u64)
+            .write_by("own", |rx| {
+                let graph = Graph::new(4, || 0u64);
+                let key = graph.writer("w");
+                let ring = graph.build().unwrap();
+                static LOST: Mutex<Vec<Box<dyn std::any::Any + Send>>> = Mutex::new(Vec::new());
+                LOST.lock().unwrap().push(Box::new(replace(rx, ring.writer(key))));
+            })
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap_err()
+    });
+    dropped(&error, "own");
 }
 
 // User code and locks.

@@ -541,8 +541,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         Consumer<E, A, Every, L>: Send,
     {
         let mut declared = self.declare(name, access, Crew::One, move |core, stage| {
-            let learned = core.control.learner_contained(stage);
-            Ok(vec![Box::new(OwnLoop::new(Consumer::every(core.clone(), stage, learned), run)) as BoxedRunner<'env>])
+            Ok(vec![Box::new(OwnLoop::<E, A, L, _>::new(core.clone(), stage, run)) as BoxedRunner<'env>])
         });
         if let Some(spec) = declared.parts.specs.last_mut() {
             spec.policy.own_loop = true;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::OnFaulted;
 use crate::control::{Control, Waiter};
+use crate::core::Core;
 use crate::drive::{End, Handler, Pace, drive, idle, step};
 use crate::error::{Cause, Closed, panic_message};
 use crate::fault::{Fault, Outcome};
@@ -17,6 +18,7 @@ use crate::lease::{Consumer, Every, sealed};
 use crate::policy::{Faulted, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
+use crate::sync::Arc;
 use crate::within::{Standing, enter};
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are monomorphic.
@@ -126,28 +128,48 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
     }
 }
 
-/// A stage with a loop of its own.
+/// A stage with a loop of its own. The loop has its handle as `&mut`, and may swap it for that of another stage, or of another ring: so the
+/// stage is known without the handle.
 pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
+    core: Arc<Core<E, L>>,
+    stage: usize,
+    /// The stage's handle, or what the loop has put in its place.
     consumer: Consumer<E, A, Every, L>,
     /// Until it has run.
     run: Option<F>,
 }
 
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
-    pub(super) fn new(consumer: Consumer<E, A, Every, L>, run: F) -> Self {
-        OwnLoop { consumer, run: Some(run) }
+    pub(super) fn new(core: Arc<Core<E, L>>, stage: usize, run: F) -> Self {
+        let learned = core.control.learner_contained(stage);
+        OwnLoop { consumer: Consumer::every(core.clone(), stage, learned), core, stage, run: Some(run) }
+    }
+
+    /// The stage's handle, unless it is elsewhere.
+    fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
+        let desk = self.consumer.desk();
+        (Arc::ptr_eq(&desk.core, &self.core) && desk.stage == self.stage).then_some(&self.consumer)
+    }
+
+    /// The loop has come back. A handle that is here ends the graph when it is dropped too early; one that is elsewhere might not be dropped
+    /// at all.
+    fn check_handle(&self) {
+        let control = &self.core.control;
+        if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {
+            control.fail(self.stage, None, Cause::Dropped);
+        }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
     fn stage(&self) -> usize {
-        self.consumer.desk().stage
+        self.stage
     }
     fn at(&self) -> u64 {
-        self.consumer.next_seq()
+        self.core.control.position(self.stage)
     }
     fn failed_at(&self) -> Option<u64> {
-        Some(self.consumer.next_seq())
+        self.own().map(Consumer::next_seq)
     }
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
@@ -158,8 +180,10 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn run(&mut self) -> End {
         let Some(run) = self.run.take() else { return End::Closed(Closed::Drained) };
         match run(&mut self.consumer).outcome() {
-            // If it came back too early, dropping its handle says so.
-            Ok(()) => End::Closed(Closed::Drained),
+            Ok(()) => {
+                self.check_handle();
+                End::Closed(Closed::Drained)
+            }
             Err(fault) => End::Fault(fault),
         }
     }
@@ -182,7 +206,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         true
     }
     fn waits_for(&self) -> usize {
-        self.stage()
+        self.stage
     }
 }
 
