@@ -555,21 +555,38 @@ impl Control {
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {
-        if let Some((own, after)) = self.deadline
-            && Instant::now() >= own
-        {
-            self.fail(waiter.party, Some(waiter.at), Cause::Deadline(after));
-            return BatchError::Closed(self.stopped().unwrap_or(Closed::Halted));
+        if self.expire(waiter.party, waiter.at) {
+            BatchError::Closed(self.stopped().unwrap_or(Closed::Halted))
+        } else {
+            BatchError::TimedOut
         }
-        BatchError::TimedOut
     }
 
-    /// Stays away for a time, or until the graph ends.
-    pub(crate) fn pause(&self, time: Duration) {
+    /// When all waits of the graph end.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.map(|(deadline, _)| deadline)
+    }
+
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline)
+    }
+
+    /// Fails the graph if its deadline has passed; says whether it has. `party` still waits, at this position. Every loop that may go round
+    /// without progress asks this.
+    pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
+        let overdue = self.deadline.filter(|_| self.is_overdue());
+        if let Some((_, after)) = overdue {
+            self.fail(party, Some(at), Cause::Deadline(after));
+        }
+        overdue.is_some()
+    }
+
+    /// Stays away for a time, or until the graph ends, which its deadline does, too.
+    pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
-        while self.is_running() {
+        while self.is_running() && !self.expire(party, at) {
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() || self.deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline) {
+            if left.is_zero() {
                 return;
             }
             std::thread::sleep(left.min(Duration::from_millis(10)));

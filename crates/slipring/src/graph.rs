@@ -151,7 +151,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self
     }
 
-    /// Ends all waits this long after the build: the graph fails then, and names who was waiting.
+    /// Ends all of the library's waits this long after the build: the graph fails then, and names who was waiting. No task is woken for it; one
+    /// that is polled later is told.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.settings.deadline = Some(after);
         self

@@ -369,6 +369,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.settle();
         let number = self.number.get(&self.core.control);
         let (core, next) = (&*self.core, self.next);
+        // As for a consumer.
+        if core.control.is_overdue() && !Self::may_claim(core, next, len) {
+            core.control.expire(core.control.producer_party(), next);
+        }
         core.control.arm(core.control.producer_party(), number, waker, &mut || Self::may_claim(core, next, len))
     }
 

@@ -88,6 +88,10 @@ pub(crate) trait Seat<E, L: Layout> {
         let desk = self.desk_mut();
         let number = desk.number.get(&desk.core.control);
         let desk = self.desk();
+        // No task is woken for the deadline, but one that looks past it in vain is told.
+        if desk.control().is_overdue() && !self.stirs() {
+            desk.control().expire(desk.stage, self.next());
+        }
         desk.control().arm(desk.stage, number, waker, &mut || self.stirs())
     }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::control::Control;
 use crate::lease::{Consumer, sealed as lease};
 use crate::producer::{Producer, sealed as producer};
 use crate::seat::Seat;
@@ -11,7 +12,13 @@ use crate::slots::Layout;
 use crate::sync::whole;
 
 mod sealed {
-    pub trait Sealed {}
+    use crate::control::Control;
+
+    pub trait Sealed {
+        /// What the handle's graph shares.
+        #[doc(hidden)]
+        fn control(&self) -> &Control;
+    }
 }
 
 /// A handle that may have something to do later: events for a consumer, room for a producer.
@@ -30,7 +37,11 @@ pub trait Waitable: sealed::Sealed {
     fn wakes(&self) -> bool;
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {}
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {
+    fn control(&self) -> &Control {
+        self.desk().control()
+    }
+}
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A, C, L> {
     fn arm(&mut self, waker: &Waker) -> bool {
         self.seat().arm(waker)
@@ -43,7 +54,11 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A,
     }
 }
 
-impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {}
+impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {
+    fn control(&self) -> &Control {
+        &self.core().control
+    }
+}
 impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
     fn arm(&mut self, waker: &Waker) -> bool {
         self.arm_for(1, waker)
@@ -105,13 +120,16 @@ impl Selector {
     /// Waits until one of the handles is worth a look, and says which; they are favoured in turn. `None`: the deadline passed first, or there
     /// is no handle and no deadline.
     ///
-    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs.
+    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs. A graph whose own
+    /// [deadline](crate::Graph::deadline) passes meanwhile fails, and its handle is worth a look then.
     pub fn wait(&mut self, handles: &mut [&mut dyn Waitable], deadline: Option<Instant>) -> Option<usize> {
         if handles.is_empty() && deadline.is_none() {
             return None;
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
+        // A graph whose deadline has passed fails when its handle is armed, and so is worth a look.
+        let earliest = handles.iter().filter_map(|handle| handle.control().deadline()).chain(deadline).min();
         loop {
             *whole(self.parked.woken.lock()) = false;
             let count = handles.len();
@@ -122,13 +140,11 @@ impl Selector {
                 handles.iter_mut().for_each(|handle| handle.disarm());
                 return Some(ready);
             }
-            let limit = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                Some(Duration::ZERO) => {
-                    handles.iter_mut().for_each(|handle| handle.disarm());
-                    return None;
-                }
-                limit => limit,
-            };
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                handles.iter_mut().for_each(|handle| handle.disarm());
+                return None;
+            }
+            let limit = earliest.map(|earliest| earliest.saturating_duration_since(Instant::now()));
             if wakes {
                 self.park(limit);
             } else {

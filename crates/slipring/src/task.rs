@@ -38,7 +38,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
     /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing. Where the graph's strategy parks
     /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by progress, close or failure; under
     /// another strategy nobody wakes, and the task asks to be polled again at once, which keeps its executor busy. The graph's own
-    /// [`deadline`](crate::Graph::deadline) wakes no task: use the runtime's timeouts.
+    /// [`deadline`](crate::Graph::deadline) wakes no task, and is told to one that is polled later: use the runtime's timeouts.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {

@@ -57,11 +57,13 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         drop(producer);
         if started {
-            // With nobody else running, each round either moves something or ends somebody.
+            // A round may move nothing: members of taps and workers that joined are elsewhere.
             loop {
-                let ended = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).count() == 0;
-                if ended {
-                    break;
+                let Some(handled) = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).reduce(u64::wrapping_add) else { break };
+                if handled == 0
+                    && let Some((stage, at)) = crews.iter().find_map(Crew::first_waiting)
+                {
+                    driven.control.expire(stage, at);
                 }
             }
         }
@@ -82,9 +84,14 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         loop {
             match self.producer.is_full() {
                 Ok(false) => return self.producer.publish(fill),
-                Ok(true) => self.work(),
+                Ok(true) => {
+                    if self.work() == 0 {
+                        let control = &self.core.control;
+                        control.expire(control.producer_party(), self.producer.next_seq());
+                    }
+                }
                 Err(closed) => return Err(closed),
-            };
+            }
         }
     }
 

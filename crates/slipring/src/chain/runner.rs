@@ -259,6 +259,7 @@ impl<'env> Crew<'env> {
         if *last != released {
             (*last, *tries) = (released, 0);
         }
+        let again = *tries != 0;
         let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
         *tries += 1;
         let (stage, hook) = (runner.stage(), &self.on_faults);
@@ -283,9 +284,13 @@ impl<'env> Crew<'env> {
         match verdict {
             Verdict::Retried => {
                 runner.retry();
-                control.pause(on.pauses());
+                control.pause(on.pauses(), stage, runner.at());
             }
             Verdict::Skipped => runner.skip(),
+        }
+        // One that fails and fails where it stands, at `idle` for one, never comes to a wait.
+        if again {
+            control.expire(stage, runner.at());
         }
         None
     }
@@ -353,6 +358,16 @@ impl<'env> Crew<'env> {
         if self.running.iter().any(|&running| running) { Some(handled.max(u64::from(ended))) } else { None }
     }
 
+    /// Those that have not ended.
+    fn waiting(&self) -> impl Iterator<Item = &BoxedRunner<'env>> {
+        self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner)
+    }
+
+    /// The first stage here that has not ended, and where it stands.
+    pub(super) fn first_waiting(&self) -> Option<(usize, u64)> {
+        self.waiting().next().map(|runner| (runner.stage(), runner.at()))
+    }
+
     /// Lets a runner go on after a failure, or end.
     fn survive_or_end(&mut self, i: usize, control: &Control, end: End) {
         if let Some(end) = self.survive(i, control, end) {
@@ -385,10 +400,9 @@ impl<'env> Crew<'env> {
             if handled == 0
                 && let Ok(until) = self.idle(control)
             {
-                let waiting = || self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner);
-                let Some(first) = waiting().next() else { return };
+                let Some(first) = self.waiting().next() else { return };
                 let waiter = Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
-                let mut ready = || waiting().any(|runner| runner.is_ready());
+                let mut ready = || self.waiting().any(|runner| runner.is_ready());
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
                 // says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
