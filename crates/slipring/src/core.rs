@@ -342,6 +342,7 @@ mod tests {
     use crate::producer::{Many, Single};
     use crate::producer::{Producer, sealed::Sharing};
     use crate::slots::{Contiguous, Inside};
+    use crate::wait::Learned;
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what the stamps answer
     /// 2^46 laps after each position of the first two of these laps.
@@ -351,7 +352,8 @@ mod tests {
         let settings = Settings { start, many_producers: many, watched, wait: Wait::BusySpin, ..Settings::new(capacity) };
         let reader = StageSpec::new("s", Access::Read, Crew::One, &[]);
         let ring: Arc<Core<u64, L>> = Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
-        let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (Producer::new(ring.clone()), Consumer::every(ring.clone(), 0));
+        let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) =
+            (Producer::new(ring.clone(), Learned::default()), Consumer::every(ring.clone(), 0, Learned::default()));
         let mut seen = 0;
         for &len in lens {
             tx.claim_n(len).unwrap().publish();

@@ -388,7 +388,7 @@ mod tests {
     use crate::lease::{Consumer, PoolWriter};
     use crate::plan::{Access, Crew, StageSpec};
     use crate::slots::{Contiguous, Inside};
-    use crate::wait::Wait;
+    use crate::wait::{Learned, Wait};
 
     type Ring<L> = Arc<Core<u64, L>>;
 
@@ -413,7 +413,7 @@ mod tests {
     const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
     fn takes_what_is_there<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
-        let mut worker: PoolWriter<u64, L> = Consumer::worker(ring.clone(), stage, 1);
+        let mut worker: PoolWriter<u64, L> = Consumer::worker(ring.clone(), stage, 1, Learned::default());
         assert!(worker.seat().something(), "a look under the lock finds nothing at {at}");
         let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
         assert_eq!(there.first_seq(), at);
@@ -455,12 +455,12 @@ mod tests {
     fn an_idle_worker_learns_of_the_end_however_far_it_is() {
         for at in FAR {
             let ring: Ring<Inside> = ring(4, false);
-            let mut worker: PoolWriter<u64> = Consumer::worker(ring.clone(), 0, 1);
+            let mut worker: PoolWriter<u64> = Consumer::worker(ring.clone(), 0, 1, Learned::default());
             went_on(&ring, 0, at);
             ring.control.close(at);
             assert!(matches!(worker.try_batch(1), Err(BatchError::Closed(Closed::Drained))), "the end at {at} is not seen");
             // It goes without a further look: that is no failure either.
-            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(ring.clone(), 0, 0));
+            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(ring.clone(), 0, 0, Learned::default()));
             assert!(ring.control.failure().is_none(), "{:?}", ring.control.failure());
         }
     }

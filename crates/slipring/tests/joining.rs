@@ -65,6 +65,7 @@ fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritt
 
 #[test]
 fn no_position_far_away_is_taken_for_one_that_is_there() {
+    let _watched = crate::common::watched();
     // With nothing published, the oldest position that is held is the newest one, too.
     for (start, published) in [(0, 0), (u64::MAX, 0), (1 << 63, 0), (0, 10), (u64::MAX - 1, 10), (1 << 63, 10)] {
         let graph = Graph::new(4, || 0u64).first_seq(start);

@@ -129,6 +129,7 @@ fn forgets_a_claim(go_on: impl FnOnce(SharedProducer<u64>)) {
 
 #[test]
 fn a_claim_that_was_forgotten_is_given_up_by_the_raw_calls() {
+    let _watched = crate::common::watched();
     forgets_a_claim(|tx| drop(tx.into_raw()));
     forgets_a_claim(|tx| std::mem::forget(tx.into_raw().into_inner()));
     forgets_a_claim(|tx| {

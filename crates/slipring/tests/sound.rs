@@ -396,6 +396,7 @@ fn forgotten_claims_are_passed_over() {
 #[test]
 #[ignore = "takes minutes in a release build: 2^32 handles"]
 fn a_handle_is_not_alone_if_others_came_and_went() {
+    let _watched = crate::common::watched();
     let handles = std::env::var("SLIPRING_HANDLES").map_or(1u64 << 32, |count| count.parse().unwrap());
     let graph = Graph::new(4, || 0u64).shared().wait(Wait::BusySpin);
     let end = graph.reader("end");

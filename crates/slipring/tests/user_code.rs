@@ -55,6 +55,7 @@ fn refused<T>(bad: &AtomicBool, call: impl FnOnce() -> T) {
 
 #[test]
 fn a_clone_without_a_learner_is_not_counted() {
+    let _watched = crate::common::watched();
     ends("a producer's clone", || {
         let (bad, wait) = moody(false, 0);
         let graph = Graph::new(4, || 0u64).producer_wait(wait).shared();
@@ -72,6 +73,7 @@ fn a_clone_without_a_learner_is_not_counted() {
 
 #[test]
 fn a_single_producer_without_a_learner_is_not_taken() {
+    let _watched = crate::common::watched();
     ends("a single producer", || {
         let (bad, wait) = moody(false, 0);
         let graph = Graph::new(4, || 0u64).producer_wait(wait);
@@ -87,6 +89,7 @@ fn a_single_producer_without_a_learner_is_not_taken() {
 
 #[test]
 fn a_member_without_a_learner_is_not_pinned() {
+    let _watched = crate::common::watched();
     ends("a member of a tap", || {
         let (bad, wait) = moody(false, 0);
         let graph = Graph::new(2, || 0u64);
@@ -107,6 +110,7 @@ fn a_member_without_a_learner_is_not_pinned() {
 
 #[test]
 fn a_worker_without_a_learner_is_not_hired() {
+    let _watched = crate::common::watched();
     ends("a worker that joins", || {
         let (bad, wait) = moody(false, 0);
         let graph = Graph::new(2, || 0u64);
@@ -125,6 +129,7 @@ fn a_worker_without_a_learner_is_not_hired() {
 /// The stage can never be attached to, and the graph says so.
 #[test]
 fn a_stage_without_a_learner_fails_its_graph() {
+    let _watched = crate::common::watched();
     type Attach = fn(&AtomicBool, Wait, u64) -> Closed;
     let ways: [(&str, Attach); 6] = [
         ("reader", |bad, wait, _| {
@@ -193,6 +198,7 @@ fn a_stage_without_a_learner_fails_its_graph() {
 /// In a chain it fails the graph, and the error names whom it was for.
 #[test]
 fn a_chain_whose_strategy_has_no_learner_fails() {
+    let _watched = crate::common::watched();
     for good in 0..4 {
         for front in ["feed", "shared", "inline", "spawn", "together"] {
             let error = ends(&format!("{front}, {good} good"), move || {
@@ -230,6 +236,7 @@ fn a_chain_whose_strategy_has_no_learner_fails() {
 /// What a handle has counted is counted once, though its strategy panics in the middle of a wait.
 #[test]
 fn a_wait_that_panics_counts_nothing_twice() {
+    let _watched = crate::common::watched();
     #[derive(Debug)]
     struct Tired;
     impl WaitStrategy for Tired {
@@ -262,6 +269,7 @@ fn a_wait_that_panics_counts_nothing_twice() {
 /// A learner that panics, and panics again when it goes: two panics at once would be an abort.
 #[test]
 fn a_learner_that_panics_twice() {
+    let _watched = crate::common::watched();
     #[derive(Debug)]
     struct Worse;
     impl Learner for Worse {
@@ -329,6 +337,7 @@ fn dropped(error: &slipring::Error, stage: &str) {
 
 #[test]
 fn a_reader_that_is_moved_out_of_its_loop_fails_the_graph() {
+    let _watched = crate::common::watched();
     // It lives on in another thread, which never looks at it.
     let (keep, kept) = mpsc::channel::<Reader<u64>>();
     let error = with_a_loop(move |rx| {
@@ -355,6 +364,7 @@ fn a_reader_that_is_moved_out_of_its_loop_fails_the_graph() {
 /// The other reader is of a stage with a larger number, which this graph does not have.
 #[test]
 fn a_reader_of_a_larger_graph_in_a_loop() {
+    let _watched = crate::common::watched();
     for panics in [false, true] {
         let graph = Graph::new(4, || 0u64);
         let keys: Vec<ReaderKey> = (0..5).map(|i| graph.reader(&format!("s{i}"))).collect();
@@ -383,6 +393,7 @@ fn a_reader_of_a_larger_graph_in_a_loop() {
 /// The handle of a stage that may skip what fails: its policy is not this stage's.
 #[test]
 fn a_failure_in_a_loop_with_a_strange_reader_is_its_own() {
+    let _watched = crate::common::watched();
     for panics in [false, true] {
         ends(&format!("a strange reader and a policy, panics: {panics}"), move || {
             let (keep, kept) = mpsc::channel();
@@ -425,6 +436,7 @@ fn a_failure_in_a_loop_with_a_strange_reader_is_its_own() {
 
 #[test]
 fn two_loops_that_exchange_their_readers() {
+    let _watched = crate::common::watched();
     for close in [false, true] {
         let error = ends(&format!("exchanged, read: {close}"), move || {
             let (to_b, from_a) = mpsc::channel::<Reader<u64>>();
@@ -452,6 +464,7 @@ fn two_loops_that_exchange_their_readers() {
 /// Forgotten, and put back: only where the handle is when the loop comes back counts.
 #[test]
 fn a_reader_that_is_put_back_is_fine() {
+    let _watched = crate::common::watched();
     ends("swapped to and fro", || {
         slipring::ring(4, || 0u64)
             .read_by("own", |rx| {
@@ -503,6 +516,7 @@ impl WaitStrategy for Keeper {
 
 #[test]
 fn a_strategy_that_is_replaced_may_have_a_key_of_the_graph() {
+    let _watched = crate::common::watched();
     let error = ends("a key in a strategy", || {
         let graph = Graph::new(4, || 0u64);
         let gone = graph.reader("gone");
@@ -528,6 +542,7 @@ fn a_strategy_that_is_replaced_may_have_a_key_of_the_graph() {
 /// A learner is asked for, and let go, where the ring may be asked for anything.
 #[test]
 fn a_learner_may_ask_the_ring_for_a_producer() {
+    let _watched = crate::common::watched();
     type Asks = Arc<Mutex<Option<Arc<slipring::Ring<u64>>>>>;
     struct Asking(Asks);
     impl std::fmt::Debug for Asking {
@@ -589,6 +604,7 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
 /// Payloads that panic when they are dropped, thrown by a learner's maker.
 #[test]
 fn a_learner_that_throws_a_bomb() {
+    let _watched = crate::common::watched();
     #[derive(Debug)]
     struct Throws;
     impl WaitStrategy for Throws {

@@ -26,6 +26,7 @@ fn timed_out(error: &Error, stage: &str) {
 /// A member of a tap that holds the whole ring keeps a chain on one thread from moving.
 #[test]
 fn the_deadline_ends_publishing_on_one_thread() {
+    let _watched = crate::common::watched();
     let error = ends("inline, a member of the tap holds the ring", || {
         let tap = Tap::new();
         slipring::ring(2, || 0u64)
@@ -43,6 +44,7 @@ fn the_deadline_ends_publishing_on_one_thread() {
 
 #[test]
 fn the_deadline_ends_the_last_turns_on_one_thread() {
+    let _watched = crate::common::watched();
     for halves in [false, true] {
         let error = ends(&format!("inline, closing while a member holds what a writer waits for, {halves}"), move || {
             let tap = Tap::new();
@@ -68,6 +70,7 @@ fn the_deadline_ends_the_last_turns_on_one_thread() {
 
 #[test]
 fn the_deadline_of_each_ring_ends_a_selector() {
+    let _watched = crate::common::watched();
     for wait in [Wait::Blocking, Wait::YIELDING] {
         let w = wait.clone();
         ends(&format!("a selector over two rings, {wait}"), move || {
@@ -106,6 +109,7 @@ fn the_deadline_of_each_ring_ends_a_selector() {
 /// A selector's own deadline is not the graph's, and what is there is not hidden by a deadline that has passed.
 #[test]
 fn a_selector_says_what_is_there_after_the_deadline() {
+    let _watched = crate::common::watched();
     ends("events and a deadline that has passed", || {
         let graph = Graph::new(2, || 0u64).deadline(SOON);
         let key = graph.reader("r");
@@ -124,6 +128,7 @@ fn a_selector_says_what_is_there_after_the_deadline() {
 /// The deadline wakes no task, but one that is polled past it is told.
 #[test]
 fn a_task_that_is_polled_past_the_deadline_is_told() {
+    let _watched = crate::common::watched();
     for wait in [Wait::Blocking, Wait::YIELDING] {
         ends(&format!("tasks, {wait}"), move || {
             let graph = Graph::new(1, || 0u64).wait(wait.clone()).deadline(SOON);
@@ -148,6 +153,7 @@ fn a_task_that_is_polled_past_the_deadline_is_told() {
 
 #[test]
 fn the_deadline_ends_retries_and_their_pauses() {
+    let _watched = crate::common::watched();
     let pauses = [Duration::ZERO, Duration::from_millis(1), Duration::MAX];
     for pause in pauses {
         for panics in [false, true] {
@@ -173,6 +179,7 @@ fn the_deadline_ends_retries_and_their_pauses() {
 /// An `idle` that fails each time, and is skipped, comes before each wait; the stage never gets to one.
 #[test]
 fn the_deadline_ends_a_stage_whose_idle_always_fails() {
+    let _watched = crate::common::watched();
     struct Restless;
     impl ReadHandler<u64> for Restless {
         fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), Fault> {
