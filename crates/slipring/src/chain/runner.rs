@@ -261,7 +261,7 @@ impl<'env> Crew<'env> {
         }
         let again = *tries != 0;
         let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
-        *tries += 1;
+        *tries = tries.saturating_add(1);
         let (stage, hook) = (runner.stage(), &self.on_faults);
         // The error's text, its drop and the hook are the user's.
         contain(
