@@ -3,6 +3,9 @@
 //! Contenders of a figure run one after another within each repetition, in rotating order; each checks order and sum of what it handed
 //! over before its time counts. Figures are medians; the raw values go to a file. Only ratios within one run mean anything.
 
+// Both panic where the stream refuses a write.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod contenders;
 mod figures;
 mod limits;
@@ -11,8 +14,8 @@ mod measure;
 mod report;
 mod work;
 
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -63,29 +66,49 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("no figure and contender of these names; `--list` names them all".into());
     }
     if args.list {
-        for figure in &figures {
+        let line = |figure: &measure::Figure| {
             let names: Vec<_> = figure.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            println!("{}, {}: {}", figure.table, figure.column, names.join("; "));
-        }
-        return Ok(());
+            format!("{}, {}: {}\n", figure.table, figure.column, names.join("; "))
+        };
+        return Ok(print(&figures.iter().map(line).collect::<String>())?);
     }
     // Before anything is measured, so that a bad name costs nobody an hour.
-    let json = args.json.as_ref().map(File::create).transpose().map_err(|error| format!("--json: {error}"))?;
-    let talks = std::io::stderr().is_terminal();
+    let open = |path: &PathBuf| OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let json = args.json.as_ref().map(open).transpose().map_err(|error| format!("--json: {error}"))?;
+    let talks = io::stderr().is_terminal();
     let series = measure(&figures, reps, |rep, figure, contender| {
         if talks {
-            eprint!("\r\x1b[K{}/{reps}: {}, {}: {}", rep + 1, figure.table, figure.column, contender.name);
+            let _ = write!(io::stderr(), "\r\x1b[K{}/{reps}: {}, {}: {}", rep + 1, figure.table, figure.column, contender.name);
         }
     });
     if talks {
-        eprint!("\r\x1b[K");
+        let _ = write!(io::stderr(), "\r\x1b[K");
     }
-    println!("{} cores, {reps} repetitions{}\n", machine::cores(), if args.smoke { ", smoke run: these are no figures" } else { "" });
-    print!("{}", report::tables(&series));
-    if let Some(json) = json {
-        let mut json = BufWriter::new(json);
-        report::json(&series, &mut json)?;
-        json.flush()?;
+    // Saved first, and printed whatever became of that: with the values themselves where they are nowhere else.
+    let saved = json.map_or(Ok(()), |json| save(json, &report::json(&series)?));
+    let smoke = if args.smoke { ", smoke run: these are no figures" } else { "" };
+    let mut text = format!("{} cores, {reps} repetitions{smoke}\n\n{}", machine::cores(), report::tables(&series));
+    if saved.is_err() {
+        text += &report::json(&series)?;
     }
-    Ok(())
+    let printed = print(&text);
+    saved.map_err(|error| format!("--json: {error}; the values are printed to standard output instead"))?;
+    Ok(printed?)
+}
+
+/// Replaces what a file holds; a pipe or device holds nothing.
+fn save(mut file: File, text: &str) -> io::Result<()> {
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// Prints to standard output. A reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
 }

@@ -6,7 +6,7 @@ use std::io;
 use crate::measure::{Kind, Series};
 
 /// One JSON line a series: the raw values in the order measured.
-pub fn json(series: &[Series], mut to: impl io::Write) -> io::Result<()> {
+pub fn json(series: &[Series]) -> io::Result<String> {
     #[derive(serde::Serialize)]
     struct Line<'a> {
         table: &'a str,
@@ -16,12 +16,13 @@ pub fn json(series: &[Series], mut to: impl io::Write) -> io::Result<()> {
         metric: &'a str,
         values: Vec<f64>,
     }
+    let mut lines = String::new();
     for Series { table, column, contender, kind, metric, values } in series {
         let values = values.iter().map(|value| (value * 1000.0).round() / 1000.0).collect();
-        serde_json::to_writer(&mut to, &Line { table, column, contender, kind: *kind, metric, values })?;
-        writeln!(to)?;
+        lines += &serde_json::to_string(&Line { table, column, contender, kind: *kind, metric, values })?;
+        lines.push('\n');
     }
-    Ok(())
+    Ok(lines)
 }
 
 /// A Markdown table for each table name: contenders down, columns across; medians, and in brackets where the middle four fifths lie.

@@ -61,6 +61,7 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
     step.run(&Call::cargo("clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings"))?;
+    step.run(&Call::cargo("test --release --manifest-path peers/Cargo.toml"))?;
     peers(step, &["--smoke".to_owned()])
 }
 
