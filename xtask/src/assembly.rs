@@ -1,7 +1,10 @@
 //! What the compiler makes of a publication at a quiet bell: no model sees that, because the order of its store and its load rests on a fence that only
 //! the compiler knows of.
 
-use std::fs;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     command::Call,
@@ -17,22 +20,35 @@ const WAITS: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 
 /// Reads it: event, stamp, bell, in this order, and nothing between that waits for the stores.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
-    if !cfg!(target_arch = "x86_64") {
-        say!("the code of this machine is not one that this check can read");
-        return Ok(());
-    }
     let folder = step.scratch("asm");
-    let examples = folder.join("release/examples");
-    // What an earlier compiler left there would be read too.
-    if examples.exists() {
-        fs::remove_dir_all(&examples)?;
-    }
-    let call = Call::cargo("rustc --release -p slipring --example publish_asm").target_dir(&folder);
-    step.run(&call.args(["--", "--emit=asm", "-Ccodegen-units=1", "-Cdebuginfo=0"]))?;
-    let mut codes =
-        fs::read_dir(&examples)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|end| end == "s"));
+    forget(&folder)?;
+    step.run(&call(&folder))?;
+    Ok(judge(&read(&folder)?)?)
+}
+
+/// Removes what an earlier compiler left in `folder`: it would be read too.
+pub fn forget(folder: &Path) -> io::Result<()> {
+    let examples = examples(folder);
+    if examples.exists() { fs::remove_dir_all(&examples) } else { Ok(()) }
+}
+
+/// Has the compiler write the code into `folder`.
+pub fn call(folder: &Path) -> Call {
+    let call = Call::cargo("rustc --release -p slipring --example publish_asm").target_dir(folder);
+    call.args(["--", "--emit=asm", "-Ccodegen-units=1", "-Cdebuginfo=0"])
+}
+
+/// The code that the compiler wrote into `folder`.
+pub fn read(folder: &Path) -> Result<String, String> {
+    let examples = examples(folder);
+    let entries = fs::read_dir(&examples).map_err(|error| format!("{}: {error}", examples.display()))?;
+    let mut codes = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|end| end == "s"));
     let code = codes.next().ok_or_else(|| format!("the compiler left no code in {}", examples.display()))?;
-    Ok(judge(&fs::read_to_string(code)?)?)
+    fs::read_to_string(&code).map_err(|error| format!("{}: {error}", code.display()))
+}
+
+fn examples(folder: &Path) -> PathBuf {
+    folder.join("release/examples")
 }
 
 /// The instructions of a function whose label holds `name`.
@@ -43,7 +59,12 @@ fn body<'c>(code: &'c str, name: &str) -> Result<Vec<&'c str>, String> {
     if body.is_empty() { Err(format!("there is no function `{name}` in the code")) } else { Ok(body) }
 }
 
-fn judge(code: &str) -> Result<(), String> {
+/// Says what is wrong with the order in `code`.
+pub fn judge(code: &str) -> Result<(), String> {
+    if !cfg!(target_arch = "x86_64") {
+        say!("the code of this machine is not one that this check can read");
+        return Ok(());
+    }
     let publishes = body(code, PUBLISHES)?;
     let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
     let find = |from: usize, what: &str, is: &dyn Fn(&str) -> bool| {

@@ -45,7 +45,7 @@ cargo xtask tsan [FILTER]...
 cargo xtask msrv              the oldest compiler that the manifest promises
 cargo xtask soak [FILTER]...  the tests that take their time
 cargo xtask mutants [--list] [--only FILE-SUBSTRING] [--limit SECONDS] [--output FILE]
-                              weaken one ordering at a time: does a model notice?
+                              weaken one ordering, drop one fence, exchange two statements: does a test notice?
 
 --allow-missing   a missing tool is a warning, not a failure
 --fail-fast       stop at the first failure";

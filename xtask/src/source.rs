@@ -121,11 +121,24 @@ impl Source {
         (code.len(), None)
     }
 
+    /// The calls of `compiler_fence(...)`, with their paths.
+    pub fn compiler_fences(&self) -> Vec<Range<usize>> {
+        self.calls("compiler_fence", |name, _| name == "compiler_fence")
+    }
+
     /// The calls of `fence(...)`, and of functions named `fence_...()`, with their paths.
     pub fn fences(&self) -> Vec<Range<usize>> {
+        self.calls("fence", |name, args| {
+            let plain = name == "fence" && ORDERS.iter().any(|order| args.ends_with(order));
+            plain || (name.starts_with("fence_") && args.is_empty())
+        })
+    }
+
+    /// The calls, with their paths, of functions whose name begins with `prefix`, and that `is` accepts by name and arguments.
+    pub fn calls(&self, prefix: &str, is: impl Fn(&str, &str) -> bool) -> Vec<Range<usize>> {
         let code = self.code.as_bytes();
         let mut found = Vec::new();
-        for (at, _) in self.code.match_indices("fence").filter(|&(at, _)| at == 0 || !is_name(code[at - 1])) {
+        for (at, _) in self.code.match_indices(prefix).filter(|&(at, _)| at == 0 || !is_name(code[at - 1])) {
             let open = at + code[at..].iter().take_while(|&&byte| is_name(byte)).count();
             if code.get(open) != Some(&b'(') {
                 continue;
@@ -134,9 +147,7 @@ impl Source {
             let start = at - code[..at].iter().rev().take_while(|&&byte| is_name(byte) || byte == b':').count();
             let before = self.code[..start].trim_end();
             let (name, args) = (&self.code[at..open], self.code[open + 1..close].trim());
-            let plain = name == "fence" && ORDERS.iter().any(|order| args.ends_with(order));
-            let named = name.starts_with("fence_") && args.is_empty();
-            if (plain || named) && !before.ends_with("fn") && !before.ends_with('.') {
+            if is(name, args) && !before.ends_with("fn") && !before.ends_with('.') {
                 found.push(start..close + 1);
             }
         }
@@ -156,6 +167,11 @@ impl Source {
 pub struct Functions(Vec<Body>);
 
 impl Functions {
+    /// The bodies of all functions, with their names: `Type::method` or `function`.
+    pub fn bodies(&self) -> impl Iterator<Item = (&str, &Range<usize>)> {
+        self.0.iter().map(|body| (body.name.as_str(), &body.range))
+    }
+
     /// The name of the innermost function around `offset`, or `-` outside of any.
     pub fn around(&self, offset: usize) -> &str {
         self.0.iter().filter(|body| body.range.contains(&offset)).min_by_key(|body| body.range.len()).map_or("-", |body| &body.name)

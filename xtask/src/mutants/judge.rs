@@ -1,33 +1,52 @@
-//! Building the library with one weakness and asking the models about it.
+//! Building the library with one weakness, and asking about it.
+//!
+//! Each test runs in a process of its own, so that the first failure ends the verdict. The tests that killed a mutant of the same file come first,
+//! then the quick ones.
 
 use std::{
+    collections::BTreeMap,
     fmt, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
     time::{Duration, Instant},
 };
 
-use super::{LIBRARY, sites::Mutant, source_folder};
+use super::{
+    LIBRARY,
+    sites::{Asked, Mutant},
+    source_folder,
+};
 use crate::{
-    checks,
-    command::{Call, Line, Running, Tally},
+    assembly, checks,
+    command::{Call, Line, Running},
     workspace,
 };
 
-/// The unchanged library gets so much time.
+/// A test of the unchanged library gets so much time.
 const AT_MOST: Duration = Duration::from_secs(30 * 60);
+/// With a weakness a test gets so many times the time that it takes without, and [`LEAST`] at least.
+const PATIENCE: u32 = 5;
+/// See [`PATIENCE`].
+const LEAST: Duration = Duration::from_secs(60);
+/// How often a running test is asked whether another one has failed.
+const TURN: Duration = Duration::from_millis(100);
 
 /// What became of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A model failed.
+    /// A test failed.
     Killed {
-        /// The first model that failed.
+        /// The first test that failed, and who was asked: `models: gating::loom_lap`.
         by: String,
     },
-    /// All models passed.
+    /// All tests passed.
     Survived,
-    /// No model failed within the time, and not all passed.
+    /// No test failed within the time, and not all passed.
     Timeout,
     /// The compiler would not have it.
     DoesNotBuild {
@@ -37,7 +56,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a model noticed.
+    /// Whether a test noticed.
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed { .. })
     }
@@ -63,72 +82,207 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The unchanged library.
-pub struct Baseline {
-    /// How many models there are.
-    pub models: usize,
-    /// How long they take.
-    pub took: Duration,
-}
-
-/// A copy of the workspace in which one file at a time is weakened.
-pub struct Judge {
-    tree: PathBuf,
-    build: PathBuf,
-    models: String,
-}
-
-/// How a run of the models ended.
-enum Ended {
-    Passed(usize),
-    Failed(String),
-    OutOfTime,
-}
-
-impl Judge {
-    /// Copies the workspace at `root` to a folder of its own below `scratch`.
-    pub fn new(root: &Path, scratch: &Path, models: &str) -> Result<Self, String> {
-        let tree = scratch.join("tree");
-        workspace::copy(root, &tree).map_err(|error| format!("cannot copy the workspace: {error}"))?;
-        Ok(Self { tree, build: scratch.join("build"), models: models.to_owned() })
-    }
-
-    /// The models of the unchanged library; they must pass, or no verdict means anything.
-    pub fn baseline(&self) -> Result<Baseline, String> {
-        let program = self.build().map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
-        let started = Instant::now();
-        match self.ask(&program, AT_MOST)? {
-            Ended::Passed(0) => Err(format!("there is no model: no unit test's path contains `{}`", self.models)),
-            Ended::Passed(models) => Ok(Baseline { models, took: started.elapsed() }),
-            Ended::Failed(model) => Err(format!("the model {model} fails on the unchanged library")),
-            Ended::OutOfTime => Err(format!("the models of the unchanged library take longer than {AT_MOST:?}")),
+impl Asked {
+    /// The word for it in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Models => "models",
+            Self::Bells => "bells",
+            Self::Assembly => "asm",
         }
     }
 
+    /// The tests to build.
+    fn tests(self) -> &'static str {
+        match self {
+            Self::Models => "--lib",
+            _ => "--lib --test waits",
+        }
+    }
+
+    /// Which of them are asked. Twins expect to fail, and say nothing about a mutant.
+    fn filters(self) -> &'static [&'static str] {
+        match self {
+            Self::Models => &[checks::MODELS, "--skip", "twin"],
+            _ => &["bell::", "bell_model::", "the_last_event_of_a_burst_wakes"],
+        }
+    }
+
+    /// What they see in their environment.
+    fn variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            // Models do not count their executions then: fewer of them catch nothing.
+            Self::Models => &[("SLIPRING_MUTANT", "1")],
+            // Enough rounds for a wake-up that is lost once in a long time.
+            _ => &[("SLIPRING_SOAK", "1"), ("SLIPRING_TEST_LIMIT", "300")],
+        }
+    }
+
+    /// How many run at once. A race needs the cores for itself.
+    fn at_once(self) -> usize {
+        match self {
+            Self::Models => thread::available_parallelism().map_or(1, usize::from),
+            _ => 1,
+        }
+    }
+}
+
+/// One test.
+struct Test {
+    /// Its program among those that were built.
+    program: usize,
+    name: String,
+    /// How long it takes on the unchanged library.
+    took: Duration,
+    /// How often it killed a mutant of a file.
+    kills: BTreeMap<PathBuf, usize>,
+}
+
+/// How a test ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Passed,
+    Failed,
+    OutOfTime,
+    /// Another one failed first.
+    Stopped,
+}
+
+/// A copy of the workspace in which one file at a time is weakened, and the tests that are asked.
+pub struct Judge {
+    tree: PathBuf,
+    scratch: PathBuf,
+    tests: BTreeMap<Asked, Vec<Test>>,
+    /// What a test gets, instead of a multiple of what it takes.
+    limit: Option<Duration>,
+}
+
+impl Judge {
+    /// Copies the workspace at `root` to a folder of its own below `scratch`, and has `asked` judge the unchanged library: they must pass, or no verdict
+    /// means anything.
+    pub fn new(root: &Path, scratch: &Path, asked: &[Asked], limit: Option<Duration>) -> Result<Self, String> {
+        let tree = scratch.join("tree");
+        workspace::copy(root, &tree).map_err(|error| format!("cannot copy the workspace: {error}"))?;
+        let mut judge = Self { tree, scratch: scratch.to_owned(), tests: BTreeMap::new(), limit };
+        for &asked in asked {
+            let tests = judge.baseline(asked)?;
+            say!(
+                "{}: {} tests pass, in {:.1?} one after the other",
+                asked.name(),
+                tests.len(),
+                tests.iter().map(|test| test.took).sum::<Duration>()
+            );
+            judge.tests.insert(asked, tests);
+        }
+        Ok(judge)
+    }
+
+    /// How many tests are asked.
+    pub fn tests(&self) -> usize {
+        self.tests.values().map(Vec::len).sum()
+    }
+
+    fn baseline(&self, asked: Asked) -> Result<Vec<Test>, String> {
+        if asked == Asked::Assembly {
+            let code = self.code().map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
+            assembly::judge(&code)?;
+            return Ok(Vec::new());
+        }
+        let programs = self.build(asked).map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
+        let mut tests = Vec::new();
+        for (program, path) in programs.iter().enumerate() {
+            let listed = Command::new(path).args(asked.filters()).arg("--list").output().map_err(|error| error.to_string())?;
+            let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+            tests.extend(names.map(|name| Test { program, name: name.to_owned(), took: Duration::ZERO, kills: BTreeMap::new() }));
+        }
+        if tests.is_empty() {
+            return Err(format!("{}: there is no test to ask", asked.name()));
+        }
+        let took = Mutex::new(vec![Duration::ZERO; tests.len()]);
+        let all: Vec<usize> = (0..tests.len()).collect();
+        let (failed, late) = in_turn(asked.at_once(), &all, |at, stop| {
+            let began = Instant::now();
+            let ended = self.ask(asked, &programs, &tests[at], AT_MOST, stop);
+            took.lock().expect("no test panics here")[at] = began.elapsed();
+            ended
+        });
+        if let Some(at) = failed {
+            return Err(format!("{}: {} does not pass on the unchanged library", asked.name(), tests[at].name));
+        }
+        if late {
+            return Err(format!("{}: a test of the unchanged library takes longer than {AT_MOST:?}", asked.name()));
+        }
+        let took = took.into_inner().expect("no test panics here");
+        tests.iter_mut().zip(took).for_each(|(test, took)| test.took = took);
+        Ok(tests)
+    }
+
     /// Judges one mutant, and leaves the copy as it was.
-    pub fn judge(&self, mutant: &Mutant, limit: Duration) -> Result<Verdict, String> {
+    pub fn judge(&mut self, mutant: &Mutant) -> Result<Verdict, String> {
         let path = source_folder(&self.tree).join(&mutant.file);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let original = fs::read_to_string(&path).map_err(failed)?;
         fs::write(&path, mutant.apply(&original)).map_err(failed)?;
-        let built = self.build();
-        let verdict = match built {
-            Err(error) => Ok(Verdict::DoesNotBuild { error: first_error(&error) }),
-            Ok(program) => self.ask(&program, limit).map(|ended| match ended {
-                Ended::Passed(_) => Verdict::Survived,
-                Ended::Failed(by) => Verdict::Killed { by },
-                Ended::OutOfTime => Verdict::Timeout,
-            }),
-        };
+        let mut verdict = Verdict::Survived;
+        for &asked in mutant.asked {
+            match self.verdict(asked, mutant) {
+                Verdict::Survived => {}
+                Verdict::Timeout => verdict = Verdict::Timeout,
+                last => {
+                    verdict = last;
+                    break;
+                }
+            }
+        }
         fs::write(&path, original).map_err(failed)?;
-        verdict
+        Ok(verdict)
     }
 
-    /// Builds the copy's models; returns the program, or what the compiler said.
-    fn build(&self) -> Result<PathBuf, String> {
-        let call = Call::cargo("test --release -p slipring --lib --no-run --color never")
-            .target_dir(&self.build)
-            .env("RUSTFLAGS", format!("{} --cap-lints warn", checks::LOOM))
+    fn verdict(&mut self, asked: Asked, mutant: &Mutant) -> Verdict {
+        if asked == Asked::Assembly {
+            return match self.code() {
+                Err(error) => Verdict::DoesNotBuild { error: first_error(&error) },
+                Ok(code) => assembly::judge(&code)
+                    .map_or_else(|why| Verdict::Killed { by: format!("{}: {why}", asked.name()) }, |()| Verdict::Survived),
+            };
+        }
+        let programs = match self.build(asked) {
+            Err(error) => return Verdict::DoesNotBuild { error: first_error(&error) },
+            Ok(programs) => programs,
+        };
+        let tests = &self.tests[&asked];
+        let order = likely_first(tests, &mutant.file);
+        let (failed, late) = in_turn(asked.at_once(), &order, |at, stop| {
+            let limit = self.limit.unwrap_or((tests[at].took * PATIENCE).max(LEAST));
+            self.ask(asked, &programs, &tests[at], limit, stop)
+        });
+        let Some(at) = failed else { return if late { Verdict::Timeout } else { Verdict::Survived } };
+        let by = format!("{}: {}", asked.name(), tests[at].name);
+        if let Some(test) = self.tests.get_mut(&asked).and_then(|tests| tests.get_mut(at)) {
+            *test.kills.entry(mutant.file.clone()).or_default() += 1;
+        }
+        Verdict::Killed { by }
+    }
+
+    /// What the compiler makes of a publication of the copy, or what it said; empty where it cannot be read.
+    fn code(&self) -> Result<String, String> {
+        let folder = self.scratch.join("asm");
+        assembly::forget(&folder).map_err(|error| error.to_string())?;
+        let built = assembly::call(&folder).command(&self.tree).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        if !built.status.success() {
+            return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+        }
+        assembly::read(&folder)
+    }
+
+    /// Builds the copy's tests; returns the programs, or what the compiler said.
+    fn build(&self, asked: Asked) -> Result<Vec<PathBuf>, String> {
+        let cfg = if asked == Asked::Models { checks::LOOM } else { "" };
+        let call = Call::cargo("test --release -p slipring --no-run --color never")
+            .args(asked.tests().split(' '))
+            .target_dir(&self.scratch.join(if asked == Asked::Models { "build" } else { "bells" }))
+            .env("RUSTFLAGS", format!("{cfg} --cap-lints warn").trim())
             // Only the crate itself changes from mutant to mutant.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
@@ -138,54 +292,63 @@ impl Judge {
             return Err(said);
         }
         // "  Executable unittests src/lib.rs (/.../slipring-0123456789abcdef)"
-        let line = said.lines().find(|line| line.trim_start().starts_with("Executable"));
-        let path = line.and_then(|line| line.rsplit_once('(')).map(|(_, path)| PathBuf::from(path.trim_end_matches(')')));
-        path.map(|path| self.tree.join(path)).ok_or(said)
+        let lines = said.lines().filter(|line| line.trim_start().starts_with("Executable"));
+        let paths = lines.filter_map(|line| line.rsplit_once('(')).map(|(_, path)| self.tree.join(path.trim_end_matches(')')));
+        let programs: Vec<PathBuf> = paths.collect();
+        if programs.is_empty() { Err(said) } else { Ok(programs) }
     }
 
-    /// Runs the models in `program` until the first fails, all have passed, or `limit` is over.
-    ///
-    /// Weakened twins expect to fail, and say nothing about a mutant: they are left out.
-    fn ask(&self, program: &Path, limit: Duration) -> Result<Ended, String> {
+    /// Runs one test until it ends, `limit` is over, or `stop` is set.
+    fn ask(&self, asked: Asked, programs: &[PathBuf], test: &Test, limit: Duration, stop: &AtomicBool) -> Ended {
+        let Some(program) = programs.get(test.program) else { return Ended::Failed };
         let mut command = Command::new(program);
-        command.args([&self.models, "--skip", "twin", "--nocapture"]).current_dir(self.tree.join(LIBRARY));
-        // Models do not count their executions then: fewer of them catch nothing.
-        command.env("SLIPRING_MUTANT", "1").env("RUST_BACKTRACE", "0");
-        let mut running = Running::start(command).map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let deadline = Some(Instant::now() + limit);
-        let (mut tally, mut panicked) = (Tally::default(), None);
+        command.args(["--exact", &test.name, "--include-ignored", "--nocapture", "--test-threads=1"]).current_dir(self.tree.join(LIBRARY));
+        command.envs(asked.variables().iter().copied()).env("RUST_BACKTRACE", "0");
+        let Ok(mut running) = Running::start(command) else { return Ended::Failed };
+        let (deadline, mut panicked) = (Instant::now() + limit, false);
         loop {
-            match running.line(deadline) {
-                Line::Said(line) => {
-                    tally.read(&line);
-                    panicked = panicking_model(&line).map(str::to_owned).or(panicked);
-                    if let Some(model) = failed_model(&line) {
-                        return Ok(Ended::Failed(model.to_owned()));
-                    }
-                }
-                Line::Late => return Ok(Ended::OutOfTime),
+            match running.line(Some(deadline.min(Instant::now() + TURN))) {
+                Line::Said(line) => panicked |= line.contains("panicked at"),
+                Line::Late if stop.load(Relaxed) => return Ended::Stopped,
+                // A model that panicked may hang while it unwinds.
+                Line::Late if Instant::now() >= deadline => return if panicked { Ended::Failed } else { Ended::OutOfTime },
+                Line::Late => {}
                 Line::End => break,
             }
         }
-        let status = running.status().map_err(|error| error.to_string())?;
-        if status.success() {
-            return Ok(Ended::Passed(tally.passed as usize));
-        }
-        // A model that panics once more while it unwinds takes the program with it.
-        Ok(Ended::Failed(panicked.unwrap_or_else(|| format!("the end of the program: {status}"))))
+        if running.status().is_ok_and(|status| status.success()) { Ended::Passed } else { Ended::Failed }
     }
 }
 
-/// The model that `line` says has failed: `test gating::loom_lap ... FAILED`.
-fn failed_model(line: &str) -> Option<&str> {
-    let name = line.trim_end().strip_prefix("test ")?.strip_suffix("FAILED")?;
-    name.split_whitespace().next()
+/// Has `ask` run the tests of `order`, so many at once, until one fails. Returns that one, and whether one took too long.
+fn in_turn(at_once: usize, order: &[usize], ask: impl Fn(usize, &AtomicBool) -> Ended + Sync) -> (Option<usize>, bool) {
+    let (next, stop, late, failed) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while !stop.load(Relaxed)
+                    && let Some(&at) = order.get(next.fetch_add(1, Relaxed))
+                {
+                    match ask(at, &stop) {
+                        Ended::Passed | Ended::Stopped => {}
+                        Ended::OutOfTime => late.store(true, Relaxed),
+                        Ended::Failed => {
+                            failed.lock().expect("no test panics here").get_or_insert(at);
+                            stop.store(true, Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (failed.into_inner().expect("no test panics here"), late.into_inner())
 }
 
-/// The model that `line` says has panicked: `thread 'gating::loom_lap' (17) panicked at ...`.
-fn panicking_model(line: &str) -> Option<&str> {
-    let (name, rest) = line.strip_prefix("thread '")?.split_once('\'')?;
-    rest.contains(" panicked at ").then_some(name)
+/// The order in which tests are asked about a mutant of `file`.
+fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tests.len()).collect();
+    order.sort_by_key(|&at| (std::cmp::Reverse(tests[at].kills.get(file).copied().unwrap_or_default()), tests[at].took));
+    order
 }
 
 /// The first error in what the compiler said.
@@ -198,18 +361,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failing_models_are_recognised() {
-        assert_eq!(failed_model("test gating::loom_lap ... FAILED\n"), Some("gating::loom_lap"));
-        assert_eq!(failed_model("test gating::loom_lap - should panic ... FAILED"), Some("gating::loom_lap"));
-        assert_eq!(failed_model("test gating::loom_lap ... ok"), None);
-        assert_eq!(failed_model("test result: FAILED. 0 passed; 1 failed;"), None);
+    fn the_first_failure_ends_the_verdict() {
+        let seen = AtomicUsize::new(0);
+        let (failed, late) = in_turn(1, &[3, 2, 1, 0], |at, _| {
+            seen.fetch_add(1, Relaxed);
+            if at == 1 { Ended::Failed } else { Ended::OutOfTime }
+        });
+        assert_eq!((failed, late, seen.into_inner()), (Some(1), true, 3));
+        assert_eq!(in_turn(2, &[0, 1], |_, _| Ended::Passed), (None, false));
     }
 
     #[test]
-    fn panicking_models_are_recognised() {
-        assert_eq!(panicking_model("thread 'gating::loom_lap' (17) panicked at src/a.rs:1:2:\n"), Some("gating::loom_lap"));
-        assert_eq!(panicking_model("thread 'gating::loom_lap' panicked at src/a.rs:1:2:"), Some("gating::loom_lap"));
-        assert_eq!(panicking_model("thread 'main' has overflowed its stack"), None);
+    fn the_others_are_stopped() {
+        let (failed, _) = in_turn(2, &[0, 1], |at, stop| {
+            if at == 1 {
+                return Ended::Failed;
+            }
+            while !stop.load(Relaxed) {
+                thread::yield_now();
+            }
+            Ended::Stopped
+        });
+        assert_eq!(failed, Some(1));
+    }
+
+    #[test]
+    fn those_that_killed_before_come_first_and_then_the_quick_ones() {
+        let test = |seconds, kills: &[(&str, usize)]| Test {
+            program: 0,
+            name: String::new(),
+            took: Duration::from_secs(seconds),
+            kills: kills.iter().map(|&(file, kills)| (PathBuf::from(file), kills)).collect(),
+        };
+        let tests = [test(9, &[]), test(1, &[]), test(30, &[("a.rs", 1)]), test(20, &[("a.rs", 2), ("b.rs", 1)])];
+        assert_eq!(likely_first(&tests, Path::new("a.rs")), [3, 2, 1, 0]);
+        assert_eq!(likely_first(&tests, Path::new("b.rs")), [3, 1, 0, 2]);
+        assert_eq!(likely_first(&tests, Path::new("c.rs")), [1, 0, 3, 2]);
     }
 
     #[test]

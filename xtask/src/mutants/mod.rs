@@ -1,14 +1,15 @@
-//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time and see whether a model notices.
+//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time, or exchange two statements, and see whether a test notices.
 //!
-//! A mutant that no model kills is an edge that no model checks. Each must be explained in `crates/slipring/mutants.allow`, see
+//! The models are asked, and where they see nothing, those that do ([`sites::Asked`]). A mutant that no test kills is an edge that no test checks. Each must be explained in `crates/slipring/mutants.allow`, see
 //! [`allow`] for its form.
 
 pub mod allow;
 mod judge;
+mod order;
 pub mod sites;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
@@ -18,17 +19,12 @@ use std::{
 use self::{
     allow::Allowed,
     judge::{Judge, Verdict},
-    sites::Mutant,
+    sites::{Asked, Mutant},
 };
 use crate::steps::{Step, Trouble};
 
 /// The library, relative to the workspace's root.
 const LIBRARY: &str = "crates/slipring";
-/// A mutant gets so many times the time of the unchanged library, and [`LEAST`] at least.
-const PATIENCE: u32 = 5;
-/// See [`PATIENCE`].
-const LEAST: Duration = Duration::from_secs(60);
-
 /// What to mutate and where to report.
 #[derive(Debug, Default)]
 pub struct Options {
@@ -38,7 +34,7 @@ pub struct Options {
     pub list: bool,
     /// A second place for the report.
     pub output: Option<PathBuf>,
-    /// Seconds that a mutant gets, instead of a multiple of what the unchanged library takes.
+    /// Seconds that a test gets, instead of a multiple of what it takes on the unchanged library.
     pub limit: Option<u64>,
 }
 
@@ -50,8 +46,8 @@ struct Judged<'a> {
     explained: Option<&'a Allowed>,
 }
 
-/// Judges all mutants; fails if one that no model killed is not explained.
-pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Trouble> {
+/// Judges all mutants; fails if one that no test killed is not explained.
+pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let started = Instant::now();
     let library = step.root.join(LIBRARY);
     let mut mutants = sites::find(&library.join("src"))?;
@@ -75,23 +71,24 @@ pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Troub
         let opened = fs::OpenOptions::new().append(true).create(true).open(output);
         opened.map_err(|error| format!("cannot write to {}: {error}", output.display()))?;
     }
-    let judge = Judge::new(&step.root, &step.scratch("mutants"), models)?;
-    let base = judge.baseline()?;
-    let limit = options.limit.map_or((base.took * PATIENCE).max(LEAST), Duration::from_secs);
-    say!("{} models pass in {:.1?}; {} mutants, {limit:.0?} each at most", base.models, base.took, mutants.len());
+    let asked: BTreeSet<Asked> = mutants.iter().flat_map(|mutant| mutant.asked).copied().collect();
+    let asked: Vec<Asked> = asked.into_iter().collect();
+    let mut judge = Judge::new(&step.root, &step.scratch("mutants"), &asked, options.limit.map(Duration::from_secs))?;
+    say!("{} mutants", mutants.len());
     let mut judged = Vec::new();
     let count = mutants.len();
     for (index, mutant) in mutants.into_iter().enumerate() {
         let began = Instant::now();
-        let verdict = judge.judge(&mutant, limit)?;
+        let verdict = judge.judge(&mutant)?;
         let explained = allowed.iter().find(|allowed| allowed.fits(&mutant));
-        let mark = if verdict.is_killed() || explained.is_some() { "" } else { "  <-- NOT EXPLAINED" };
-        say!("[{:>3}/{count}] {}: {verdict} ({:.1?}){mark}", index + 1, described(&mutant), began.elapsed());
-        judged.push(Judged { mutant, verdict, took: began.elapsed(), explained });
+        let one = Judged { mutant, verdict, took: began.elapsed(), explained };
+        let mark = if one.is_open() { "  <-- NOT EXPLAINED" } else { "" };
+        say!("[{:>3}/{count}] {}: {} ({:.1?}){mark}", index + 1, described(&one.mutant), one.verdict, one.took);
+        judged.push(one);
     }
     let whole = options.only.is_none();
     let warnings = stale(&allowed, &judged, whole);
-    let report = report(&judged, &warnings, base.models, started.elapsed());
+    let report = report(&judged, &warnings, judge.tests(), started.elapsed());
     // Saved first, and printed whatever becomes of the files.
     let mut unsaved = Vec::new();
     for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()].into_iter().flatten() {
@@ -106,9 +103,10 @@ pub fn run(step: &mut Step, options: &Options, models: &str) -> Result<(), Troub
 }
 
 impl Judged<'_> {
-    /// Whether this one needs a model or an explanation.
+    /// Whether this one needs a test or an explanation. Two statements that the compiler does not let change places are none of them.
     fn is_open(&self) -> bool {
-        !self.verdict.is_killed() && self.explained.is_none()
+        let refused = self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });
+        !self.verdict.is_killed() && !refused && self.explained.is_none()
     }
 }
 
@@ -137,7 +135,7 @@ fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String>
 }
 
 /// The table, with totals.
-fn report(judged: &[Judged<'_>], warnings: &[String], models: usize, took: Duration) -> String {
+fn report(judged: &[Judged<'_>], warnings: &[String], tests: usize, took: Duration) -> String {
     let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
     let mut table = String::from("verdict         seconds  mutant\n");
     for Judged { mutant, verdict, took, explained } in judged {
@@ -146,6 +144,7 @@ fn report(judged: &[Judged<'_>], warnings: &[String], models: usize, took: Durat
         match (verdict, explained) {
             (Verdict::Killed { by }, _) => _ = writeln!(table, "{:26}by {by}", ""),
             (_, Some(allowed)) => _ = writeln!(table, "{:26}explained: {}", "", allowed.reason),
+            (Verdict::DoesNotBuild { error }, None) => _ = writeln!(table, "{:26}{error}", ""),
             (_, None) => _ = writeln!(table, "{:26}NOT EXPLAINED: `{}`", "", mutant.text),
         }
     }
@@ -156,7 +155,7 @@ fn report(judged: &[Judged<'_>], warnings: &[String], models: usize, took: Durat
     let open = judged.iter().filter(|one| one.is_open()).count();
     let _ = writeln!(
         table,
-        "{} mutants judged by {models} models in {:.0} s: {}; {open} not explained",
+        "{} mutants judged by {tests} tests in {:.0} s: {}; {open} not explained",
         judged.len(),
         took.as_secs_f64(),
         totals.join(", ")
@@ -177,7 +176,8 @@ mod tests {
     #[test]
     fn open_and_stale_ones_are_told() {
         let source = Source::new("fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }");
-        let mutants = sites::mutants(Path::new("a.rs"), &source);
+        let mutants = sites::mutants(Path::new("a.rs"), &source, &Default::default());
+        let mutants: Vec<Mutant> = mutants.into_iter().filter(|mutant| !mutant.exchanges()).collect();
         let text = "a.rs: f: Acquire->Relaxed — r\na.rs: g: Release->Relaxed — r\na.rs: h: Release->Relaxed — r";
         let allowed = allow::parse(text).unwrap();
         let killed = || Verdict::Killed { by: "a model".to_owned() };
@@ -189,12 +189,15 @@ mod tests {
         assert_eq!(judged.iter().filter(|one| one.is_open()).count(), 1);
         judged[1].explained = Some(&allowed[0]);
         assert!(!judged[1].is_open());
+        let pair = sites::mutants(Path::new("a.rs"), &Source::new("fn f() { a.store(1, Relaxed); fence(SeqCst); }"), &Default::default());
+        let open = |verdict| Judged { mutant: pair[0].clone(), verdict, took: Duration::ZERO, explained: None }.is_open();
+        assert!(pair[0].exchanges() && open(Verdict::Survived) && !open(Verdict::DoesNotBuild { error: String::new() }));
         let warnings = stale(&allowed, &judged, true);
         assert_eq!(warnings.len(), 3);
         assert!(warnings[0].contains("fits 2 mutants, 1 of them killed"));
         assert!(warnings[1].contains("killed now") && warnings[2].contains("fits no mutant"));
         assert_eq!(stale(&allowed, &judged, false).len(), 2);
         let report = report(&judged, &warnings, 7, Duration::from_secs(3));
-        assert!(report.ends_with("3 mutants judged by 7 models in 3 s: 2 killed, 1 survived; 0 not explained\n"));
+        assert!(report.ends_with("3 mutants judged by 7 tests in 3 s: 2 killed, 1 survived; 0 not explained\n"));
     }
 }
