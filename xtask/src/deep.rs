@@ -62,6 +62,8 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
             .target_dir(&folder)
             .args(filters.iter().cloned())
             .env("RUSTFLAGS", "-Zsanitizer=thread")
+            // Each step takes many times as long.
+            .env("SLIPRING_TEST_LIMIT", "7200")
             // A test forgets a pipeline on purpose, threads and all.
             .env("TSAN_OPTIONS", "report_thread_leaks=0"),
     )?;
