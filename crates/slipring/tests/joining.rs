@@ -137,6 +137,89 @@ fn with_nobody_there_a_tap_holds_nobody_and_is_not_blamed() {
     drop(ring.tap(tap));
 }
 
+/// Each member holds the producer, and a member that leaves holds it no longer, whatever the other one does.
+#[test]
+fn the_slowest_member_holds_the_producer_until_it_leaves() {
+    for slow_first in [true, false] {
+        let graph = Graph::new(2, || 0u64);
+        let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
+        let ring = graph.build().unwrap();
+        let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
+        let (one, two) = (tap.subscribe(From::Now).unwrap(), tap.subscribe(From::Now).unwrap());
+        let (mut slow, mut quick) = if slow_first { (one, two) } else { (two, one) };
+        for i in 0..2 {
+            tx.publish(|slot| *slot = i).unwrap();
+        }
+        assert_eq!((end.poll(8, |_, _| ()).unwrap(), quick.poll(8, |_, _| ()).unwrap()), (2, 2));
+        assert!(tx.try_publish(|_| ()).is_err(), "the slow member holds both events");
+        assert_eq!(slow.poll(1, |_, _| ()).unwrap(), 1);
+        tx.try_publish(|slot| *slot = 2).unwrap();
+        assert!(tx.try_publish(|_| ()).is_err(), "the slow member holds an event");
+        assert_eq!(end.poll(8, |_, _| ()).unwrap(), 1);
+        drop(slow);
+        tx.try_publish(|slot| *slot = 3).unwrap();
+        assert!(tx.try_publish(|_| ()).is_err(), "the quick member holds an event");
+        let mut seen = Vec::new();
+        quick.poll(8, |v, _| seen.push(*v)).unwrap();
+        assert_eq!(seen, [2, 3]);
+    }
+}
+
+/// A writer has changed an event that the reader behind it has not seen. A new member does not see it either, whichever of the two
+/// stages was declared first; and who asks for it is refused, and leaves nothing behind.
+#[test]
+fn a_reader_joins_behind_the_stage_that_is_furthest() {
+    for reader_first in [true, false] {
+        let graph = Graph::new(4, || 0u64);
+        let tap = graph.tap("tap", 2);
+        let (spoil, end) = if reader_first {
+            let end = graph.reader("end").after(&tap);
+            let spoil = graph.writer("spoil").after(&tap);
+            let end = end.after(&spoil);
+            (spoil, end)
+        } else {
+            let spoil = graph.writer("spoil").after(&tap);
+            let end = graph.reader("end").after(&tap).after(&spoil);
+            (spoil, end)
+        };
+        let ring = graph.build().unwrap();
+        let (mut tx, mut spoil, mut end, tap) = (ring.producer(), ring.writer(spoil), ring.reader(end), ring.tap(tap));
+        tx.publish(|slot| *slot = 7).unwrap();
+        assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 1);
+        for _ in 0..3 {
+            let refused = tap.subscribe(From::At(0));
+            assert!(matches!(refused, Err(SubscribeError::Overwritten { asked: 0, oldest: 1 })), "{refused:?}");
+        }
+        assert_eq!(tap.subscribe(From::Oldest).unwrap().next_seq(), 1);
+        // Not one of them holds anything.
+        for i in 1..9 {
+            assert_eq!(end.poll(8, |_, _| ()).unwrap(), 1);
+            tx.try_publish(|slot| *slot = i).unwrap();
+            assert_eq!(spoil.poll(8, |_, _| ()).unwrap(), 1);
+        }
+    }
+}
+
+/// What a member holds is still there for a reader that joins at the oldest event: the stages behind the tap announce no more than the
+/// members let them pass.
+#[test]
+fn a_reader_joins_at_what_another_member_holds() {
+    let graph = Graph::new(4, || 0u64);
+    let tap = graph.tap("tap", 2);
+    let spoil = graph.writer("spoil").after(&tap);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut spoil, tap) = (ring.producer(), ring.writer(spoil), ring.tap(tap));
+    let holds = tap.subscribe(From::Now).unwrap();
+    tx.publish(|slot| *slot = 7).unwrap();
+    assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 0);
+    let mut oldest = tap.subscribe(From::Oldest).unwrap();
+    let mut seen = Vec::new();
+    oldest.poll(8, |v, _| seen.push(*v)).unwrap();
+    assert_eq!(seen, [7]);
+    drop((holds, oldest));
+    assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 1);
+}
+
 #[test]
 fn a_writer_behind_a_tap_waits_for_those_who_joined() {
     let _watched = crate::common::watched();
@@ -181,6 +264,25 @@ fn a_reader_that_waits_is_told_to_leave() {
         assert!(matches!(next.try_batch(1), Err(BatchError::Unavailable)));
         drop((tx, end));
     }
+}
+
+/// A leaver is told that its reader has gone, and the reader that takes the seat obeys a leaver of its own.
+#[test]
+fn a_leaver_is_of_one_reader() {
+    let graph = Graph::new(8, || 0u64);
+    let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
+    let ring = graph.build().unwrap();
+    let (tx, end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
+    let first = tap.subscribe(From::Now).unwrap();
+    let old = first.leaver();
+    first.leave();
+    assert!(!old.leave(), "gone of its own accord");
+    let mut second = tap.subscribe(From::Now).unwrap();
+    assert!(!old.leave());
+    assert!(matches!(second.try_batch(1), Err(BatchError::Unavailable)));
+    assert!(second.leaver().leave());
+    assert!(matches!(second.try_batch(1), Err(BatchError::Closed(Closed::Left))));
+    drop((tx, end));
 }
 
 #[test]
