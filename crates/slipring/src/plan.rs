@@ -221,11 +221,15 @@ impl Plan {
         let rung_by = |upstream: Option<usize>| -> Vec<usize> {
             let mut rings = Vec::new();
             for follower in (0..specs.len()).filter(|&follower| follows(upstream, follower)) {
-                rings.extend(parks[follower].then_some(bell_of[follower]));
+                let rung = twin!("behind-member-unrung": parks[follower] => parks[follower] && !upstream.is_some_and(is_tap));
+                rings.extend(rung.then_some(bell_of[follower]));
                 // What passes a tap with nobody there, passes it at once.
                 if is_tap(follower) {
-                    rings.extend((0..specs.len()).filter(|&next| parks[next] && follows(Some(follower), next)).map(|next| bell_of[next]));
-                    rings.extend((producer_parks && is_leaf(follower)).then_some(PRODUCER_BELL));
+                    let behind = |&next: &usize| parks[next] && follows(Some(follower), next);
+                    let behind = twin!("behind-tap-unrung": 0..specs.len() => 0..0).filter(behind);
+                    rings.extend(behind.map(|next| bell_of[next]));
+                    let gates = twin!("producer-behind-tap-unrung": is_leaf(follower) => false);
+                    rings.extend((producer_parks && gates).then_some(PRODUCER_BELL));
                 }
             }
             rings.sort_unstable();
@@ -505,6 +509,31 @@ mod tests {
         assert_eq!(diamond.stages[3].rings, vec![PRODUCER_BELL]);
         assert_eq!(diamond.leaves, vec![3]);
         assert_eq!(diamond.producer_rings, vec![diamond.stages[0].bell]);
+    }
+
+    #[test]
+    fn progress_that_passes_an_empty_tap_rings_behind_it() {
+        let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+        let tap = |after: &[usize]| StageSpec { crew: Crew::Tap(1), ..read("tap", after) };
+        let bells = |plan: &Plan| plan.stages.iter().map(|stage| stage.bell).collect::<Vec<_>>();
+
+        // A stage, a tap, and a stage behind the tap.
+        let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
+        let own = bells(&between);
+        assert_eq!((&between.stages[0].rings[..], &between.stages[1].rings[..]), (&own[1..], &own[2..]));
+        // A stage, and a tap at the end of the graph.
+        let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
+        assert_eq!(last.stages[0].rings, [PRODUCER_BELL, bells(&last)[1]]);
+        assert_eq!(last.stages[1].rings, [PRODUCER_BELL]);
+        // A tap directly behind the producers, and a tap alone.
+        let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
+        assert_eq!(first.producer_rings, bells(&first));
+        let alone = plan(vec![tap(&[])]).unwrap();
+        assert_eq!(alone.producer_rings, [PRODUCER_BELL, bells(&alone)[0]]);
+        // Who spins behind the tap is not rung for.
+        let spins = StageSpec { wait: Some(Wait::BusySpin), ..read("b", &[1]) };
+        let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
+        assert_eq!((&spins.stages[0].rings[..], &spins.stages[1].rings[..]), (&bells(&spins)[1..2], &[][..]));
     }
 
     #[test]

@@ -340,10 +340,12 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
     };
     let seat = control.occupy(stage).ok_or(SubscribeError::Full { room: tap.crew.room() })?;
     let bound = tap.line + 1 + seat;
-    control.line(bound).store(asked << 1, Release); // I3: pinned
-    control.line(tap.line).fetch_add(1, Relaxed);
+    let order = twin!("pin-unreleased": Release => Relaxed); // SYNC[released]: what the last one in this seat was done with
+    control.line(bound).store(asked << 1, order); // I3: pinned
+    twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
     twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
     let oldest = control.said(tap);
+    twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
     let late = twin!("joiner-unvalidated": ahead(oldest, asked) > 0 => false);
     if late && matches!(from, From::At(_)) {
         control.vacate(stage, seat);
@@ -363,9 +365,9 @@ impl Control {
     /// The furthest that anybody behind a tap has said to go.
     pub(crate) fn said(&self, tap: &Stage) -> u64 {
         let mut furthest = None;
-        for &line in &tap.said {
+        for &line in twin!("said-by-first": &tap.said[..] => &tap.said[..1]) {
             let said = self.line(line).load(Relaxed);
-            if furthest.is_none_or(|furthest| ahead(said, furthest) > 0) {
+            if furthest.is_none_or(|furthest| twin!("said-least": ahead(said, furthest) > 0 => ahead(said, furthest) < 0)) {
                 furthest = Some(said);
             }
         }
@@ -404,15 +406,22 @@ impl Control {
             return near;
         }
         let line = self.line(guard.line);
+        let raise = |said| {
+            twin!("said-stored": line.compare_exchange(said, to, Relaxed, Relaxed) => {
+                line.store(to, Relaxed);
+                Ok(said)
+            })
+        };
         let mut said = line.load(Relaxed);
         while ahead(to, said) > 0 {
-            match twin!("unsaid": line.compare_exchange(said, to, Relaxed, Relaxed) => Ok::<u64, u64>(said)) {
+            match twin!("unsaid": raise(said) => Ok::<u64, u64>(said)) {
                 Ok(_) => break,
                 Err(other) => said = other,
             }
         }
         twin!("passer-unfenced": fence(SeqCst) => ()); // SYNC[joined]: those behind, word before look
-        let least = guard.taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
+        let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
+        let least = taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
         near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
     }
 
@@ -431,13 +440,40 @@ impl Control {
     fn vacate(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         {
+            let unbind = || {
+                let order = twin!("idle-unreleased": Release => Relaxed); // SYNC[left]: a member that goes
+                self.line(stage.line + 1 + seat).store(IDLE, order);
+                self.line(stage.line).fetch_sub(1, twin!("left-unreleased": Release => Relaxed)); // SYNC[left]: a member that goes
+            };
             // Before the seat is free: whoever takes it next stores there.
-            self.line(stage.line + 1 + seat).store(IDLE, Release); // SYNC[left]: a member that goes
-            self.line(stage.line).fetch_sub(1, twin!("left-unreleased": Release => Relaxed)); // SYNC[left]: a member that goes
+            twin!("seat-freed-first": unbind() => ());
             let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
             ticket.fetch_or(LEAVE, Relaxed); // whoever asks it to leave from now on is told that it is gone
             lock(&self.seats[tap])[seat] = false;
+            twin!("seat-freed-first": () => unbind());
         }
         self.ring(twin!("vacated-unrung": &stage.rings[..] => &[]));
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::core::Settings;
+    use crate::plan::{Access, StageSpec};
+
+    /// A tap with nobody there costs the stages behind it one load, because they look at its count alone.
+    #[test]
+    fn a_tap_counts_its_members() {
+        let tap = StageSpec::new("tap", Access::Read, Crew::Tap(2), &[]);
+        let core = Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
+        let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
+        let one = join(core.clone(), 0, From::Now).unwrap();
+        let two = join(core.clone(), 0, From::Now).unwrap();
+        assert_eq!(count(), 2);
+        drop(one);
+        assert_eq!(count(), 1);
+        drop(two);
+        assert_eq!((count(), core.control.held(0, 0)), (0, i64::MAX));
     }
 }

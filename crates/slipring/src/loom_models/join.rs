@@ -7,12 +7,17 @@ use crate::tap::{From, Subscription, join};
 use Access::{Read, Write};
 use Crew::{One, Tap};
 
-fn subscribe(ring: &Ring, from: From) -> Subscription<u64> {
-    join(ring.clone(), 0, from).expect("a seat, and a graph that runs")
+pub(super) fn subscribe(ring: &Ring, from: From) -> Subscription<u64> {
+    subscribe_to(ring, 0, from)
+}
+
+/// Joins the tap that is this stage.
+pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: From) -> Subscription<u64> {
+    join(ring.clone(), stage, from).expect("a seat, and a graph that runs")
 }
 
 /// Polls so often; each event is its own position, counted from the first, and they follow each other without a gap.
-fn follow(reader: &mut Subscription<u64>, looks: usize) {
+pub(super) fn follow(reader: &mut Subscription<u64>, looks: usize) {
     let mut next = reader.next_seq();
     for _ in 0..looks {
         reader
@@ -152,6 +157,11 @@ fn loom_a_reader_stays() {
     });
 }
 
+#[test]
+fn loom_twin_released_relaxed_by_a_member() {
+    caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
+}
+
 /// A seat changes hands: what the first had, the producer may have when it sees the second.
 #[test]
 fn loom_a_seat_is_taken_again() {
@@ -171,6 +181,11 @@ fn loom_a_seat_is_taken_again() {
         publish_some(&mut tx, 1..3, 2);
         drop((changing.join().unwrap(), tx));
     });
+}
+
+#[test]
+fn loom_twin_pin_unreleased() {
+    caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
 /// Many producers and a tap directly behind them: two members, of which one sees by the other's move what is published.

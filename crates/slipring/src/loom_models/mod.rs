@@ -39,6 +39,7 @@ mod policy;
 mod pool;
 mod publish;
 mod shard;
+mod tap;
 mod task;
 mod tombstone;
 mod wait;

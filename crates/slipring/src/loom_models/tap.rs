@@ -1,0 +1,482 @@
+//! Graphs around a tap: several passers, several taps, a pool before it, sleepers behind it; and the data edges that go through a tap.
+//!
+//! The checker lets any two `SeqCst` fences synchronize, which C++20 does not promise. So a thread that fences between its access to
+//! an event and the store that releases the event would hide that the store's ordering is missing. In the models of data edges the
+//! releasing thread executes no fence after its access: its waits spin, so its release notifies nobody, and it passes no tap.
+
+use loom::thread;
+
+use super::join::{follow, subscribe, subscribe_to};
+use super::*;
+use crate::At;
+use crate::tap::{From, SubscribeError, Subscription, join};
+use Access::{Read, Write};
+use Crew::{One, Tap};
+
+/// Tests that a model catches a weakened step, and how.
+macro_rules! twins {
+    ($($test:ident: $model:literal, $twin:literal, $how:expr;)+) => {
+        $(
+            #[test]
+            fn $test() {
+                caught(concat!("tap::", $model), $twin, $how);
+            }
+        )+
+    };
+}
+
+/// Changes events as a stage behind a tap may, so that a member that reads them too late sees a wrong value.
+fn spoil(event: &mut u64) {
+    *event += 100;
+}
+
+/// Fills the next event with its own position, counted from the first, if there is room.
+fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
+    tx.try_claim().is_ok_and(|mut slot| {
+        *slot = slot.seq().wrapping_sub(START);
+        slot.publish();
+        true
+    })
+}
+
+/// Handles one chunk, if there is one.
+fn work(worker: &mut PoolWriter<u64>) {
+    if let Some(mut chunk) = nothing(worker.try_batch(4)) {
+        chunk.iter_mut().for_each(spoil);
+        chunk.release();
+    }
+}
+
+/// Looks once; an event that it finds is its own position, counted from the first.
+fn see(reader: &mut Subscription<u64>) {
+    if let Some(batch) = nothing(reader.try_batch(1)) {
+        assert_eq!(batch[0], batch.first_seq().wrapping_sub(START), "the event at {}", batch.first_seq());
+    }
+}
+
+// Several passers, several taps.
+
+/// Two producers pass a tap and announce their positions in one word. A producer that finds the word high enough only reads it.
+#[test]
+fn loom_two_producers_pass_a_tap() {
+    explore(4_000, Some(2), || {
+        let ring = ring_of(shared(settings(1)), [(Read, One, &[][..]), (Read, Tap(1), &[0][..])]);
+        let (mut one, mut two, mut before) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        assert!(try_fill(&mut one));
+        before.poll(1, |_, _| ()).unwrap();
+        let other = thread::spawn(move || {
+            try_fill(&mut two);
+            two
+        });
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe_to(&joining, 1, From::Oldest);
+            see(&mut late);
+            late
+        });
+        try_fill(&mut one);
+        drop((late.join().unwrap(), other.join().unwrap(), one, before));
+    });
+}
+
+/// Two workers of a pool pass a tap, the second one further than the first; the word says how far the second one went.
+#[test]
+fn loom_two_workers_pass_a_tap() {
+    explore(40_000, Some(2), || {
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Crew::pool(2), &[0][..])]);
+        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 1, 0), worker(&ring, 1, 1));
+        publish_some(&mut tx, 0..1, 1);
+        let working = thread::spawn(move || {
+            work(&mut one);
+            one
+        });
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe(&joining, From::Oldest);
+            see(&mut late);
+            late
+        });
+        publish_some(&mut tx, 1..2, 1);
+        work(&mut two);
+        drop((late.join().unwrap(), working.join().unwrap(), tx, two));
+    });
+}
+
+/// The producer passes two taps; a reader joins one of them.
+fn passes_two_taps(joined: usize) {
+    explore(100, Some(3), move || {
+        let ring = ring_of(settings(1), [(Read, Tap(1), &[][..]), (Read, Tap(1), &[][..])]);
+        let mut tx = producer(&ring);
+        publish_some(&mut tx, 0..1, 1);
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe_to(&joining, joined, From::Oldest);
+            follow(&mut late, 1);
+            late
+        });
+        publish_some(&mut tx, 1..2, 1);
+        drop((late.join().unwrap(), tx));
+    });
+}
+
+#[test]
+fn loom_the_first_of_two_taps_is_passed() {
+    passes_two_taps(0);
+}
+
+#[test]
+fn loom_the_second_of_two_taps_is_passed() {
+    passes_two_taps(1);
+}
+
+/// A writer passes a tap, and a reader comes after both of them: each announces its position on a line of its own, and a joiner begins
+/// at the furthest. `reader` and `writer` are the stages' numbers, which order the lines.
+fn two_stages_pass_a_tap(reader: usize, writer: usize) {
+    explore(200, None, move || {
+        let behind: [(Access, Crew, &[usize]); 2] = match reader {
+            1 => [(Read, One, &[0, 2]), (Write, One, &[0])],
+            _ => [(Write, One, &[0]), (Read, One, &[0, 1])],
+        };
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..])].into_iter().chain(behind));
+        let (mut tx, mut spoiling, end) = (producer(&ring), super::writer(&ring, writer), super::reader(&ring, reader));
+        publish_some(&mut tx, 0..1, 1);
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe(&joining, From::Oldest);
+            follow(&mut late, 1);
+            late
+        });
+        spoiling.poll(1, |event, _| spoil(event)).unwrap();
+        drop((late.join().unwrap(), tx, spoiling, end));
+    });
+}
+
+#[test]
+fn loom_the_further_line_is_the_second() {
+    two_stages_pass_a_tap(1, 2);
+}
+
+#[test]
+fn loom_the_further_line_is_the_first() {
+    two_stages_pass_a_tap(2, 1);
+}
+
+twins! {
+    loom_twin_passer_unfenced_beside_a_producer: "loom_two_producers_pass_a_tap", "passer-unfenced", Caught::Race;
+    loom_twin_joiner_unfenced_before_two_producers: "loom_two_producers_pass_a_tap", "joiner-unfenced", Caught::Race;
+    loom_twin_said_stored: "loom_two_workers_pass_a_tap", "said-stored", Caught::Race;
+    loom_twin_passer_unfenced_beside_a_worker: "loom_two_workers_pass_a_tap", "passer-unfenced", Caught::Race;
+    loom_twin_one_tap_asked: "loom_the_second_of_two_taps_is_passed", "one-tap-asked", Caught::Race;
+    loom_twin_counted_late: "loom_the_first_of_two_taps_is_passed", "counted-late", Caught::Race;
+    loom_twin_said_by_first: "loom_the_further_line_is_the_second", "said-by-first", Caught::Race;
+    loom_twin_said_least: "loom_the_further_line_is_the_first", "said-least", Caught::Race;
+    loom_twin_said_least_by_the_first: "loom_the_further_line_is_the_second", "said-least", Caught::Race;
+}
+
+// A pool before the tap.
+
+/// Polls so often; each event was handled by the stage before the tap, once.
+fn follow_handled(reader: &mut Subscription<u64>, looks: usize) {
+    for _ in 0..looks {
+        let handled = |event: &u64, at: At| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice");
+        reader.poll(4, handled).unwrap();
+    }
+}
+
+/// A member reads an event only after the worker that had it. The workers do not fence.
+#[test]
+fn loom_a_member_behind_a_pool() {
+    explore(30_000, Some(3), || {
+        let ring = ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, Tap(1), &[0][..])]);
+        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let mut member = subscribe_to(&ring, 1, From::Now);
+        publish_some(&mut tx, 0..3, 3);
+        let working = thread::spawn(move || {
+            work(&mut one);
+            one
+        });
+        let other = thread::spawn(move || {
+            work(&mut two);
+            two
+        });
+        let reading = thread::spawn(move || {
+            follow_handled(&mut member, 1);
+            member
+        });
+        drop((working.join().unwrap(), other.join().unwrap(), reading.join().unwrap(), tx));
+    });
+}
+
+/// A reader joins between a pool and a writer while a worker is at work.
+#[test]
+fn loom_a_reader_joins_behind_a_pool() {
+    explore(30_000, Some(2), || {
+        let stages = [(Write, Crew::pool(1), &[][..]), (Read, Tap(1), &[0][..]), (Write, One, &[1][..])];
+        let ring = ring_of(settings(2), stages);
+        let (mut tx, mut working, mut spoiling) = (producer(&ring), worker(&ring, 0, 0), writer(&ring, 2));
+        publish_some(&mut tx, 0..1, 1);
+        let working = thread::spawn(move || {
+            work(&mut working);
+            working
+        });
+        let passing = thread::spawn(move || {
+            spoiling.poll(1, |event, _| spoil(event)).unwrap();
+            spoiling
+        });
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            let mut late = subscribe_to(&joining, 1, From::Oldest);
+            drop(nothing(late.try_batch(1)));
+            late
+        });
+        drop((late.join().unwrap(), passing.join().unwrap(), working.join().unwrap(), tx));
+    });
+}
+
+twins! {
+    loom_twin_frontier_word_last_behind_a_tap: "loom_a_member_behind_a_pool", "frontier-word-last", Caught::Race;
+    loom_twin_frontier_word_relaxed_behind_a_tap: "loom_a_member_behind_a_pool", "frontier-word-relaxed", Caught::Race;
+    loom_twin_swap_unreleased_behind_a_tap: "loom_a_member_behind_a_pool", "swap-unreleased", Caught::Race;
+    loom_twin_bound_after_swap_behind_a_tap: "loom_a_member_behind_a_pool", "bound-after-swap", Caught::Race;
+    loom_twin_worker_bound_relaxed_behind_a_tap: "loom_a_member_behind_a_pool", "bound-relaxed", Caught::Race;
+    loom_twin_released_relaxed_by_a_worker_to_a_tap: "loom_a_member_behind_a_pool", "released-relaxed", Caught::Race;
+    loom_twin_joiner_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "joiner-unfenced", Caught::Race;
+    loom_twin_passer_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "passer-unfenced", Caught::Race;
+}
+
+// Joining and leaving at once.
+
+/// A member leaves while another reader joins, in its seat if that is free, and the producer passes both.
+fn one_leaves_and_another_joins(room: usize) {
+    explore(1_000, Some(2), move || {
+        let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
+        let mut tx = producer(&ring);
+        let member = subscribe(&ring, From::Now);
+        publish_some(&mut tx, 0..1, 1);
+        let leaving = thread::spawn(move || drop(member));
+        let joining = ring.clone();
+        let late = thread::spawn(move || {
+            // Refused where the one seat is still taken.
+            let mut late = join(joining, 0, From::Oldest).ok()?;
+            follow(&mut late, 1);
+            Some(late)
+        });
+        publish_some(&mut tx, 1..2, 1);
+        leaving.join().unwrap();
+        drop((late.join().unwrap(), tx));
+    });
+}
+
+#[test]
+fn loom_one_leaves_while_another_takes_its_seat() {
+    one_leaves_and_another_joins(1);
+}
+
+#[test]
+fn loom_one_leaves_while_another_takes_a_seat_beside_it() {
+    one_leaves_and_another_joins(2);
+}
+
+twins! {
+    loom_twin_seat_freed_first: "loom_one_leaves_while_another_takes_its_seat", "seat-freed-first", Caught::Race;
+    loom_twin_joiner_unfenced_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "joiner-unfenced", Caught::Race;
+    loom_twin_bound_relaxed_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "bound-relaxed", Caught::Race;
+    loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
+}
+
+// Sleepers behind a tap: each model ends with a wake-up on which all depends.
+
+/// The stage behind a tap sleeps over a member's pin, and the member releases.
+#[test]
+fn loom_a_member_releases_and_wakes_a_follower() {
+    explore(500, None, || {
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        let reading = thread::spawn(move || {
+            follow(&mut member, 1);
+            member
+        });
+        behind.batch(1).unwrap().release();
+        drop((reading.join().unwrap(), tx, behind));
+    });
+}
+
+/// The same, and the member leaves without having read.
+#[test]
+fn loom_a_member_leaves_and_wakes_a_follower() {
+    explore(3_000, Some(3), || {
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let (mut tx, member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        let leaving = thread::spawn(move || drop(member));
+        behind.batch(1).unwrap().release();
+        leaving.join().unwrap();
+        drop((tx, behind));
+    });
+}
+
+/// A joiner pins a position that was passed already, and is refused; a stage that fell asleep over the pin is woken.
+#[test]
+fn loom_a_refused_joiner_wakes_a_follower() {
+    explore(3_000, Some(3), || {
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])]);
+        let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
+        tx.publish(|event| *event = 0).unwrap();
+        other.batch(1).unwrap().release();
+        let refused = thread::spawn(move || {
+            assert!(matches!(join(ring, 0, From::At(START)), Err(SubscribeError::Overwritten { .. })));
+        });
+        one.batch(1).unwrap().release();
+        refused.join().unwrap();
+        drop((tx, one, other));
+    });
+}
+
+/// With no member at the tap, a publication wakes the stage behind it.
+#[test]
+fn loom_a_follower_sleeps_behind_an_empty_tap() {
+    explore(150, None, || {
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..])]);
+        let (mut tx, mut behind) = (producer(&ring), reader(&ring, 1));
+        let reading = thread::spawn(move || {
+            behind.batch(1).unwrap().release();
+            behind
+        });
+        tx.publish(|event| *event = 0).unwrap();
+        drop((reading.join().unwrap(), tx));
+    });
+}
+
+/// With no member at the tap, a release before it wakes the producer behind it.
+#[test]
+fn loom_a_producer_sleeps_behind_an_empty_tap() {
+    explore(100, None, || {
+        let ring = ring_of(blocking(1), [(Read, One, &[][..]), (Read, Tap(1), &[0][..])]);
+        let (mut tx, mut before) = (producer(&ring), reader(&ring, 0));
+        tx.publish(|event| *event = 0).unwrap();
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 1).unwrap();
+            tx
+        });
+        before.batch(1).unwrap().release();
+        drop((publishing.join().unwrap(), before));
+    });
+}
+
+/// A tap alone, and no member: a producer sleeps for another producer's publication, which moves the sentinel.
+#[test]
+fn loom_a_producer_sleeps_behind_a_tap_alone() {
+    explore(80, None, || {
+        let ring = ring_of(shared(blocking(1)), [(Read, Tap(1), &[][..])]);
+        let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
+        let slot = one.claim().unwrap();
+        let publishing = thread::spawn(move || {
+            two.publish(|event| *event = 1).unwrap();
+            two
+        });
+        slot.publish();
+        drop((publishing.join().unwrap(), one));
+    });
+}
+
+twins! {
+    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock;
+    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock;
+    loom_twin_sleeper_unfenced_over_a_pin: "loom_a_member_releases_and_wakes_a_follower", "sleeper-unfenced", Caught::Deadlock;
+    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock;
+    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unrung", Caught::Deadlock;
+    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock;
+    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unrung", Caught::Deadlock;
+    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unrung", Caught::Deadlock;
+    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unrung", Caught::Deadlock;
+    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unrung", Caught::Deadlock;
+}
+
+// Data edges through a tap. The releasing thread does not fence.
+
+/// From the producer to a member directly behind it. The producer does not fence, for it does not come to the end of its first lap.
+#[test]
+fn loom_a_member_reads_what_is_published() {
+    explore(100, None, || {
+        let ring = ring_of(settings(4), [(Read, Tap(1), &[][..])]);
+        let (mut tx, mut member) = (producer(&ring), subscribe(&ring, From::Now));
+        let reading = thread::spawn(move || {
+            follow(&mut member, 2);
+            member
+        });
+        publish_some(&mut tx, 0..3, 3);
+        drop((reading.join().unwrap(), tx));
+    });
+}
+
+/// From a stage before the tap to a member, and to the stage behind the tap, which passes a tap where no member is.
+#[test]
+fn loom_a_writer_before_a_tap_releases() {
+    explore(700, Some(3), || {
+        let stages = [(Write, One, &[][..]), (Read, Tap(1), &[0][..]), (Read, Tap(1), &[0][..]), (Read, One, &[2][..])];
+        let ring = ring_of(settings(2), stages);
+        let (mut tx, mut writing, mut behind) = (producer(&ring), writer(&ring, 0), reader(&ring, 3));
+        let mut member = subscribe_to(&ring, 1, From::Now);
+        publish_some(&mut tx, 0..2, 2);
+        let reading = thread::spawn(move || {
+            follow_handled(&mut member, 1);
+            member
+        });
+        let following = thread::spawn(move || {
+            behind.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled")).unwrap();
+            behind
+        });
+        for _ in 0..2 {
+            writing.poll(1, |event, _| spoil(event)).unwrap();
+        }
+        drop((reading.join().unwrap(), following.join().unwrap(), tx, writing));
+    });
+}
+
+/// From a member to the stage behind the tap, which may change the events that the member has released.
+#[test]
+fn loom_a_member_releases_to_a_writer() {
+    explore(150, None, || {
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        publish_some(&mut tx, 0..2, 2);
+        let writing = thread::spawn(move || {
+            for _ in 0..2 {
+                behind.poll(4, |event, _| spoil(event)).unwrap();
+            }
+            behind
+        });
+        for _ in 0..2 {
+            member.poll(1, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq)).unwrap();
+        }
+        drop((writing.join().unwrap(), tx, member));
+    });
+}
+
+/// From a member that leaves to the stage behind the tap, while another member stays: the count alone does not let the stage pass.
+#[test]
+fn loom_one_of_two_members_leaves() {
+    explore(50, None, || {
+        let ring = ring_of(settings(2), [(Read, Tap(2), &[][..]), (Write, One, &[0][..])]);
+        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        publish_some(&mut tx, 0..1, 1);
+        let stays = subscribe(&ring, From::Now);
+        let writing = thread::spawn(move || {
+            behind.poll(4, |event, _| spoil(event)).unwrap();
+            behind
+        });
+        drop(member.try_batch(1).expect("it was published before"));
+        drop(member);
+        drop((writing.join().unwrap(), tx, stays));
+    });
+}
+
+twins! {
+    loom_twin_cursor_relaxed_to_a_member: "loom_a_member_reads_what_is_published", "cursor-relaxed", Caught::Race;
+    loom_twin_cursor_seen_relaxed_by_a_member: "loom_a_member_reads_what_is_published", "cursor-seen-relaxed", Caught::Race;
+    loom_twin_released_relaxed_before_a_tap: "loom_a_writer_before_a_tap_releases", "released-relaxed", Caught::Race;
+    loom_twin_frontier_relaxed_through_a_tap: "loom_a_writer_before_a_tap_releases", "frontier-relaxed", Caught::Race;
+    loom_twin_released_relaxed_by_a_member: "loom_a_member_releases_to_a_writer", "released-relaxed", Caught::Race;
+    loom_twin_idle_unreleased: "loom_one_of_two_members_leaves", "idle-unreleased", Caught::Race;
+}
