@@ -412,7 +412,13 @@ impl Control {
                 Ok(said)
             })
         };
+        let look = || {
+            let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
+            let least = taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
+            near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
+        };
         let mut said = line.load(Relaxed);
+        twin!("high-word-unfenced": () => if ahead(to, said) <= 0 { return look() });
         while ahead(to, said) > 0 {
             match twin!("unsaid": raise(said) => Ok::<u64, u64>(said)) {
                 Ok(_) => break,
@@ -420,9 +426,7 @@ impl Control {
             }
         }
         twin!("passer-unfenced": fence(SeqCst) => ()); // SYNC[joined]: those behind, word before look
-        let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
-        let least = taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
-        near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
+        look()
     }
 
     /// Takes a seat at a tap, if one is free.

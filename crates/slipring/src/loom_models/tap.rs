@@ -165,6 +165,7 @@ twins! {
     loom_twin_passer_unfenced_beside_a_producer: "loom_two_producers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_joiner_unfenced_before_two_producers: "loom_two_producers_pass_a_tap", "joiner-unfenced", Caught::Race;
     loom_twin_said_stored: "loom_two_workers_pass_a_tap", "said-stored", Caught::Race;
+    loom_twin_high_word_unfenced: "loom_two_producers_pass_a_tap", "high-word-unfenced", Caught::Race;
     loom_twin_passer_unfenced_beside_a_worker: "loom_two_workers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_one_tap_asked: "loom_the_second_of_two_taps_is_passed", "one-tap-asked", Caught::Race;
     loom_twin_counted_late: "loom_the_first_of_two_taps_is_passed", "counted-late", Caught::Race;
