@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard, Weak};
 
-use crate::control::{Control, IDLE, ahead, bound_ahead};
+use crate::control::{Control, IDLE, ahead, bound_ahead, later};
 use crate::core::Core;
 use crate::error::{BuildError, Closed};
 use crate::lease::{Consumer, Joined, Reading};
@@ -328,7 +328,7 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
     let tap = &control.plan.stages[stage];
     // Everybody behind says positions that the stages before had let go.
     let near = control.said(tap);
-    let (newest, _) = core.upstream(stage, near);
+    let newest = later(core.upstream(stage, near).0, near);
     let asked = match from {
         From::Now => newest,
         From::Oldest => near,

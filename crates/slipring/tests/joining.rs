@@ -140,6 +140,7 @@ fn with_nobody_there_a_tap_holds_nobody_and_is_not_blamed() {
 /// Each member holds the producer, and a member that leaves holds it no longer, whatever the other one does.
 #[test]
 fn the_slowest_member_holds_the_producer_until_it_leaves() {
+    let _watched = crate::common::watched();
     for slow_first in [true, false] {
         let graph = Graph::new(2, || 0u64);
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
@@ -169,6 +170,7 @@ fn the_slowest_member_holds_the_producer_until_it_leaves() {
 /// stages was declared first; and who asks for it is refused, and leaves nothing behind.
 #[test]
 fn a_reader_joins_behind_the_stage_that_is_furthest() {
+    let _watched = crate::common::watched();
     for reader_first in [true, false] {
         let graph = Graph::new(4, || 0u64);
         let tap = graph.tap("tap", 2);
@@ -204,6 +206,7 @@ fn a_reader_joins_behind_the_stage_that_is_furthest() {
 /// members let them pass.
 #[test]
 fn a_reader_joins_at_what_another_member_holds() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64);
     let tap = graph.tap("tap", 2);
     let spoil = graph.writer("spoil").after(&tap);
@@ -269,6 +272,7 @@ fn a_reader_that_waits_is_told_to_leave() {
 /// A leaver is told that its reader has gone, and the reader that takes the seat obeys a leaver of its own.
 #[test]
 fn a_leaver_is_of_one_reader() {
+    let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();

@@ -382,16 +382,16 @@ fn loom_a_producer_sleeps_behind_a_tap_alone() {
 }
 
 twins! {
-    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock;
-    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock;
-    loom_twin_sleeper_unfenced_over_a_pin: "loom_a_member_releases_and_wakes_a_follower", "sleeper-unfenced", Caught::Deadlock;
-    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock;
-    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unrung", Caught::Deadlock;
-    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock;
-    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unrung", Caught::Deadlock;
-    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unrung", Caught::Deadlock;
-    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unrung", Caught::Deadlock;
-    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unrung", Caught::Deadlock;
+    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock(&["s1"]);
+    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_sleeper_unfenced_over_a_pin: "loom_a_member_releases_and_wakes_a_follower", "sleeper-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unrung", Caught::Deadlock(&["s1"]);
+    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unrung", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unrung", Caught::Deadlock(&["s1"]);
+    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unrung", Caught::Deadlock(&["producer"]);
+    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unrung", Caught::Deadlock(&["producer"]);
 }
 
 // Data edges through a tap. The releasing thread does not fence.
