@@ -20,28 +20,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(not(slipring_loom))]
 use std::ptr::NonNull;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::sync::{AtomicU32, Condvar, Line, Mutex, Relaxed, SeqCst, Statistic, compiler_fence, fence, lock, twin, whole};
-use crate::system;
+// By `super`, because `bell_model.rs` includes this file a second time, on a machine of its own.
+use super::sync::{AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, SeqCst, Statistic, compiler_fence, fence, lock, sleep, twin, whole};
+use super::system;
 
 /// Nobody sleeps, and ringers do not fence.
-const QUIET: u32 = 0;
+pub(super) const QUIET: u32 = 0;
 /// Ringers fence.
-const FENCED: u32 = 1;
-/// One sleeper, or one about to sleep; a thread or a task.
-const SLEEPER: u32 = 2;
+pub(super) const FENCED: u32 = 1;
+/// One sleeper, or one about to sleep; a thread or a task. The count does not wrap: 2^31 tasks would be as many handles, and
+/// arming each of them passes over all that are armed.
+pub(super) const SLEEPER: u32 = 2;
 
 /// After so many fences for nobody a bell may fall quiet: by then they have cost more than the barrier that it takes to wake it.
-const CALM: u64 = 512;
+pub(super) const CALM: u64 = 512;
 /// The barriers of one bell take no more than this fraction of the time, counting as much again for the threads that they interrupt.
 const BARRIER_SHARE: u64 = 128;
 const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
-struct Asleep {
+#[cfg_attr(test, derive(Clone, Debug))]
+pub(super) struct Asleep {
     /// How many threads sleep, and how often all of them were woken.
-    threads: usize,
-    woken: u64,
+    pub(super) threads: usize,
+    pub(super) woken: u64,
     /// Tasks, under numbers of their own. It grows when more of them sleep at once than ever before.
     tasks: Vec<(u64, Waker)>,
     /// Empty, with room for as many as ever slept: so that waking allocates nothing the next time.
@@ -76,7 +79,7 @@ impl Bell {
     }
 
     /// `may_rest`: whether it falls quiet when nobody sleeps.
-    fn resting(may_rest: bool) -> Bell {
+    pub(super) fn resting(may_rest: bool) -> Bell {
         let notice =
             Notice { word: AtomicU32::new(FENCED), calm: Statistic::new(0), rests_until: Statistic::new(0), rung: Statistic::new(0) };
         Bell {
@@ -94,8 +97,13 @@ impl Bell {
 
     /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after `limit`. How long ago it was rung, if that ended the sleep.
     pub(crate) fn sleep(&self, limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Option<Duration> {
-        let mut guard = lock(&self.gate);
-        let ordered = self.announce();
+        let (mut guard, ordered) = twin!("announced-unlocked": {
+            let guard = lock(&self.gate);
+            (guard, self.announce())
+        } => {
+            let ordered = self.announce();
+            (lock(&self.gate), ordered)
+        });
         twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
         if !twin!("sleeper-blind": ready() => false) && ordered {
             self.notice.0.rung.store(0, Relaxed);
@@ -123,7 +131,7 @@ impl Bell {
             return true;
         }
         let began = self.now();
-        let barred = system::bar_all(); // SYNC[announced]: sleeper's side at a quiet bell (I4)
+        let barred = twin!("barrier-left-out": system::bar_all() => true); // SYNC[announced]: sleeper's side at a quiet bell (I4)
         let now = self.now();
         let pause = now.saturating_sub(began).saturating_mul(2 * BARRIER_SHARE).max(BARRIER_PAUSE.as_nanos() as u64);
         notice.rests_until.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
@@ -131,7 +139,7 @@ impl Bell {
         if !barred {
             // It was granted when the bell was made. Nothing orders the ringers now, but what they have stored reaches everybody in less time
             // than this; and from now on they fence.
-            std::thread::sleep(BARRIER_PAUSE);
+            sleep(BARRIER_PAUSE);
         }
         barred
     }
@@ -158,7 +166,11 @@ impl Bell {
         let fences = calm.load(Relaxed) + 1;
         calm.store(fences % CALM, Relaxed);
         if fences == CALM && self.now() >= rests_until.load(Relaxed) {
-            let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); // unless somebody sleeps meanwhile (I4)
+            // Fails if a sleeper has announced itself meanwhile (I4).
+            twin!("quiet-by-store":
+                { let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); } =>
+                word.store(QUIET, Relaxed)
+            );
         }
     }
 
@@ -230,6 +242,26 @@ impl Bell {
     }
 }
 
+/// What its tests and its model look at and set.
+#[cfg(all(test, not(slipring_loom)))]
+impl Bell {
+    pub(super) fn word(&self) -> &AtomicU32 {
+        &self.notice.0.word
+    }
+    pub(super) fn calm(&self) -> &Statistic {
+        &self.notice.0.calm
+    }
+    pub(super) fn rests_until(&self) -> &Statistic {
+        &self.notice.0.rests_until
+    }
+    pub(super) fn may_rest(&self) -> bool {
+        self.may_rest
+    }
+    pub(super) fn gate(&self) -> &Mutex<Asleep> {
+        &self.gate
+    }
+}
+
 /// Where a handle looks whether all that it rings is quiet: in most graphs a publication rings one bell, and to find that by way of the plan at each of them
 /// took half as long as all the rest.
 pub(crate) struct Glance(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
@@ -280,8 +312,9 @@ impl Glance {
 #[inline]
 pub(crate) fn ring(bells: &[Bell], rings: &[usize]) {
     compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, progress before word; the sleeper bars (I4)
+    let looked_at = twin!("one-bell-looked-at": rings => &rings[..rings.len().min(1)]);
     // The model checker knows no barriers in other threads, so nothing is quiet there.
-    if cfg!(slipring_loom) || rings.iter().any(|&bell| bells[bell].notice.0.word.load(Relaxed) != QUIET) {
+    if cfg!(slipring_loom) || looked_at.iter().any(|&bell| bells[bell].notice.0.word.load(Relaxed) != QUIET) {
         ring_fenced(bells, rings);
     }
 }
@@ -291,6 +324,7 @@ pub(crate) fn ring(bells: &[Bell], rings: &[usize]) {
 pub(crate) fn ring_fenced(bells: &[Bell], rings: &[usize]) {
     // Once, however many bells are rung.
     twin!("ringer-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
+    let rings = twin!("one-bell-rung": rings => &rings[..rings.len().min(1)]);
     rings.iter().for_each(|&bell| bells[bell].ring_fenced());
 }
 
@@ -298,112 +332,4 @@ pub(crate) fn ring_fenced(bells: &[Bell], rings: &[usize]) {
 pub(crate) fn ring_all(bells: &[Bell]) {
     fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
     bells.iter().for_each(Bell::ring_fenced);
-}
-
-#[cfg(all(test, not(slipring_loom)))]
-mod tests {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering::{Acquire, Release};
-
-    use super::*;
-
-    /// Longer than any wake-up takes on a machine that is busy with other things.
-    const BOUND: Duration = Duration::from_secs(20);
-
-    /// So many hand-overs each way: many by hand, few where every step is interpreted.
-    fn rounds() -> u64 {
-        match std::env::var_os("SLIPRING_SOAK") {
-            _ if cfg!(miri) => 20,
-            None => 5_000,
-            Some(_) => 500_000,
-        }
-    }
-
-    fn ring(bell: &Bell) {
-        super::ring(std::slice::from_ref(bell), &[0]);
-    }
-
-    /// Makes a bell as quiet as if it had been rung for nobody for long, if it may be. `true`: it is.
-    fn hush(bell: &Bell) -> bool {
-        let notice = &bell.notice.0;
-        notice.rests_until.store(0, Relaxed);
-        notice.calm.store(CALM - 1, Relaxed);
-        ring(bell);
-        notice.word.load(Relaxed) == QUIET
-    }
-
-    /// Waits for `word` to reach `value`, always asleep if there is anything to wait for.
-    fn sleep_until(bell: &Bell, word: &AtomicU64, value: u64) {
-        let began = Instant::now();
-        while word.load(Acquire) < value {
-            bell.sleep(Some(BOUND), &mut || word.load(Acquire) >= value);
-            assert!(began.elapsed() < BOUND, "a sleeper was not woken at {value}");
-        }
-    }
-
-    /// Two threads hand a number to and fro. Each publication is the last one until the other side has answered, so a wake-up that is lost is never made
-    /// up for; and each is made at a bell that has just fallen quiet, at about the moment when the other side falls asleep.
-    #[test]
-    fn a_quiet_bell_loses_no_wake_up() {
-        let _watched = crate::watchdog::watched();
-        let (there, back) = (Bell::new(), Bell::new());
-        let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
-        let rounds = rounds();
-        let ballast: Vec<_> = (0..if cfg!(miri) { 1 } else { 1 << 21 }).map(Statistic::new).collect();
-        let quiet = std::thread::scope(|scope| {
-            let quiet = scope.spawn(|| {
-                let mut quiet = 0;
-                for round in 1..=rounds {
-                    sleep_until(&there, &ping, round);
-                    quiet += u64::from(hush(&there));
-                    pong.store(round, Release);
-                    ring(&back);
-                }
-                quiet
-            });
-            for round in 1..=rounds {
-                // From the time that the other side takes to look to the time that it takes to fall asleep.
-                for _ in 0..round * 7 % 509 {
-                    crate::sync::spin_loop();
-                }
-                // Stores that miss every cache, and keep the one behind them back for long.
-                for store in 0..16 {
-                    let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % ballast.len();
-                    ballast[at].store(round, Relaxed);
-                }
-                ping.store(round, Release);
-                ring(&there);
-                // Mostly awake, or it would never come before the other side is asleep.
-                for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
-                    if pong.load(Acquire) >= round {
-                        break;
-                    }
-                    crate::sync::spin_loop();
-                }
-                sleep_until(&back, &pong, round);
-            }
-            quiet.join().unwrap()
-        });
-        if there.may_rest {
-            assert!(quiet > rounds / 2, "only {quiet} of {rounds} rounds began with a quiet bell");
-        }
-    }
-
-    /// The same without help from the system: ringers fence.
-    #[test]
-    fn a_bell_that_may_not_rest_is_never_quiet() {
-        let _watched = crate::watchdog::watched();
-        let bell = Bell::resting(false);
-        assert!((0..2 * CALM).all(|_| !hush(&bell)));
-        let bell = Bell::resting(true);
-        bell.notice.0.rests_until.store(u64::MAX, Relaxed);
-        (0..2 * CALM).for_each(|_| ring(&bell));
-        assert_eq!(bell.notice.0.word.load(Relaxed), FENCED, "before its time is over");
-        bell.notice.0.rests_until.store(0, Relaxed);
-        (0..CALM).for_each(|_| ring(&bell));
-        assert_eq!(bell.notice.0.word.load(Relaxed), QUIET);
-        bell.sleep(None, &mut || true);
-        assert_eq!(bell.notice.0.word.load(Relaxed), FENCED, "somebody was about to sleep");
-        assert!(bell.notice.0.rests_until.load(Relaxed) > 0);
-    }
 }

@@ -71,6 +71,8 @@
 mod bell;
 #[cfg(all(test, not(slipring_loom)))]
 mod bell_model;
+#[cfg(all(test, not(slipring_loom)))]
+mod bell_tests;
 mod chain;
 mod claim;
 mod conflate;

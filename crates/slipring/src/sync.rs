@@ -8,6 +8,8 @@ pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
 use std::sync::{LockResult, PoisonError};
+pub(crate) use std::thread::sleep;
+pub(crate) use std::time::Instant;
 
 #[cfg(not(slipring_loom))]
 mod chosen {
