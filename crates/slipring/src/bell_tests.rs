@@ -7,7 +7,8 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell, CALM, FENCED, QUIET, SLEEPER};
-use crate::sync::{Relaxed, Statistic, lock, spin_loop};
+use crate::sync::{Line, Relaxed, Statistic, lock, spin_loop};
+use crate::system::BARRIER_LEFT_OUT;
 
 /// Longer than any wake-up takes on a machine that is busy with other things.
 const BOUND: Duration = Duration::from_secs(20);
@@ -30,6 +31,117 @@ fn hush(bell: &Bell) -> bool {
     bell.calm().store(CALM - 1, Relaxed);
     ring(bell);
     word(bell) == QUIET
+}
+
+/// Two threads in rounds. In each, the sleeper makes the bell quiet, asks, and takes the steps of falling
+/// asleep; the ringer publishes an answer and rings. The sleeper only notes whether its look saw the
+/// answer: nothing sleeps, so a round takes about a microsecond, and every ring is as good as the last.
+/// A wake-up is lost if the look saw nothing and the ring did nothing.
+struct Duel {
+    bell: Bell,
+    asked: Line<AtomicU64>,
+    answered: Line<AtomicU64>,
+    rung: Line<AtomicU64>,
+    /// Stores to it miss the caches, and keep the answer behind them in the ringer's store buffer.
+    ballast: Vec<Line<Statistic>>,
+}
+
+#[derive(Default, Debug)]
+struct Outcome {
+    rounds: u64,
+    /// Rounds that began with a quiet bell.
+    quiet: u64,
+    /// Answers that the sleeper's look did not see.
+    unseen: u64,
+    /// Wake-ups that were lost.
+    lost: u64,
+}
+
+/// The last round.
+const OVER: u64 = u64::MAX;
+const STORES: u64 = 40;
+
+impl Duel {
+    /// Plays so many rounds, for so long, or until a wake-up is lost. `barrier`: `false` leaves it out.
+    fn play(rounds: u64, time: Duration, barrier: bool) -> Outcome {
+        let word = || Line(AtomicU64::new(0));
+        let lines = if cfg!(miri) { 1 } else { 1 << 16 };
+        let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
+        let duel = Duel { bell: Bell::new(), asked: word(), answered: word(), rung: word(), ballast };
+        std::thread::scope(|scope| {
+            scope.spawn(|| duel.rings());
+            BARRIER_LEFT_OUT.set(!barrier);
+            let outcome = duel.sleeps(rounds, time);
+            BARRIER_LEFT_OUT.set(false);
+            duel.asked.0.store(OVER, Release);
+            outcome
+        })
+    }
+
+    /// `true`: both threads ran meanwhile.
+    fn wait(word: &AtomicU64, round: u64) -> bool {
+        let (began, mut looks) = (Instant::now(), 0u32);
+        while word.load(Acquire) < round {
+            looks += 1;
+            if looks.is_multiple_of(8192) {
+                assert!(began.elapsed() < 3 * BOUND, "the other thread is gone in round {round}");
+                std::thread::yield_now();
+            }
+            spin_loop();
+        }
+        looks < 8192
+    }
+
+    fn sleeps(&self, rounds: u64, time: Duration) -> Outcome {
+        let began = Instant::now();
+        let mut outcome = Outcome::default();
+        // Half of the answers are seen, half are not: so each round is near the moment that counts.
+        let mut delay = 500u64;
+        for round in 1..=rounds {
+            outcome.rounds = round;
+            outcome.quiet += u64::from(hush(&self.bell));
+            let woken = lock(self.bell.gate()).woken;
+            self.asked.0.store(round, Release);
+            // At about the moment when the answer leaves the ringer's store buffer.
+            (0..delay + round % 16).for_each(|step| {
+                std::hint::black_box(step);
+            });
+            let mut saw = false;
+            self.bell.sleep(None, &mut || {
+                saw = self.answered.0.load(Acquire) == round;
+                true
+            });
+            let together = Self::wait(&self.rung.0, round);
+            // A ring that finds the bell not quiet wakes a sleeper, or counts a fence for none.
+            let noticed = self.bell.calm().load(Relaxed) != 0 || lock(self.bell.gate()).woken != woken;
+            delay = match saw {
+                true => delay.saturating_sub(1),
+                false => delay + u64::from(together),
+            };
+            outcome.unseen += u64::from(!saw);
+            outcome.lost += u64::from(!saw && !noticed);
+            if outcome.lost != 0 || (round % 64 == 0 && began.elapsed() > time) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn rings(&self) {
+        for round in 1.. {
+            Self::wait(&self.asked.0, round);
+            if self.asked.0.load(Acquire) == OVER {
+                return;
+            }
+            for store in 0..STORES {
+                let at = (round * STORES + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                self.ballast[at as usize % self.ballast.len()].0.store(round, Relaxed);
+            }
+            self.answered.0.store(round, Release);
+            ring(&self.bell);
+            self.rung.0.store(round, Release);
+        }
+    }
 }
 
 /// Waits for `word` to reach `value`, always asleep if there is anything to wait for.
@@ -107,6 +219,33 @@ fn a_bell_that_may_not_rest_is_never_quiet() {
     bell.sleep(None, &mut || true);
     assert_eq!(word(&bell), FENCED, "somebody was about to sleep");
     assert!(bell.rests_until().load(Relaxed) > 0);
+}
+
+/// The steps of falling asleep and of ringing, at the same moment, many times.
+#[test]
+fn a_quiet_bell_and_a_sleeper_see_each_other() {
+    let (rounds, time) = match soaks() {
+        _ if cfg!(miri) => (20, Duration::MAX),
+        true => (2_000_000, Duration::from_secs(60)),
+        false => (20_000, Duration::from_secs(3)),
+    };
+    let outcome = Duel::play(rounds, time, true);
+    println!("{outcome:?}");
+    assert_eq!(outcome.lost, 0, "{outcome:?}");
+    assert_eq!(outcome.quiet, if Bell::new().may_rest() { outcome.rounds } else { 0 });
+}
+
+/// The twin of the above: without the barrier a wake-up is lost.
+#[test]
+#[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
+fn without_the_barrier_they_do_not() {
+    if !Bell::new().may_rest() || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        println!("not on this machine: no barrier, or no second core");
+        return;
+    }
+    let outcome = Duel::play(u64::MAX, Duration::from_secs(120), false);
+    println!("{outcome:?}");
+    assert_eq!(outcome.lost, 1, "a missing barrier went unnoticed: {outcome:?}");
 }
 
 /// A waker that counts.
