@@ -224,7 +224,9 @@ impl Bell {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut tasks.tasks, number) } else { None };
         drop(tasks);
-        drop((replaced, own));
+        // Both wakers are the user's. Panics of both at once would end the process.
+        crate::error::let_go(replaced);
+        crate::error::let_go(own);
         ready
     }
 

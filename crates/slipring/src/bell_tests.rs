@@ -1,9 +1,11 @@
 //! Tests of `bell.rs`, outside of it because `bell_model.rs` includes that file a second time.
 
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::task::{Wake, Waker};
+use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::bell::{self, Bell, CALM, FENCED, QUIET, SLEEPER};
@@ -313,4 +315,45 @@ fn a_sleeper_whose_time_is_over_is_announced_no_longer() {
         assert_eq!(bell.sleep(Some(limit), &mut || false), None);
         assert_eq!((word(&bell), lock(bell.gate()).threads), (FENCED, 0));
     }
+}
+
+/// A waker that panics when it is woken and when it is dropped.
+static RUDE: RawWakerVTable = RawWakerVTable::new(|data| RawWaker::new(data, &RUDE), panics, panics, panics);
+/// A waker that panics when it is cloned.
+static SHY: RawWakerVTable = RawWakerVTable::new(|_| resume_unwind(Box::new("a waker")), |_| (), |_| (), |_| ());
+
+fn panics(_: *const ()) {
+    resume_unwind(Box::new("a waker"));
+}
+
+fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
+    // SAFETY: the functions ignore the pointer, and may be called by any thread.
+    ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), functions) })
+}
+
+/// A panic of a waker leaves no announcement, no lock, and no other task asleep; two at once do not end the
+/// process.
+#[test]
+fn wakers_may_panic() {
+    let (bell, rude) = (Bell::new(), waker_of(&RUDE));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    assert!(!bell.arm(1, &rude, &mut || false));
+    assert!(bell.arm(1, &rude, &mut || true), "two wakers are let go: the one before, and this one");
+    assert!(!bell.arm(1, &rude, &mut || false));
+    bell.disarm(1);
+    assert_eq!(word(&bell), FENCED);
+
+    assert!(!bell.arm(1, &rude, &mut || false) && !bell.arm(2, &waker, &mut || false) && !bell.arm(3, &rude, &mut || false));
+    ring(&bell);
+    assert_eq!((woken.take(), word(&bell)), (1, FENCED));
+
+    assert!(!bell.arm(2, &waker, &mut || false));
+    let shy = waker_of(&SHY);
+    for number in [1, 2] {
+        assert!(catch_unwind(AssertUnwindSafe(|| bell.arm(number, &shy, &mut || false))).is_err());
+    }
+    assert_eq!(word(&bell) / SLEEPER, 1, "the task that was armed before, with its old waker");
+    ring(&bell);
+    assert_eq!((woken.take(), word(&bell)), (1, FENCED));
 }
