@@ -3,6 +3,7 @@
 use loom::thread;
 
 use super::*;
+use crate::slots::Contiguous;
 use Access::{Read, Write};
 
 /// The stage sleeps, a publication wakes it.
@@ -106,6 +107,66 @@ fn loom_a_producer_sleeps_and_there_is_no_stage() {
     });
 }
 
+/// One publication rings two bells, and a stage sleeps at each.
+#[test]
+fn loom_a_publication_rings_two_bells() {
+    explore(1_000, Some(3), || {
+        let mut stages = named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[])]);
+        // Stages of different threads have different bells.
+        stages[1].thread = Some("another".to_owned());
+        let ring = Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        assert_eq!(ring.control.plan.producer_rings.len(), 2);
+        let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
+        let reading = [left, right].map(|mut rx| {
+            thread::spawn(move || {
+                assert_eq!(rx.batch(1).unwrap()[0], 7);
+                rx
+            })
+        });
+        tx.publish(|event| *event = 7).unwrap();
+        drop(reading.map(|reading| reading.join().unwrap()));
+    });
+}
+
+/// One release rings two bells, and a stage sleeps at each.
+#[test]
+fn loom_a_release_rings_two_bells() {
+    explore(500, Some(2), || {
+        let mut stages = named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[0]), (Read, Crew::One, &[0])]);
+        stages[2].thread = Some("another".to_owned());
+        let ring = Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        assert_eq!(ring.control.plan.stages[0].rings.len(), 2);
+        let mut tx = producer(&ring);
+        let [mut first, left, right] = [0, 1, 2].map(|stage| reader(&ring, stage));
+        tx.publish(|event| *event = 7).unwrap();
+        let reading = [left, right].map(|mut rx| {
+            thread::spawn(move || {
+                assert_eq!(rx.batch(1).unwrap()[0], 7);
+                rx
+            })
+        });
+        first.batch(1).unwrap().release();
+        drop((tx, first, reading.map(|reading| reading.join().unwrap())));
+    });
+}
+
+/// Events side by side, one producer: the stage sleeps until the cursor moves.
+#[test]
+fn loom_a_reader_sleeps_behind_a_cursor() {
+    explore(40, None, || {
+        let stages = named([(Read, Crew::One, &[][..])]);
+        let ring = Core::<u64, Contiguous>::build(blocking(2), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
+        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
+        let reading = thread::spawn(move || {
+            assert_eq!(rx.batch(1).unwrap()[0], 7);
+            rx
+        });
+        tx.publish(|event| *event = 7).unwrap();
+        drop(reading.join().unwrap());
+    });
+}
+
 /// Every model above is about the same two sides: each must catch each of the steps that keep a wake-up from being lost.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
@@ -132,4 +193,13 @@ twins! {
     loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "ringer-unfenced", ["s0", "s1"];
     loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung", ["producer"];
     loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung", ["producer"];
+    loom_twin_one_of_two_bells_rung: "loom_a_publication_rings_two_bells", "one-bell-rung", ["s1"];
+    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "ringer-unfenced", ["s1"];
+    loom_twin_sleeper_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "sleeper-unfenced", ["s1"];
+    loom_twin_one_of_two_bells_rung_by_a_release: "loom_a_release_rings_two_bells", "one-bell-rung", ["s2"];
+    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "ringer-unfenced", ["s2"];
+    loom_twin_sleeper_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-unfenced", ["s0"];
+    loom_twin_ringer_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "ringer-unfenced", ["s0"];
+    loom_twin_sleeper_blind_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-blind", ["s0"];
+    loom_twin_ringer_unlocked_cursor: "loom_a_reader_sleeps_behind_a_cursor", "ringer-unlocked", ["s0"];
 }
