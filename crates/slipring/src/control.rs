@@ -584,9 +584,9 @@ impl Control {
     /// Stays away for a time, or until the graph ends, which its deadline does, too.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
-        while self.is_running() && !self.expire(party, at) {
+        while self.is_running() {
             let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if left.is_zero() || self.expire(party, at) {
                 return;
             }
             std::thread::sleep(left.min(Duration::from_millis(10)));

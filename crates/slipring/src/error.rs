@@ -135,7 +135,7 @@ pub enum Closed {
     Halted,
     /// A stage or a producer failed; the graph has ended.
     Failed(Failure),
-    /// The call would wait for its own caller for ever: this stage holds the ring, and only the caller could move it on. Nothing was
+    /// The call would wait for its own caller for ever: this stage holds what it waits for, and only the caller could move it on. Nothing was
     /// published or lent; the graph goes on, and so may later calls.
     // Boxed: every call comes back with a result that may be a `Closed`, and a wider one cost a fifth of the time in batches of ten.
     WaitsForItself(Box<Name>),
@@ -165,7 +165,7 @@ impl fmt::Display for Closed {
             Closed::Halted => f.write_str("the graph was halted"),
             Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
             Closed::WaitsForItself(stage) => {
-                write!(f, "this would wait for ever: stage `{stage}` holds the whole ring, and only the caller can move it on")
+                write!(f, "this would wait for ever: stage `{stage}` holds what is waited for, and only the caller can move it on")
             }
             Closed::TimedOut(stage) => write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows"),
             Closed::Left => f.write_str("the reader was asked to leave its tap"),

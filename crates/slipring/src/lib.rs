@@ -55,9 +55,17 @@
 //! - **After a failure** the other stages stop at their next batch, and what they had not seen stays unseen.
 //! - **No allocation** after the build, user code apart.
 //!
-//! A call that waits for room in a ring from inside a handler of that ring is [`Closed::WaitsForItself`]. Where a batch is held by hand, another
-//! handle of the same thread holds a claim, or a future is driven inside a handler, nobody can see that the wait will never end: use the calls with a deadline there, or
-//! [`Chain::run_inline`]. With `panic = "abort"` nothing is healed: the process is gone.
+//! A call that waits inside a handler for what only that handler's thread can move on is [`Closed::WaitsForItself`]: for room in a ring, in a handler
+//! of that ring, or for an event, in a handler of an earlier stage. A handler here is what a chain or `for_each` calls. The library does not see
+//! that a wait will never end
+//!
+//! - where the thread holds a batch by hand, or is in the closure of [`Consumer::poll`] or of a stream: noting that would cost each batch something;
+//! - where it holds a claim, also one that a closure is filling;
+//! - where a handler waits by a future, a [`Selector`], or another thread;
+//! - where the closure of [`Chain::run_inline`] waits for an event itself: there stages work while it publishes, and not otherwise;
+//! - where handlers are nested more than 16 deep.
+//!
+//! Use calls with a deadline there, or give the graph one. With `panic = "abort"` nothing is healed: the process is gone.
 //!
 //! # Cost
 //!

@@ -55,6 +55,10 @@ impl Crew {
             Crew::Shards(shards) => shards,
         }
     }
+    /// Whether the lowest bit of what its handles say they have let go means that nothing is held.
+    pub(crate) fn idles(self) -> bool {
+        matches!(self, Crew::Pool { .. } | Crew::Tap(_))
+    }
     /// How many lines of shared words it takes. See [`Stage::line`].
     fn lines(self) -> usize {
         match self {
@@ -129,6 +133,8 @@ pub(crate) const PRODUCER_BELL: usize = 0;
 
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
+    /// For each stage, which ones come before it, directly or not.
+    pub(crate) before: Vec<Vec<bool>>,
     /// Stages that nobody follows: they gate the producers.
     pub(crate) leaves: Vec<usize>,
     /// What producers have to say before they pass a tap that nobody follows.
@@ -301,6 +307,7 @@ impl Plan {
         let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
         Ok(Plan {
             stages,
+            before,
             leaves,
             guard,
             cursor: first_tap && !many_producers,
@@ -317,6 +324,13 @@ impl Plan {
             many_producers,
             stamped: true,
         })
+    }
+}
+
+impl Plan {
+    /// The stage that has this line of shared words.
+    pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
+        self.stages.iter().position(|stage| (stage.line..stage.line + stage.crew.lines()).contains(&line))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::slots::Layout;
 use crate::stamp::Run;
 use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
 use crate::wait::Learned;
-use crate::within::Standing;
+use crate::within;
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
 /// are idle at the end of a burst.
@@ -106,6 +106,7 @@ impl<E, L: Layout> Worker<E, L> {
         debug_assert!(self.next == self.end && self.bound == IDLE);
         self.contended = false;
         if let Some(Orphan { bound_line, next, end }) = self.desk.control().adopt(self.desk.stage) {
+            within::moved(self.desk.control(), self.bound_line, bound_line);
             (self.bound_line, self.bound) = (bound_line, next << 1);
             (self.next, self.end) = (next, end);
             return true;
@@ -273,9 +274,9 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn want(&mut self, max: u64) {
         self.most = max;
     }
-    /// Where it stands in chunks of its own; one that it took over is not looked at.
-    fn standing(&self) -> Standing {
-        Standing { stage: self.desk.stage, line: self.own_line, idles: true }
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.bound_line
     }
     #[inline(always)]
     fn next(&self) -> u64 {
@@ -307,7 +308,10 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         }
         self.bind(bound);
         if done {
-            self.bound_line = self.own_line;
+            if self.bound_line != self.own_line {
+                within::moved(self.desk.control(), self.bound_line, self.own_line);
+                self.bound_line = self.own_line;
+            }
             self.adapt();
         }
     }

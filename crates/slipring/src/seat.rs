@@ -21,7 +21,7 @@ use crate::stamp::Run;
 use crate::sync::{Arc, twin};
 use crate::task::TaskNumber;
 use crate::wait::Learned;
-use crate::within::Standing;
+use crate::within;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
@@ -37,7 +37,7 @@ pub(crate) trait Seat<E, L: Layout> {
     #[inline(always)]
     fn want(&mut self, _max: u64) {}
     /// Where this seat says what it has let go.
-    fn standing(&self) -> Standing;
+    fn line(&self) -> usize;
     /// The position of the next event.
     fn next(&self) -> u64;
     /// How many events this seat has handled.
@@ -138,6 +138,9 @@ pub(crate) trait Seat<E, L: Layout> {
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+        if let Some(stage) = within::stuck_at(self.desk().control(), self.desk().stage, self.next()) {
+            return Err(Closed::WaitsForItself(Box::new(self.desk().control().name(stage))).into());
+        }
         let waits_for = self.waits_for();
         let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.desk_mut().learned);
@@ -518,8 +521,9 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
         self.live_end = end;
         self.live_end.wrapping_sub(self.next).min(max)
     }
-    fn standing(&self) -> Standing {
-        Standing { stage: self.desk.stage, line: self.line, idles: self.shift != 0 }
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.line
     }
     #[inline(always)]
     fn next(&self) -> u64 {

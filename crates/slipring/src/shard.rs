@@ -19,7 +19,6 @@ use crate::seat::{Desk, Role, Seat, Walk};
 use crate::slots::{Layout, Slots as _};
 use crate::sync::{Acquire, Arc, AtomicU32, Relaxed, twin};
 use crate::wait::Learned;
-use crate::within::Standing;
 
 /// Whose an event is that is nobody's.
 const NOBODY: u32 = u32::MAX;
@@ -206,8 +205,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.look(max)
     }
-    fn standing(&self) -> Standing {
-        self.walk.standing()
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.walk.line()
     }
     #[inline(always)]
     fn next(&self) -> u64 {

@@ -979,7 +979,7 @@ fn deadlines_heal_whoever_waits_for_himself() {
             drop(own.lock().unwrap().take());
             error
         });
-        let said = "stage `echo` holds the whole ring, and only the caller can move it on";
+        let said = "stage `echo` holds what is waited for, and only the caller can move it on";
         assert!(error.stage() == Some("echo") && error.to_string().contains(said), "{error}");
         let error = ends(&format!("a clone that `run_shared` is to give back, {wait}"), move || {
             slipring::ring(2, || 0u64).wait(wait).deadline(SOON).read("r", |_, _| ()).run_shared(|p| Ok(p.clone())).map(drop).unwrap_err()

@@ -2,13 +2,17 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use common::{Oops, ends};
-use slipring::{Cause, Closed, Error, Failure, Fault, From, Graph, OnFault, PRODUCER, ReadHandler, Selector, Tap, Wait, Waitable};
+use slipring::{
+    Cause, Closed, Error, Failure, Fault, From, Graph, OnFault, PRODUCER, PoolReader, ReadHandler, Reader, Selector, Tap, Wait, Waitable,
+};
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
 
@@ -200,4 +204,223 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
         });
         timed_out(&error, "restless");
     }
+}
+
+// Waiting for oneself.
+
+fn own(told: &Closed, stage: &str) {
+    assert!(matches!(told, Closed::WaitsForItself(name) if name.as_str() == stage), "{told}");
+}
+
+/// A worker that works at a chunk that another left.
+#[test]
+fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
+    for joined in [false, true] {
+        ends(&format!("adopted, joined: {joined}"), move || {
+            let graph = Graph::new(2, || 0u64);
+            let key = graph.pool_reader("pool", 2);
+            let ring = graph.build().unwrap();
+            let (mut tx, mut workers) = (ring.producer(), ring.pool_readers(key));
+            tx.publish(|_| ()).unwrap();
+            tx.publish(|_| ()).unwrap();
+            let mut first = workers.remove(0);
+            if joined {
+                drop(workers.remove(0)); // another takes its seat
+                let second = first.pool().join().unwrap();
+                workers.push(second);
+            }
+            assert_eq!(first.try_batch(1).unwrap().len(), 1); // dropped, it comes again
+            drop(first); // its chunk is the other one's now
+            let (mut told, mut seen) = (Vec::new(), 0);
+            let mut other: PoolReader<u64> = workers.remove(0);
+            let mut tx = Some(tx);
+            let handled = other.for_each(|_, _| {
+                // First at the other one's chunk, then at one of its own.
+                seen += 1;
+                if let Some(tx) = tx.as_mut().filter(|_| seen <= 2) {
+                    while told.len() < seen {
+                        told.extend(tx.publish(|_| ()).err());
+                    }
+                } else {
+                    tx = None;
+                }
+            });
+            told.iter().for_each(|told| own(told, "pool"));
+            assert_eq!((handled.unwrap(), seen), (3, 3));
+        });
+    }
+}
+
+/// Nobody sees that a wait in the closure of `poll` will never end; the deadline ends it.
+#[test]
+fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
+    ends("poll", || {
+        let graph = Graph::new(2, || 0u64).deadline(SOON);
+        let (key, later) = (graph.reader("r"), graph.reader("later"));
+        let later = later.after(&key);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut rx, mut later) = (ring.producer(), ring.reader(key), ring.reader(later));
+        tx.publish(|_| ()).unwrap();
+        let mut told = Vec::new();
+        let polled = rx.poll(1, |_, _| {
+            while told.is_empty() {
+                told.extend(tx.publish(|_| ()).err());
+            }
+            told.extend(later.batch(1).err());
+        });
+        assert_eq!((polled.unwrap(), told.len()), (1, 2));
+        assert!(told.iter().all(|closed| closed.failure().is_some_and(is_deadline)), "{told:?}");
+    });
+}
+
+type Later = Reader<u64>;
+
+/// What a handler of an earlier stage is told that waits for a later one.
+fn waits_for_a_later_stage(how: fn(&mut Later) -> Closed, between: bool) {
+    ends(&format!("a later stage, between: {between}"), move || {
+        let graph = Graph::new(4, || 0u64);
+        let first = graph.reader("first");
+        let (middle, last) = if between {
+            let middle = graph.reader("middle").after(&first);
+            let last = graph.reader("last").after(&middle);
+            (Some(middle), last)
+        } else {
+            (None, graph.reader("last").after(&first))
+        };
+        let ring = graph.build().unwrap();
+        let (mut tx, mut first, mut last) = (ring.producer(), ring.reader(first), ring.reader(last));
+        let middle = middle.map(|key| {
+            let mut middle = ring.reader(key);
+            thread::spawn(move || middle.for_each(|_, _| ()))
+        });
+        drop(ring);
+        tx.publish(|_| ()).unwrap();
+        tx.close();
+        let mut told = None;
+        first.for_each(|_, _| told = Some(how(&mut last))).unwrap();
+        own(&told.unwrap(), "first");
+        assert_eq!(last.for_each(|_, _| ()).unwrap(), 1);
+        if let Some(middle) = middle {
+            middle.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
+    for between in [false, true] {
+        waits_for_a_later_stage(|last| last.batch(1).err().unwrap(), between);
+        waits_for_a_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
+        waits_for_a_later_stage(
+            |last| match last.batch_by(1, std::time::Instant::now() + common::LIMIT) {
+                Err(slipring::BatchError::Closed(closed)) => closed,
+                other => panic!("{other:?}"),
+            },
+            between,
+        );
+    }
+}
+
+/// A member of a tap, in the handler of the stage before it: of a chain on threads, and on one.
+#[test]
+fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
+    for inline in [false, true] {
+        ends(&format!("a member inside the stage before it, inline: {inline}"), move || {
+            let tap = Tap::new();
+            let told = Mutex::new(None);
+            let joiner = tap.clone();
+            let chain = slipring::ring(4, || 0u64)
+                .write("first", |_, _| {
+                    let mut member = joiner.subscribe(From::Now).unwrap();
+                    told.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
+                })
+                .tap(&tap);
+            if inline {
+                chain.run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).map(drop).unwrap();
+            } else {
+                chain.feed(0..9, |slot, i| *slot = i).map(drop).unwrap();
+            }
+            own(&told.lock().unwrap().take().unwrap(), "first");
+        });
+    }
+}
+
+/// One that holds the whole ring keeps every stage beside it from another event.
+#[test]
+fn a_consumer_beside_that_waits_for_room_is_told() {
+    ends("side by side", || {
+        let graph = Graph::new(2, || 0u64);
+        let (one, other) = (graph.reader("one"), graph.reader("other"));
+        let ring = graph.build().unwrap();
+        let (mut tx, mut one, mut other) = (ring.producer(), ring.reader(one), ring.reader(other));
+        let publisher = thread::spawn(move || {
+            let count = tx.publish_all(0..4, |slot, i| *slot = i);
+            tx.close();
+            count.unwrap()
+        });
+        let (mut seen, mut told) = (0, None);
+        one.for_each(|_, _| {
+            // The other one has what is published, and then waits for what cannot be.
+            while told.is_none() {
+                match other.batch(1) {
+                    Ok(batch) => {
+                        seen += batch.len() as u64;
+                        batch.release();
+                    }
+                    Err(closed) => told = Some(closed),
+                }
+            }
+        })
+        .unwrap();
+        own(&told.unwrap(), "one");
+        assert_eq!(seen, 2);
+        assert_eq!(other.for_each(|_, _| ()).unwrap(), 2);
+        assert_eq!(publisher.join().unwrap(), 4);
+    });
+}
+
+/// None of this is told falsely: a handler may wait for consumers that others move on.
+#[test]
+fn waiting_for_others_inside_a_handler_is_fine() {
+    let count = if cfg!(miri) { 20 } else { 500 };
+    ends("an earlier stage, and one of another ring, inside a handler", move || {
+        let (mut other_tx, mut other_rx) = slipring::unicast(2, || 0u64).unwrap();
+        let graph = Graph::new(4, || 0u64);
+        let (first, beside) = (graph.reader("first"), graph.reader("beside"));
+        let pool = graph.pool_reader("pool", 2);
+        let last = graph.reader("last").after(&first);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut first, mut last, beside) = (ring.producer(), ring.reader(first), ring.reader(last), ring.reader(beside));
+        let workers = ring.pool_readers(pool);
+        drop(ring);
+        let handled = AtomicU64::new(0);
+        thread::scope(|s| {
+            s.spawn(move || tx.publish_all(0..count, |slot, i| *slot = i).unwrap());
+            s.spawn(move || other_tx.publish_all(0..count, |slot, i| *slot = i).unwrap());
+            for mut worker in workers {
+                let handled = &handled;
+                s.spawn(move || {
+                    worker.for_each(|_, _| {
+                        handled.fetch_add(1, SeqCst);
+                    })
+                });
+            }
+            let beside = RefCell::new(beside);
+            // The last stage waits in its handler for the one beside the first, and for the other ring.
+            let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
+            let done = last
+                .for_each(|v, _| {
+                    let mut beside = beside.borrow_mut();
+                    let batch = beside.batch(1).unwrap();
+                    assert_eq!(batch[0], *v);
+                    batch.release();
+                    let batch = other_rx.batch(1).unwrap();
+                    assert_eq!(batch[0], *v);
+                    batch.release();
+                })
+                .unwrap();
+            assert_eq!((done, early.join().unwrap()), (count, count));
+        });
+        assert_eq!(handled.into_inner(), count);
+    });
 }

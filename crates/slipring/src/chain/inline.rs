@@ -10,6 +10,7 @@ use crate::error::{BuildError, Cause, ClaimError, Closed, Error};
 use crate::fault::Fault;
 use crate::producer::Producer;
 use crate::slots::{Inside, Layout};
+use crate::within::enter;
 
 use super::launch::Done;
 
@@ -57,9 +58,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         drop(producer);
         if started {
+            let _within = enter(&driven.control, crews.iter().flat_map(Crew::lines));
             // A round may move nothing: members of taps and workers that joined are elsewhere.
-            loop {
-                let Some(handled) = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).reduce(u64::wrapping_add) else { break };
+            while let Some(handled) = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).reduce(u64::wrapping_add) {
                 if handled == 0
                     && let Some((stage, at)) = crews.iter().find_map(Crew::first_waiting)
                 {
@@ -112,6 +113,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Gives every stage one turn; returns how many events were handled in all.
     pub fn work(&mut self) -> u64 {
         let control = &self.core.control;
+        let _within = enter(control, self.crews.iter().flat_map(Crew::lines));
         self.crews.iter_mut().filter_map(|crew| crew.turn(control)).sum()
     }
 

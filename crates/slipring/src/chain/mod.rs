@@ -78,6 +78,8 @@ pub trait MayWrite {}
 impl MayWrite for Line {}
 
 type Maker<'env, E, L> = Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+/// Makes one of the seats of a stage: the stage's number, the seat's, what its waits begin to learn from.
+type MakeSeat<E, L, S> = fn(Arc<Core<E, L>>, usize, usize, Learned) -> S;
 type OnFaulted<'env> = Arc<dyn Fn(&Faulted) + Send + Sync + 'env>;
 type OnStart<'env> = Arc<dyn Fn(&str) + Send + Sync + 'env>;
 
@@ -296,7 +298,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         access: Access,
         crew: Crew,
         mut make: impl FnMut(usize) -> H + 'env,
-        seat: fn(Arc<Core<E, L>>, usize, usize, Learned) -> S,
+        seat: MakeSeat<E, L, S>,
     ) -> Self {
         let pool = name.to_owned();
         self.declare(name, access, crew, move |core, stage| {

@@ -19,7 +19,7 @@ use crate::policy::{Faulted, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::sync::Arc;
-use crate::within::{Standing, enter};
+use crate::within::enter;
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are monomorphic.
 pub(super) trait Runner {
@@ -37,7 +37,7 @@ pub(super) trait Runner {
     /// There is nothing, and the thread is about to wait; when it is to be told so again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
     /// Where it says what it has let go, if this thread is the only one to move it: a loop of its own may hand its handle on.
-    fn standing(&self) -> Option<Standing>;
+    fn line(&self) -> Option<usize>;
     /// Goes back to its last release, and counts that.
     fn retry(&mut self);
     /// Passes over what it failed at, if that was an event or a batch of them, and counts that.
@@ -94,8 +94,8 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         idle(&self.seat, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
-    fn standing(&self) -> Option<Standing> {
-        Some(self.seat.standing())
+    fn line(&self) -> Option<usize> {
+        Some(self.seat.line())
     }
     fn retry(&mut self) {
         // What was skipped is skipped for good: if its batch's end failed, that end alone is tried again.
@@ -193,7 +193,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn idle(&mut self) -> Result<Option<Instant>, End> {
         Ok(None)
     }
-    fn standing(&self) -> Option<Standing> {
+    fn line(&self) -> Option<usize> {
         None
     }
     // A stage with a loop of its own takes no policy: its loop is gone with what it failed at.
@@ -298,7 +298,7 @@ impl<'env> Crew<'env> {
     /// The whole life of the crew's thread.
     pub(super) fn attend(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.runners.first().map(|runner| runner.stage()) else { return };
-        let _within: Vec<_> = self.runners.iter().filter_map(|runner| runner.standing()).map(|standing| enter(control, standing)).collect();
+        let within = enter(control, self.lines());
         let hooked = contain(
             control,
             first,
@@ -323,6 +323,8 @@ impl<'env> Crew<'env> {
                 _ => self.take_turns(control),
             }
         }
+        // From here on others may finish what it had begun (within::I2).
+        drop(within);
         self.stop(control);
     }
 
@@ -356,6 +358,11 @@ impl<'env> Crew<'env> {
             }
         }
         if self.running.iter().any(|&running| running) { Some(handled.max(u64::from(ended))) } else { None }
+    }
+
+    /// Where those say what they have let go whom this thread alone moves on.
+    pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
+        self.runners.iter().filter_map(|runner| runner.line())
     }
 
     /// Those that have not ended.
