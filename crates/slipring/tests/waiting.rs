@@ -215,6 +215,7 @@ fn own(told: &Closed, stage: &str) {
 /// A worker that works at a chunk that another left.
 #[test]
 fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
+    let _watched = crate::common::watched();
     for joined in [false, true] {
         ends(&format!("adopted, joined: {joined}"), move || {
             let graph = Graph::new(2, || 0u64);
@@ -254,6 +255,7 @@ fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
 /// Nobody sees that a wait in the closure of `poll` will never end; the deadline ends it.
 #[test]
 fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
+    let _watched = crate::common::watched();
     ends("poll", || {
         let graph = Graph::new(2, || 0u64).deadline(SOON);
         let (key, later) = (graph.reader("r"), graph.reader("later"));
@@ -308,6 +310,7 @@ fn waits_for_a_later_stage(how: fn(&mut Later) -> Closed, between: bool) {
 
 #[test]
 fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
+    let _watched = crate::common::watched();
     for between in [false, true] {
         waits_for_a_later_stage(|last| last.batch(1).err().unwrap(), between);
         waits_for_a_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
@@ -324,6 +327,7 @@ fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
 /// A member of a tap, in the handler of the stage before it: of a chain on threads, and on one.
 #[test]
 fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
+    let _watched = crate::common::watched();
     for inline in [false, true] {
         ends(&format!("a member inside the stage before it, inline: {inline}"), move || {
             let tap = Tap::new();
@@ -348,6 +352,7 @@ fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
 /// One that holds the whole ring keeps every stage beside it from another event.
 #[test]
 fn a_consumer_beside_that_waits_for_room_is_told() {
+    let _watched = crate::common::watched();
     ends("side by side", || {
         let graph = Graph::new(2, || 0u64);
         let (one, other) = (graph.reader("one"), graph.reader("other"));
@@ -382,6 +387,7 @@ fn a_consumer_beside_that_waits_for_room_is_told() {
 /// None of this is told falsely: a handler may wait for consumers that others move on.
 #[test]
 fn waiting_for_others_inside_a_handler_is_fine() {
+    let _watched = crate::common::watched();
     let count = if cfg!(miri) { 20 } else { 500 };
     ends("an earlier stage, and one of another ring, inside a handler", move || {
         let (mut other_tx, mut other_rx) = slipring::unicast(2, || 0u64).unwrap();
