@@ -114,6 +114,8 @@ mod select;
 mod shard;
 mod slots;
 mod stamp;
+#[cfg(all(test, not(slipring_loom)))]
+mod step_tests;
 mod sync;
 mod system;
 mod tap;

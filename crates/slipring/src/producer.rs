@@ -257,10 +257,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
         let capacity = self.core.capacity();
-        let (gate, slowest) = self.core.pass_gate(self.next.wrapping_sub(capacity));
+        let near = self.next.wrapping_sub(capacity);
+        let (gate, slowest) = self.core.pass_gate(near);
+        // The first guard: no frontier is less than what its reader knows, so the limit is not behind `next`.
+        debug_assert!(S::MANY || ahead(gate, near) >= 0, "the gate is behind what this producer knows");
         let limit = gate.wrapping_add(capacity);
-        // A look may tell less than one before: a joiner that is about to learn that it is too late, a worker that lost a race. What one
-        // producer was allowed it stays allowed.
+        // The second guard. A look may tell less than one before: a joiner that is about to learn that it is too late, a worker that lost
+        // a race. What one producer was allowed it stays allowed: an open claim may lie between `next` and the limit, and `commit` moves
+        // `next` behind it.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
@@ -425,6 +429,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.counts.events += len;
         } else {
             self.next = seq.wrapping_add(len);
+            debug_assert!(ahead(self.limit, self.next) >= 0, "what was claimed is no longer allowed");
         }
         if len != 1 {
             self.joined += len.wrapping_sub(1);

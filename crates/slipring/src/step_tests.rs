@@ -1,0 +1,431 @@
+//! Single steps of the protocol that other steps mask: a test here fails when one of them alone is left out.
+
+use std::sync::Mutex;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::control::{IDLE, ahead};
+use crate::seat::Seat;
+use crate::sync::Relaxed;
+use crate::{Graph, Inside, Marks, OnFault, ReadHandler, Waitable};
+
+// Frontiers and limits.
+
+/// A worker that lost the race for a chunk shows the bound of the chunk that it did not get, until it stores the next one. No frontier
+/// that is computed meanwhile is less than what the caller knows.
+#[test]
+fn no_frontier_is_less_than_what_is_known() {
+    let graph = Graph::new(8, || 0u64);
+    let pool = graph.pool_reader("pool", 2);
+    let shards = graph.shard_reader("shards", 2, |v| *v).after(&pool);
+    let tap = graph.tap("tap", 1).after(&shards);
+    let end = graph.reader("end").after(&tap);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut pool, mut shards, tap, mut end) =
+        (ring.producer(), ring.pool_readers(pool), ring.shard_readers(shards), ring.tap(tap), ring.reader(end));
+    (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
+    shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap());
+    shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap());
+    assert_eq!(end.poll(8, |_, _| ()).unwrap(), 4);
+    let core = end.desk().core.clone();
+    let control = &core.control;
+    let stage = |name: &str| control.plan.stages.iter().position(|stage| stage.name.as_str() == name).unwrap();
+    let (pool_stage, shard_stage, tap_stage, end_stage) = (stage("pool"), stage("shards"), stage("tap"), stage("end"));
+    let line = |stage: usize| control.plan.stages[stage].line;
+
+    // The pool, with the bound that a worker shows that lost the race for the first chunk.
+    let bound = control.line(line(pool_stage) + 2);
+    assert_eq!(bound.load(Relaxed), IDLE);
+    bound.store(0, Relaxed);
+    assert_eq!(control.frontier(pool_stage, 0), 0);
+    assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
+    assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
+    bound.store(IDLE, Relaxed);
+    // Shards and a stage, of which another party knows more than this thread has seen.
+    assert_eq!(control.frontier(shard_stage, 4), 4);
+    assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
+    assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
+    assert_eq!(core.gate(6).0, 6, "a gate goes back");
+    // A tap, with a pin that its joiner is about to take back.
+    let member = tap.subscribe(crate::From::Now).unwrap();
+    let pin = control.line(line(tap_stage) + 1);
+    pin.store(2 << 1, Relaxed);
+    assert_eq!(control.frontier(tap_stage, 4), 4, "a tap's frontier goes back");
+    assert_eq!(core.pass(end_stage, 4), 4, "a passer goes back");
+    (4..6).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
+    (0..2).for_each(|_| shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap()));
+    assert_eq!(core.pass(end_stage, 4), 4, "a passer goes back");
+    let guard = &control.plan.stages[end_stage].guard;
+    assert_eq!(control.secure(guard, 6, 4), 4, "a passer goes back over a pin");
+    assert_eq!(core.lag(end_stage, 1), 0, "a stage that is ahead of an old position is not behind it");
+    pin.store(4 << 1, Relaxed);
+    drop(member);
+}
+
+/// A worker that has not looked for long, behind a pool whose frontier shows less than a colleague has taken meanwhile: it takes nothing.
+#[test]
+fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
+    let graph = Graph::new(8, || 0u64);
+    let first = graph.pool_writer("first", 2);
+    let second = graph.pool_writer("second", 2).after(&first);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first, mut second) = (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+    (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    while first[0].poll(8, |_, _| ()).unwrap() != 0 {}
+    while second[0].poll(8, |_, _| ()).unwrap() != 0 {}
+    let desk = first[0].desk();
+    let core = desk.core.clone();
+    core.control.line(desk.plan().line + 2).store(0, Relaxed);
+    assert!(second[1].try_batch(1).is_err(), "a chunk that the stage before has not let go");
+    core.control.line(desk.plan().line + 2).store(IDLE, Relaxed);
+}
+
+/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment. What a producer claimed before was
+/// allowed, and its limit stays behind none of it.
+#[test]
+fn a_limit_never_falls_behind_what_is_claimed() {
+    for pool in [false, true] {
+        let graph = Graph::new(8, || 0u64);
+        let stage = if pool { None } else { Some(graph.reader("stage")) };
+        let workers = if pool { Some(graph.pool_reader("workers", 2)) } else { None };
+        let tap = graph.tap("tap", 1);
+        let ring = graph.build().unwrap();
+        let (mut tx, tap) = (ring.producer().into_raw(), ring.tap(tap));
+        let _stage = stage.map(|stage| ring.reader(stage));
+        let workers = workers.map(|workers| ring.pool_readers(workers));
+        let member = tap.subscribe(crate::From::Now).unwrap();
+        let core = member.desk().core.clone();
+        let bound = match &workers {
+            Some(workers) => workers[0].desk().plan().line + 2,
+            None => member.desk().plan().line + 1,
+        };
+        let before = core.control.line(bound).load(Relaxed);
+        tx.next_n(8).unwrap();
+        core.control.line(bound).store(0u64.wrapping_sub(4) << 1, Relaxed);
+        assert_eq!(tx.available(), 0);
+        core.control.line(bound).store(before, Relaxed);
+        tx.done(7).unwrap();
+        assert!(tx.next().is_err(), "all slots are lent to the stages");
+    }
+}
+
+// Positions that a stage goes back to, lets go, and looks at.
+
+/// Walks everything that is there, without letting go; returns the positions of the events.
+fn walk(seat: &mut impl Seat<u64, Inside>) -> Vec<u64> {
+    let mut lent = Vec::new();
+    loop {
+        let len = seat.gather(8, 8);
+        if len == 0 {
+            return lent;
+        }
+        lent.extend((0..len).map(|offset| seat.next().wrapping_add(offset)));
+        seat.advance(len, len);
+    }
+}
+
+/// Goes back from behind tombstones, and walks the same events again: no slot that was given up among them.
+fn rewinds(seat: &mut impl Seat<u64, Inside>) {
+    let counted = |seat: &dyn Fn() -> (u64, u64), expected| assert_eq!(seat(), expected, "events and tombstones");
+    seat.desk_mut().notes = true;
+    for _ in 0..2 {
+        assert_eq!(walk(seat), [0, 1, 4, 6]);
+        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (4, 3));
+        seat.rewind();
+        assert_eq!(seat.next(), 0);
+        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (0, 0));
+    }
+    // Released in the middle of a run.
+    assert_eq!(seat.gather(1, 1), 1);
+    seat.advance(1, 1);
+    seat.release();
+    for _ in 0..2 {
+        assert_eq!(walk(seat), [1, 4, 6]);
+        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (4, 3));
+        seat.rewind();
+        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (1, 0));
+    }
+    assert_eq!(walk(seat), [1, 4, 6]);
+    seat.release();
+}
+
+#[test]
+fn a_retry_passes_over_tombstones_again() {
+    let graph = Graph::new(16, || 0u64).shared();
+    let first = graph.reader("first");
+    let behind = graph.reader("behind").after(&first);
+    let shards = graph.shard_reader("shards", 1, |v| *v).after(&behind);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first, mut behind, mut shards) =
+        (ring.producer(), ring.reader(first), ring.reader(behind), ring.shard_readers(shards));
+    tx.claim_n(2).unwrap().publish();
+    drop(tx.claim_n(2).unwrap());
+    tx.publish(|_| ()).unwrap();
+    drop(tx.claim().unwrap());
+    tx.publish(|_| ()).unwrap();
+    rewinds(first.seat());
+    rewinds(behind.seat());
+    rewinds(shards[0].seat());
+}
+
+/// What a shard knows to be its own counts from its next event on, and not from where a retry begins.
+#[test]
+fn a_shard_that_starts_again_looks_whose_each_event_is() {
+    let graph = Graph::new(32, || 0u64);
+    let shards = graph.shard_reader("shards", 2, |v| *v);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut shards) = (ring.producer(), ring.shard_readers(shards));
+    // One run, so that a look finds several events in a row of one shard.
+    let mut slots = tx.claim_n(32).unwrap();
+    slots.iter_mut().zip(0..).for_each(|(v, i)| *v = i);
+    slots.publish();
+    for shard in &mut shards {
+        let seat = shard.seat();
+        seat.desk_mut().notes = true;
+        let mut own = Vec::new();
+        while seat.gather(1, 1) != 0 {
+            own.push(seat.next());
+            seat.advance(1, 1);
+        }
+        assert!(!own.is_empty());
+        // From behind each of its events in turn.
+        for handled in 1..own.len() {
+            seat.rewind();
+            for &seq in &own[..handled] {
+                assert_ne!(seat.gather(1, 1), 0);
+                assert_eq!(seat.next(), seq, "an event of another shard");
+                seat.advance(1, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_release_goes_no_further_than_what_was_lent() {
+    for shared in [false, true] {
+        macro_rules! check {
+            ($graph:expr) => {{
+                let graph = $graph;
+                let first = graph.reader("first");
+                let behind = graph.writer("behind").after(&first);
+                let ring = graph.build().unwrap();
+                let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.writer(behind));
+                (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+                first.try_batch(2).unwrap().hold();
+                first.release_until(3);
+                assert_eq!(behind.try_batch(4).unwrap().len(), 2, "an event that the first stage has not seen");
+                first.release_until(1);
+                let desk = first.desk();
+                assert_eq!(desk.control().frontier(desk.stage, 0), 2, "what was let go is taken back");
+                let rest = first.try_batch(4).unwrap();
+                assert_eq!((rest.first_seq(), rest.len()), (2, 2));
+            }};
+        }
+        if shared { check!(Graph::new(4, || 0u64).shared()) } else { check!(Graph::new(4, || 0u64)) }
+    }
+}
+
+/// Slots that were given up one after the other, and found one after the other, go with the last event before them.
+#[test]
+fn with_a_held_event_go_all_tombstones_behind_it() {
+    let graph = Graph::new(8, || 0u64).shared();
+    let reader = graph.reader("reader");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut reader) = (ring.producer(), ring.reader(reader));
+    tx.publish(|_| ()).unwrap();
+    reader.try_batch(1).unwrap().hold();
+    for _ in 0..2 {
+        drop(tx.claim().unwrap());
+        assert!(reader.try_batch(1).is_err());
+    }
+    reader.release_until(1);
+    assert_eq!(tx.remaining(), 8);
+}
+
+/// Whether a task would be told to look at once, instead of to sleep.
+fn stirs(handle: &mut impl Waitable) -> bool {
+    let ready = handle.arm(Waker::noop());
+    handle.disarm();
+    ready
+}
+
+/// Takes three events one by one: as long as there is one more, nothing sleeps.
+macro_rules! stirs_until_all_is_taken {
+    ($handle:expr, $what:expr) => {{
+        let handle = $handle;
+        for left in (0..3).rev() {
+            assert!(stirs(handle), "{}: sleeps over {} events", $what, left + 1);
+            handle.try_batch(1).unwrap().release();
+        }
+        assert!(!stirs(handle), "{}: there is nothing", $what);
+    }};
+}
+
+#[test]
+fn what_has_events_at_hand_does_not_sleep() {
+    macro_rules! check {
+        ($graph:expr, $runs:expr, $what:expr) => {{
+            let graph = $graph;
+            let first = graph.reader("first");
+            let behind = graph.reader("behind").after(&first);
+            let pool = graph.pool_reader("pool", 1).after(&behind);
+            let shards = graph.shard_reader("shards", 1, |v| *v).after(&pool);
+            let own_pool = graph.pool_reader("own pool", 1);
+            let ring = graph.build().unwrap();
+            let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.reader(behind));
+            let (mut pool, mut own_pool, mut shards) = (ring.pool_readers(pool), ring.pool_readers(own_pool), ring.shard_readers(shards));
+            match $runs {
+                1 => _ = tx.claim_n(3).unwrap().publish(),
+                _ => (0..3).for_each(|_| _ = tx.publish(|_| ()).unwrap()),
+            }
+            stirs_until_all_is_taken!(&mut own_pool[0], format!("{}, a pool", $what));
+            stirs_until_all_is_taken!(&mut first, format!("{}, the first stage", $what));
+            stirs_until_all_is_taken!(&mut behind, format!("{}, a stage behind", $what));
+            stirs_until_all_is_taken!(&mut pool[0], format!("{}, a pool behind", $what));
+            stirs_until_all_is_taken!(&mut shards[0], format!("{}, a shard", $what));
+        }};
+    }
+    for runs in [1, 3] {
+        check!(Graph::new(8, || 0u64), runs, format!("one producer, {runs} runs"));
+        check!(Graph::new(8, || 0u64).shared(), runs, format!("many producers, {runs} runs"));
+        check!(Graph::new(8, || 0u64).contiguous(), runs, format!("contiguous, {runs} runs"));
+        check!(Graph::new(8, || 0u64).contiguous().shared(), runs, format!("contiguous, many producers, {runs} runs"));
+    }
+}
+
+/// A slot that was given up is something to pass over: who slept over it would hold the producers up.
+#[test]
+fn what_has_a_tombstone_before_it_does_not_sleep() {
+    let graph = Graph::new(4, || 0u64).shared();
+    let (reader, pool, shards) = (graph.reader("reader"), graph.pool_reader("pool", 1), graph.shard_reader("shards", 2, |v| *v));
+    let ring = graph.build().unwrap();
+    let (mut tx, mut reader) = (ring.producer(), ring.reader(reader));
+    let (mut pool, mut shards) = (ring.pool_readers(pool), ring.shard_readers(shards));
+    drop(tx.claim_n(3).unwrap());
+    macro_rules! passes {
+        ($handle:expr) => {{
+            let handle = $handle;
+            assert!(stirs(handle));
+            assert_eq!(handle.poll(4, |_, _| ()).unwrap(), 0);
+            assert!(!stirs(handle));
+        }};
+    }
+    passes!(&mut reader);
+    passes!(&mut pool[0]);
+    passes!(&mut shards[0]);
+    passes!(&mut shards[1]);
+    assert_eq!([0, 1].map(|shard| shards[shard].desk().counts.tombstones), [3, 0], "all shards pass them, and one counts them");
+    assert_eq!(tx.remaining(), 4);
+}
+
+// Pools.
+
+#[test]
+fn a_worker_adopts_no_chunk_of_another_pool() {
+    let graph = Graph::new(8, || 0u64);
+    let first = graph.pool_writer("first", 2);
+    let second = graph.pool_writer("second", 2).after(&first);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut first, mut second) = (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+    (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
+    assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
+    assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);
+    assert_eq!(second[0].try_batch(1).unwrap().first_seq(), 0);
+    // The chunk of the first pool is left first.
+    drop((first.remove(0), second.remove(0)));
+    assert!(stirs(&mut second[0]));
+    let adopted = second[0].try_batch(1).unwrap();
+    assert_eq!(adopted.first_seq(), 0, "the chunk of another pool");
+    adopted.release();
+    let adopted = first[0].try_batch(1).unwrap();
+    assert_eq!(adopted.first_seq(), 1);
+    adopted.release();
+}
+
+/// A worker that joins learns of the claim word's high bits from the landmark: it is moved by chunks and by tombstones.
+#[test]
+fn the_landmark_follows_the_pool() {
+    for tombstone in [false, true] {
+        let start = (1 << 32) - 1;
+        let graph = Graph::new(8, || 0u64).first_seq(start).shared();
+        let pool = graph.pool_reader("pool", 1).room(2);
+        let ring = graph.build().unwrap();
+        let (mut tx, mut pool) = (ring.producer(), ring.pool_readers(pool));
+        if tombstone {
+            drop(tx.claim().unwrap());
+        } else {
+            tx.publish(|_| ()).unwrap();
+        }
+        tx.publish(|_| ()).unwrap();
+        while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
+        let joined = pool[0].pool().join().unwrap();
+        assert!((1..=2).contains(&ahead(joined.next_seq(), start)), "the landmark stays behind: {:#x}", joined.next_seq());
+    }
+}
+
+// Policies.
+
+#[test]
+fn no_event_is_marked_before_it_is_skipped() {
+    for start in [0, 1, 7, u64::MAX - 8, u64::MAX - 3, u64::MAX] {
+        for capacity in [1, 2, 8] {
+            let marks = Marks::new();
+            assert!(marks.make(start, capacity));
+            let lap = |lap: usize| (0..capacity).map(move |offset| start.wrapping_add((lap * capacity + offset) as u64));
+            let skipped = |laps: std::ops::Range<usize>| laps.flat_map(lap).filter(|&seq| marks.skipped(seq)).collect::<Vec<_>>();
+            assert_eq!(skipped(0..3), [], "blank, from {start} on");
+            marks.mark(start, capacity as u64);
+            assert_eq!(skipped(0..3), lap(0).collect::<Vec<_>>());
+            marks.mark(start.wrapping_add(capacity as u64), 1);
+            assert_eq!(skipped(1..3), [start.wrapping_add(capacity as u64)]);
+        }
+    }
+}
+
+struct Ends<'a> {
+    log: &'a Mutex<Vec<String>>,
+    fails: bool,
+}
+
+impl ReadHandler<u64> for Ends<'_> {
+    fn event(&mut self, event: &u64, _: crate::At) -> Result<(), crate::Fault> {
+        self.log.lock().unwrap().push(event.to_string());
+        assert_ne!(*event, 1, "an event that panics");
+        Ok(())
+    }
+    fn batch_end(&mut self, next_seq: u64) -> Result<(), crate::Fault> {
+        self.log.lock().unwrap().push(format!("end {next_seq}"));
+        if std::mem::take(&mut self.fails) { Err(std::io::Error::other("once").into()) } else { Ok(()) }
+    }
+}
+
+/// An event is skipped, and the end of its batch fails: that end alone is tried again.
+#[test]
+fn a_retry_does_not_go_back_over_what_was_skipped() {
+    let log = Mutex::new(Vec::new());
+    let done = crate::ring(8, || 0u64)
+        .deadline(Duration::from_secs(60))
+        .read_with("life", Ends { log: &log, fails: true })
+        .on_panic(OnFault::skip())
+        .on_error(OnFault::retry(3))
+        .run_inline(|p| (0..4).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+        .unwrap();
+    assert_eq!(log.into_inner().unwrap(), ["0", "1", "end 2", "end 2", "2", "3", "end 4"]);
+    let stage = done.report.stage("life").unwrap();
+    assert_eq!((stage.skipped, stage.retries, stage.events), (1, 1, 4));
+}
+
+// Selecting.
+
+/// Handles that are not ready are disarmed when another one is, or the time is over; and those that are ready take turns.
+#[test]
+fn a_selector_favours_its_handles_in_turn() {
+    let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
+    let (mut two, mut right) = crate::unicast(8, || 0u64).unwrap();
+    let mut selector = crate::Selector::new();
+    (0..4).for_each(|_| _ = (one.publish(|_| ()).unwrap(), two.publish(|_| ()).unwrap()));
+    let turns: Vec<_> = (0..4).map(|_| selector.wait(&mut [&mut left, &mut right], Some(Instant::now()))).collect();
+    assert_eq!(turns, [Some(0), Some(1), Some(0), Some(1)]);
+}
