@@ -630,7 +630,7 @@ impl Control {
             return None; // SYNC[orphaned]: the glance of every other worker
         }
         let mut orphans = lock(&self.orphans);
-        let at = orphans.iter().position(|(pool, _)| *pool == stage)?;
+        let at = orphans.iter().position(|(pool, _)| twin!("any-orphan": *pool == stage => true))?;
         self.orphaned[stage].0.fetch_sub(1, Relaxed);
         Some(orphans.swap_remove(at).1)
     }

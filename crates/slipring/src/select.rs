@@ -1,6 +1,5 @@
 //! Waiting for several rings at once, and being woken by way of somebody else's event loop.
 
-use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use crate::lease::{Consumer, sealed as lease};
 use crate::producer::{Producer, sealed as producer};
 use crate::seat::Seat;
 use crate::slots::Layout;
-use crate::sync::whole;
+use crate::sync::{Arc, Condvar, Mutex, lock, twin, whole};
 
 mod sealed {
     use crate::control::Control;
@@ -103,7 +102,7 @@ struct Parked {
 
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
-        *whole(self.woken.lock()) = true;
+        *lock(&self.woken) = true;
         self.changed.notify_one();
     }
 }
@@ -131,10 +130,12 @@ impl Selector {
         // A graph whose deadline has passed fails when its handle is armed, and so is worth a look.
         let earliest = handles.iter().filter_map(|handle| handle.control().deadline()).chain(deadline).min();
         loop {
-            *whole(self.parked.woken.lock()) = false;
+            // Before any handle is armed: from then on it may be woken.
+            twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
             let count = handles.len();
             let from = self.turn;
             let ready = (0..count).map(|i| (from + i) % count).find(|&i| handles[i].arm(&waker));
+            twin!("woken-reset-late": () => *lock(&self.parked.woken) = false);
             if let Some(ready) = ready {
                 self.turn = ready + 1;
                 handles.iter_mut().for_each(|handle| handle.disarm());
@@ -154,7 +155,7 @@ impl Selector {
     }
 
     fn park(&self, limit: Option<Duration>) {
-        let mut woken = whole(self.parked.woken.lock());
+        let mut woken = lock(&self.parked.woken);
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         while !*woken {
             woken = match until.map(|until| until.saturating_duration_since(Instant::now())) {
@@ -163,5 +164,46 @@ impl Selector {
                 Some(left) => whole(self.parked.changed.wait_timeout(woken, left)).0,
             };
         }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    /// Wakes at once when it is armed, and is ready the second time, if that is before the limit.
+    struct Hasty(u32, Instant);
+
+    impl sealed::Sealed for Hasty {}
+    impl Waitable for Hasty {
+        fn arm(&mut self, waker: &Waker) -> bool {
+            self.0 += 1;
+            waker.wake_by_ref();
+            self.0 > 1 && Instant::now() < self.1
+        }
+        fn disarm(&mut self) {}
+        fn wakes(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_wake_up_while_handles_are_armed_is_not_lost() {
+        let limit = Instant::now() + Duration::from_secs(20);
+        assert_eq!(Selector::new().wait(&mut [&mut Hasty(0, limit)], Some(limit)), Some(0), "slept through a wake-up");
+    }
+
+    /// Handles keep no waker of a wait that is over.
+    #[test]
+    fn a_wait_that_is_over_leaves_no_waker() {
+        let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
+        let (_two, mut right) = crate::unicast(8, || 0u64).unwrap();
+        let mut selector = Selector::new();
+        let soon = Some(Instant::now());
+        assert_eq!(selector.wait(&mut [&mut right, &mut left], soon), None);
+        assert_eq!(Arc::strong_count(&selector.parked), 1, "after the deadline");
+        one.publish(|_| ()).unwrap();
+        assert_eq!(selector.wait(&mut [&mut right, &mut left], None), Some(1));
+        assert_eq!(Arc::strong_count(&selector.parked), 1, "after another handle was ready");
     }
 }

@@ -22,9 +22,19 @@ mod chosen {
 #[cfg(slipring_loom)]
 mod chosen {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+
+    /// A fence of the model checker's. Notes which thread issues a `SeqCst` one: see [`super::fencing_threads`].
+    #[track_caller]
+    pub(crate) fn fence(order: std::sync::atomic::Ordering) {
+        #[cfg(test)]
+        if !matches!(order, super::Acquire | super::Release | super::AcqRel) {
+            super::note_fence(loom::thread::current().id());
+        }
+        loom::sync::atomic::fence(order);
+    }
 }
 
 pub(crate) use chosen::*;
@@ -74,4 +84,26 @@ pub(crate) fn twin_is(name: &str) -> bool {
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn choose_twin(name: &'static str) {
     TWIN.set(name);
+}
+
+#[cfg(all(test, slipring_loom))]
+thread_local! {
+    /// The model's threads that issued a `SeqCst` fence in the present execution. As [`TWIN`], the model's own.
+    static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[cfg(all(test, slipring_loom))]
+fn note_fence(thread: loom::thread::ThreadId) {
+    FENCING.with_borrow_mut(|threads| {
+        if !threads.contains(&thread) {
+            threads.push(thread);
+        }
+    });
+}
+
+/// How many threads issued a `SeqCst` fence since the last call. The model checker lets two such fences synchronise, whatever the threads
+/// load and store; the fences of a single thread order nothing between threads.
+#[cfg(all(test, slipring_loom))]
+pub(crate) fn fencing_threads() -> usize {
+    FENCING.take().len()
 }

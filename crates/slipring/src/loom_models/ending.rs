@@ -173,3 +173,61 @@ fn loom_twin_failed_before_why() {
 fn loom_twin_last_failure_stays() {
     caught("ending::loom_a_failure_says_why", "last-failure-stays", Caught::Saying("the reason has changed"));
 }
+
+/// The same with a stage that looks and never waits, so that no fence orders what the close orders.
+#[test]
+fn loom_a_close_is_seen_without_waiting() {
+    explore_unfenced(50, None, || {
+        // From 0 on, because that is what the last position says before it is stated.
+        let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
+        let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
+        let publishing = thread::spawn(move || {
+            tx.publish(|event| *event = 7).unwrap();
+        });
+        let (mut seen, mut drained) = (0, false);
+        for _ in 0..3 {
+            match rx.poll(4, |&event, _| assert_eq!(event, 7)) {
+                Ok(polled) => seen += polled,
+                Err(Closed::Drained) => drained = true,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        publishing.join().unwrap();
+        assert!(!drained || seen == 1, "events were lost");
+        rx
+    });
+}
+
+#[test]
+fn loom_twin_closed_before_final_without_waiting() {
+    caught("ending::loom_a_close_is_seen_without_waiting", "closed-before-final", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_closed_relaxed_without_waiting() {
+    caught("ending::loom_a_close_is_seen_without_waiting", "closed-relaxed", Caught::Saying("events were lost"));
+}
+
+#[test]
+fn loom_twin_closed_seen_relaxed_without_waiting() {
+    caught("ending::loom_a_close_is_seen_without_waiting", "closed-seen-relaxed", Caught::Saying("events were lost"));
+}
+
+/// One fails, and another looks and never waits: the lock alone carries the reason.
+#[test]
+fn loom_a_failure_is_seen_without_waiting() {
+    explore_unfenced(5, None, || {
+        let ring = ring(settings(1), &[(Read, 0, &[])]);
+        let failed = ring.clone();
+        let failing = thread::spawn(move || failed.control.fail(0, None, Cause::Panic("model".into())));
+        if !ring.control.is_running() {
+            assert!(matches!(ring.control.stopped(), Some(Closed::Failed(_))), "it has failed, and nobody knows why");
+        }
+        failing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_failed_before_why_without_waiting() {
+    caught("ending::loom_a_failure_is_seen_without_waiting", "failed-before-why", Caught::Saying("nobody knows why"));
+}

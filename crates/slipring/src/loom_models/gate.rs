@@ -9,7 +9,7 @@ use Access::{Read, Write};
 /// A ring of one slot: every event but the first waits for a release.
 #[test]
 fn loom_the_producer_laps_nobody() {
-    explore(4_000, None, || {
+    explore_unfenced(4_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
@@ -32,7 +32,7 @@ fn loom_twin_frontier_relaxed() {
 /// A stage that writes, and one behind it, which alone gates the producer.
 #[test]
 fn loom_a_follower_behind_a_writer() {
-    explore(1_000, None, || {
+    explore_unfenced(1_000, None, || {
         let ring = ring(settings(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let writing = thread::spawn(move || {
@@ -65,7 +65,7 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
 /// Somebody looks on: what is told as let go was handled, and what the handler did for it is seen.
 #[test]
 fn loom_a_report_tells_what_is_done() {
-    explore(100, None, || {
+    explore_unfenced(100, None, || {
         let ring = ring(settings(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         publish_some(&mut tx, 0..2, 2);
@@ -93,7 +93,7 @@ fn loom_twin_position_relaxed() {
 /// Two stages side by side: the slower one gates.
 #[test]
 fn loom_side_by_side() {
-    explore(2_000, None, || {
+    explore_unfenced(2_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, mut left, mut right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
@@ -114,7 +114,7 @@ fn loom_twin_gated_by_one_of_two() {
 /// Two producers take turns in one slot, with a reader between their laps.
 #[test]
 fn loom_two_producers_lap_nobody() {
-    explore(6_000, None, || {
+    explore_unfenced(6_000, None, || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);
@@ -145,7 +145,7 @@ fn loom_twin_released_relaxed_to_two_producers() {
 /// it then loads.
 #[test]
 fn loom_two_producers_lap_no_pool() {
-    explore(1, Some(3), || {
+    explore_unfenced(1, Some(3), || {
         let ring = ring(shared(settings(1)), &[(Write, 1, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = worker(&ring, 0, 0);
@@ -169,7 +169,7 @@ fn loom_twin_widened_forwards() {
 /// No stage at all: the publications themselves gate, or two producers a lap apart would fill one slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
-    explore(20_000, None, || {
+    explore_unfenced(20_000, None, || {
         let ring = ring(shared(settings(1)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let first = thread::spawn(move || {
@@ -196,7 +196,7 @@ fn loom_twin_sentinel_relaxed() {
 /// One moves the sentinel over both of its publications while the other tries to move it over the first.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
-    explore(1_000, Some(3), || {
+    explore_unfenced(1_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let first = thread::spawn(move || {

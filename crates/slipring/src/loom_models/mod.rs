@@ -11,6 +11,8 @@
 //!   word itself before it swaps it, its own look hides the other one. From a write to a later look it always goes back.
 //! - Where the search is bounded to 2 or 3 preemptions it would take minutes or hours without: three threads that sleep, or swap. Every
 //!   twin is caught under the bound of its model.
+//! - A model of a data edge runs under [`explore_unfenced`]: at most one of its threads fences. PROTOCOL.md lists them ("Edges without
+//!   fences").
 //! - Rings start one position before the wrap, unless a model says otherwise.
 //! - Each edge has a weakened twin: the same model with one step wrong, and it must fail for the reason that the twin names. A failing
 //!   model drops handles in the middle of the checker's own unwinding, which ends the process; so a twin runs in a child.
@@ -26,7 +28,7 @@ use crate::lease::{Consumer, PoolWriter, Reader, Writer};
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Producer, SharedProducer};
 use crate::slots::Inside;
-use crate::sync::{Arc, choose_twin};
+use crate::sync::{Arc, choose_twin, fencing_threads};
 use crate::wait::{Learned, Wait};
 pub(crate) use asleep::asleep;
 
@@ -38,6 +40,7 @@ mod observe;
 mod policy;
 mod pool;
 mod publish;
+mod select;
 mod shard;
 mod tap;
 mod task;
@@ -68,6 +71,19 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     // Where an ordering was mutated, fewer executions are no catch.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(mutated || executions >= least, "{executions} executions are fewer than the {least} that this model takes");
+}
+
+/// As [`explore`], of a model that shows a data edge without fences: in each execution at most one thread issues a `SeqCst` fence. The
+/// checker lets two `SeqCst` fences synchronise, which C++20 does not promise, so a fence in each of two threads could hide an edge that
+/// is missing. What the model returns is dropped after that is checked: dropping the last handles fences, and no other thread runs then.
+fn explore_unfenced<T>(least: usize, preemptions: Option<usize>, model: impl Fn() -> T + Send + Sync + 'static) {
+    explore(least, preemptions, move || {
+        fencing_threads();
+        let kept = model();
+        let threads = fencing_threads();
+        drop(kept);
+        assert!(threads < 2, "{threads} threads issue SeqCst fences, which the checker lets synchronise");
+    });
 }
 
 /// How a twin shows itself.

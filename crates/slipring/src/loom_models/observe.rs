@@ -65,7 +65,7 @@ fn mirror(capacity: usize) -> Mirror<u64> {
 /// One slot, written again and again: every copy is torn, or whole and the right one.
 #[test]
 fn loom_a_value_is_seen_whole() {
-    explore(2_000, Some(3), || {
+    explore_unfenced(2_000, Some(3), || {
         let mut mirror = mirror(1);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
@@ -117,7 +117,7 @@ fn loom_twin_lapless() {
 /// Two slots, lapped once, by the time that the writer goes: whatever was not seen was missed.
 #[test]
 fn loom_all_is_seen_or_missed() {
-    explore(20_000, Some(2), || {
+    explore_unfenced(20_000, Some(2), || {
         let mut mirror = mirror(2);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
@@ -133,7 +133,7 @@ fn loom_all_is_seen_or_missed() {
 /// The writer puts one value and goes.
 #[test]
 fn loom_a_mirror_closes() {
-    explore(150, None, || {
+    explore_unfenced(150, None, || {
         let mut mirror = mirror(1);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
@@ -159,7 +159,7 @@ fn loom_twin_mirror_closed_seen_relaxed() {
 /// What is told to be there is there, for one who skips to the newest and for one who begins at the oldest.
 #[test]
 fn loom_what_is_told_is_there() {
-    explore(150, None, || {
+    explore_unfenced(150, None, || {
         let mut mirror = mirror(2);
         let mirrored: Mirrored<u64> = mirror.mirrored();
         let mut watch = Watch::of(&mirror);

@@ -23,7 +23,7 @@ fn twice<C: crate::lease::sealed::Crew>(
 /// A writer that has released an event starts again at the next; a reader has the first one, and the producer laps both.
 #[test]
 fn loom_a_writer_starts_again() {
-    explore(500, Some(3), || {
+    explore_unfenced(500, Some(3), || {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
@@ -60,7 +60,7 @@ fn loom_twin_rewound_too_far() {
 /// The same in a pool, with a colleague at work beside it.
 #[test]
 fn loom_a_worker_starts_again() {
-    explore(300, Some(2), || {
+    explore_unfenced(300, Some(2), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let mut rx = reader(&ring, 1);
@@ -96,7 +96,7 @@ fn loom_twin_worker_rewound_too_far() {
 /// Whoever has an event in hand that was skipped knows it.
 #[test]
 fn loom_a_skipped_event_is_marked() {
-    explore(100, None, || {
+    explore_unfenced(100, None, || {
         let marks = Marks::new();
         let mut stages = named([(Write, Crew::One, &[][..]), (Read, Crew::One, &[0])]);
         stages[0].policy.marks = Some(marks.clone());

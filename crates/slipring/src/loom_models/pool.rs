@@ -58,7 +58,7 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
 /// One run shared by two workers: the second takes what the first has left of it, without ever looking at its stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
-    explore(400, Some(3), || {
+    explore_unfenced(400, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let working = thread::spawn(move || (work(&mut one), one));
@@ -85,7 +85,7 @@ fn loom_twin_word_relaxed() {
 /// Whoever follows a pool reads an event only when its worker is done with it, and all in order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
-    explore(30_000, Some(3), || {
+    explore_unfenced(30_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 3);
@@ -137,7 +137,7 @@ fn loom_twin_never_idle() {
 /// The bound of a worker's next chunk also says that it is done with the one before.
 #[test]
 fn loom_a_worker_goes_on() {
-    explore(900, None, || {
+    explore_unfenced(900, None, || {
         let ring = ring(settings(4), &[(Write, 1, &[]), (Read, 0, &[0])]);
         let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
         publish(&mut tx, 3);
@@ -158,7 +158,7 @@ fn loom_twin_bound_unreleased() {
 /// A pool alone gates the producer, whose second lap must wait for the workers of the first.
 #[test]
 fn loom_a_pool_gates_the_producer() {
-    explore(10_000, Some(2), || {
+    explore_unfenced(10_000, Some(2), || {
         let ring = ring(settings(2), &[(Write, 2, &[])]);
         let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
@@ -184,7 +184,7 @@ fn loom_twin_bound_after_swap_to_the_producer() {
 /// A pool behind a stage takes no more than that one has let go.
 #[test]
 fn loom_a_pool_behind_a_writer() {
-    explore(2_000, Some(3), || {
+    explore_unfenced(2_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Write, 2, &[0])]);
         let (mut tx, mut writer) = (producer(&ring), writer(&ring, 0));
         let (mut one, mut two) = (worker(&ring, 1, 0), worker(&ring, 1, 1));
@@ -213,7 +213,7 @@ fn loom_twin_take_by_store_behind_a_writer() {
 /// A worker takes a tombstone like a chunk, and lets it go at once.
 #[test]
 fn loom_a_pool_passes_a_tombstone() {
-    explore(70_000, Some(3), || {
+    explore_unfenced(70_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
@@ -262,7 +262,7 @@ fn loom_twin_orphan_unrung() {
 /// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one who finishes it.
 #[test]
 fn loom_a_chunk_in_between_is_bounded() {
-    explore(20_000, Some(3), || {
+    explore_unfenced(20_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 2);
@@ -275,6 +275,7 @@ fn loom_a_chunk_in_between_is_bounded() {
         assert_eq!(handled, 2, "events were lost, or came twice");
         let (seen, mut rx) = reading.join().unwrap();
         assert_eq!(seen + read_rest(&mut rx), 2, "what was handled is not let go");
+        (tx, two, rx)
     });
 }
 
@@ -286,7 +287,7 @@ fn loom_twin_orphan_unbound() {
 /// Workers that leave a drained stream at once harm nobody: the last one out sees that the others were done.
 #[test]
 fn loom_the_last_worker_out() {
-    explore(3_000, Some(3), || {
+    explore_unfenced(3_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 3);
@@ -346,4 +347,46 @@ fn loom_a_bound_that_lagged_is_rung() {
 #[test]
 fn loom_twin_lagging_bound_unrung() {
     caught("pool::loom_a_bound_that_lagged_is_rung", "lagging-bound-unrung", Caught::Deadlock(&["s1"]));
+}
+
+/// Two pools, one behind the other, and in each a worker that leaves its chunk: a colleague of the same pool finishes it. The chunk of the
+/// first pool is left first, and its events are not handled yet.
+#[test]
+fn loom_each_pool_adopts_its_own_chunks() {
+    explore_unfenced(90, Some(2), || {
+        let ring = ring(settings(4), &[(Write, 2, &[]), (Write, 2, &[0])]);
+        let (mut tx, mut first, mut second) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 1, 0));
+        let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
+        publish(&mut tx, 4);
+        assert_eq!(work(&mut first), 2);
+        // Each holds a chunk of two now: the first pool the later one.
+        drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
+        let leaving = thread::spawn(move || {
+            drop(first);
+            drop(second);
+        });
+        let adopting = thread::spawn(move || (work(&mut heir), heir));
+        let handled = |event: u64, first: u64| first.wrapping_sub(START) + 100 == event;
+        let mut take = || {
+            nothing(other_heir.try_batch(4)).map_or(0, |mut chunk| {
+                assert!(handled(chunk[0], chunk.first_seq()), "a chunk of the other pool");
+                chunk.iter_mut().for_each(mark);
+                let len = chunk.len() as u64;
+                chunk.release();
+                len
+            })
+        };
+        let mut done = take();
+        leaving.join().unwrap();
+        let (adopted, mut heir) = adopting.join().unwrap();
+        assert_eq!(adopted + work_off(&mut heir), 2, "events were lost, or came twice");
+        done += take() + take();
+        assert_eq!(done, 4, "events were lost, or came twice");
+        (tx, heir, other_heir)
+    });
+}
+
+#[test]
+fn loom_twin_any_orphan() {
+    caught("pool::loom_each_pool_adopts_its_own_chunks", "any-orphan", Caught::Saying("a chunk of the other pool"));
 }

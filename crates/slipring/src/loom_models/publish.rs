@@ -3,12 +3,13 @@
 use loom::thread;
 
 use super::*;
+use crate::error::{ClaimError, Closed};
 use crate::slots::Contiguous;
 use Access::Read;
 
 #[test]
 fn loom_one_producer_one_reader() {
-    explore(90, None, || {
+    explore_unfenced(90, None, || {
         let ring = ring(settings(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || (read_some(&mut rx, 3), rx));
@@ -33,7 +34,7 @@ fn loom_twin_stamp_seen_relaxed() {
 /// Two producers, of which one goes. The one that remains finds itself alone, and claims without a swap, behind all that the other claimed.
 #[test]
 fn loom_a_producer_is_left_alone() {
-    explore(50, None, || {
+    explore_unfenced(50, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let mut two = one.clone();
@@ -54,7 +55,7 @@ fn loom_a_producer_is_left_alone() {
 /// A clone comes and goes between two claims of a handle that is alone before and after.
 #[test]
 fn loom_a_producer_is_alone_again() {
-    explore(1, None, || {
+    explore_unfenced(1, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         one.publish(|event| *event = 1).unwrap();
@@ -99,7 +100,7 @@ fn loom_twin_alone_in_company() {
 /// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the producer waits for the reader, too.
 #[test]
 fn loom_a_cursor_publishes() {
-    explore(90, None, || {
+    explore_unfenced(90, None, || {
         let reader = StageSpec::new("s0", Read, Crew::One, &[]);
         let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX).expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
@@ -128,7 +129,7 @@ fn loom_twin_cursor_seen_relaxed() {
 /// A publication of two runs, or one of which each slot is stamped (stamp::refreshes): a reader that sees one of its
 /// events can have them all.
 fn a_publication_is_seen_whole(start: u64) {
-    explore(7, None, move || {
+    explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || {
@@ -176,7 +177,7 @@ fn loom_twin_stamp_relaxed_of_a_run() {
 /// Each publishes in its own order, and nothing is lost or seen twice.
 #[test]
 fn loom_two_producers_one_reader() {
-    explore(5_000, Some(2), || {
+    explore_unfenced(5_000, Some(2), || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let mut rx = reader(&ring, 0);
@@ -212,4 +213,41 @@ fn loom_twin_claim_by_store() {
 #[test]
 fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
+}
+
+/// Two producers, of which one closes the ring for both. The one that remains finds itself alone, and moves the claim word by a plain
+/// store: it must find the closed bit there, and not overwrite it. (The closing handle fences before it leaves, so `left-relaxed` is the
+/// model's before that.)
+#[test]
+fn loom_a_producer_is_left_alone_by_a_close() {
+    explore_unfenced(50, None, || {
+        let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
+        let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        let two = one.clone();
+        let closing = thread::spawn(move || two.close_all());
+        let mut publish = || match one.try_publish(|event| *event = 1) {
+            Ok(_) => 1,
+            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+            Err(other) => panic!("{other}"),
+        };
+        let published = publish() + publish();
+        closing.join().unwrap();
+        assert_eq!(publish(), 0, "a claim behind the close");
+        let mut seen = 0;
+        while let Ok(polled) = rx.poll(4, |_, _| ()) {
+            assert_ne!(polled, 0, "neither an event nor the end");
+            seen += polled;
+        }
+        assert_eq!(seen, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_alone_relaxed_before_a_close() {
+    caught("publish::loom_a_producer_is_left_alone_by_a_close", "alone-relaxed", Caught::Saying("a claim behind the close"));
+}
+
+#[test]
+fn loom_twin_alone_in_company_of_a_close() {
+    caught("publish::loom_a_producer_is_left_alone_by_a_close", "alone-in-company", Caught::Saying("neither an event nor the end"));
 }

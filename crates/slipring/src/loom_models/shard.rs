@@ -37,7 +37,7 @@ fn work(shard: &mut ShardWriter<u64>, own: u64, looks: usize) -> usize {
 /// An event of one shard is passed by the other before its slot is filled again.
 #[test]
 fn loom_the_producer_waits_for_every_shard() {
-    explore(3_000, Some(2), || {
+    explore_unfenced(3_000, Some(2), || {
         let ring = sharded(settings(2), &[(Write, Crew::Shards(2), &[])], 0);
         let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
@@ -70,7 +70,7 @@ fn loom_twin_sorted_late() {
 /// The key stands after a stage that writes, and a reader behind the shards sees sequence order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
-    explore(300, Some(2), || {
+    explore_unfenced(300, Some(2), || {
         let ring = sharded(settings(2), &[(Write, Crew::One, &[]), (Write, Crew::Shards(2), &[0]), (Read, Crew::One, &[1])], 1);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 2));
         let (mut even, mut odd) = (shard(&ring, 1, 0), shard(&ring, 1, 1));
@@ -108,4 +108,42 @@ fn loom_a_shard_without_events_holds_nobody() {
 #[test]
 fn loom_twin_others_held() {
     caught("shard::loom_a_shard_without_events_holds_nobody", "others-held", Caught::Deadlock(&["producer", "s0"]));
+}
+
+/// An event of one shard, and a slot that was given up. Both shards pass over the tombstone, and the producer has the slots again only
+/// when both have.
+#[test]
+fn loom_shards_pass_over_a_tombstone() {
+    explore_unfenced(1_000, Some(3), || {
+        let ring = sharded(shared(settings(2)), &[(Write, Crew::Shards(2), &[])], 0);
+        let (mut tx, mut even, mut odd) = (shared_producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
+        tx.publish(|event| *event = 0).unwrap();
+        drop(tx.claim().unwrap());
+        let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
+        let odds = thread::spawn(move || (work(&mut odd, 1, 2), odd));
+        let mut published = 1;
+        for _ in 0..2 {
+            published += usize::from(tx.try_publish(|event| *event = 1).is_ok());
+        }
+        let ((mut seen, mut even), (others, mut odd)) = (evens.join().unwrap(), odds.join().unwrap());
+        seen += others + work(&mut even, 0, 1) + work(&mut odd, 1, 1);
+        let passed = START.wrapping_add(1 + published as u64);
+        assert_eq!(ring.control.frontier(0, START), passed, "the tombstone is not let go");
+        assert_eq!(seen, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_shard_relaxed_at_a_tombstone() {
+    caught("shard::loom_shards_pass_over_a_tombstone", "shard-relaxed", Caught::Race);
+}
+
+#[test]
+fn loom_twin_one_shard_gates_at_a_tombstone() {
+    caught("shard::loom_shards_pass_over_a_tombstone", "one-shard-gates", Caught::Race);
+}
+
+#[test]
+fn loom_twin_given_up_unburied_before_shards() {
+    caught("shard::loom_shards_pass_over_a_tombstone", "given-up-unburied", Caught::Saying("the tombstone is not let go"));
 }
