@@ -3,7 +3,6 @@
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::control::Control;
 use crate::lease::{Consumer, sealed as lease};
 use crate::producer::{Producer, sealed as producer};
 use crate::seat::Seat;
@@ -11,12 +10,12 @@ use crate::slots::Layout;
 use crate::sync::{Arc, Condvar, Mutex, lock, twin, whole};
 
 mod sealed {
-    use crate::control::Control;
+    use std::time::Instant;
 
     pub trait Sealed {
-        /// What the handle's graph shares.
+        /// The deadline of the handle's graph.
         #[doc(hidden)]
-        fn control(&self) -> &Control;
+        fn deadline(&self) -> Option<Instant>;
     }
 }
 
@@ -37,8 +36,8 @@ pub trait Waitable: sealed::Sealed {
 }
 
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {
-    fn control(&self) -> &Control {
-        self.desk().control()
+    fn deadline(&self) -> Option<Instant> {
+        self.desk().control().deadline()
     }
 }
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A, C, L> {
@@ -54,8 +53,8 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A,
 }
 
 impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {
-    fn control(&self) -> &Control {
-        &self.core().control
+    fn deadline(&self) -> Option<Instant> {
+        self.core().control.deadline()
     }
 }
 impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
@@ -128,7 +127,7 @@ impl Selector {
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
         // A graph whose deadline has passed fails when its handle is armed, and so is worth a look.
-        let earliest = handles.iter().filter_map(|handle| handle.control().deadline()).chain(deadline).min();
+        let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
             // Before any handle is armed: from then on it may be woken.
             twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
@@ -174,7 +173,11 @@ mod tests {
     /// Wakes at once when it is armed, and is ready the second time, if that is before the limit.
     struct Hasty(u32, Instant);
 
-    impl sealed::Sealed for Hasty {}
+    impl sealed::Sealed for Hasty {
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+    }
     impl Waitable for Hasty {
         fn arm(&mut self, waker: &Waker) -> bool {
             self.0 += 1;

@@ -23,11 +23,13 @@ fn loom_one_thread_waits_for_two_rings() {
         let mut selector = Selector::new();
         let mut seen = [0, 0];
         while seen != [1, 1] {
+            let asleep = asleep("selector");
             let ready = match seen {
                 [0, 0] => selector.wait(&mut [&mut left, &mut right], None),
                 [1, _] => selector.wait(&mut [&mut right], None).map(|_| 1),
                 _ => selector.wait(&mut [&mut left as &mut dyn Waitable], None),
             };
+            drop(asleep);
             let ready = ready.expect("no deadline was given");
             seen[ready] += [&mut left, &mut right][ready].poll(1, |&event, _| assert_eq!(event, 7)).unwrap();
         }
@@ -37,20 +39,20 @@ fn loom_one_thread_waits_for_two_rings() {
 
 #[test]
 fn loom_twin_woken_reset_late() {
-    caught("select::loom_one_thread_waits_for_two_rings", "woken-reset-late", Caught::Deadlock);
+    caught("select::loom_one_thread_waits_for_two_rings", "woken-reset-late", Caught::Deadlock(&["selector"]));
 }
 
 #[test]
 fn loom_twin_task_unfenced_in_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "task-unfenced", Caught::Deadlock);
+    caught("select::loom_one_thread_waits_for_two_rings", "task-unfenced", Caught::Deadlock(&["selector"]));
 }
 
 #[test]
 fn loom_twin_ringer_unfenced_before_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "ringer-unfenced", Caught::Deadlock);
+    caught("select::loom_one_thread_waits_for_two_rings", "ringer-unfenced", Caught::Deadlock(&["selector"]));
 }
 
 #[test]
 fn loom_twin_task_blind_in_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "task-blind", Caught::Deadlock);
+    caught("select::loom_one_thread_waits_for_two_rings", "task-blind", Caught::Deadlock(&["selector"]));
 }
