@@ -1,4 +1,4 @@
-//! What the compiler makes of a publication at a quiet bell: no model sees that, because the order of its store and its load rests on a fence that only
+//! What the compiler makes of a publication and of a release at a quiet bell: no model sees that, because the order of its store and its load rests on a fence that only
 //! the compiler knows of.
 
 use std::{
@@ -13,12 +13,14 @@ use crate::{
 
 /// The function whose machine code is read. The one that it calls when a bell is not quiet has models of its own.
 const PUBLISHES: &str = "publish_under_a_quiet_bell:";
+/// The same for a release.
+const RELEASES: &str = "release_under_a_quiet_bell:";
 /// The value that it publishes, as it stands in the code.
 const MARK: &str = "$1579129387,";
 /// What waits until the stores before it have left the core.
 const WAITS: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 
-/// Reads it: event, stamp, bell, in this order, and nothing between that waits for the stores.
+/// Reads both: event, progress, bell, in this order, and nothing between that waits for the stores.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
     let folder = step.scratch("asm");
     forget(&folder)?;
@@ -65,26 +67,35 @@ pub fn judge(code: &str) -> Result<(), String> {
         say!("the code of this machine is not one that this check can read");
         return Ok(());
     }
-    let publishes = body(code, PUBLISHES)?;
-    let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
-    let find = |from: usize, what: &str, is: &dyn Fn(&str) -> bool| {
-        let found = publishes[from..].iter().position(|line| is(line));
-        found.map(|at| from + at).ok_or_else(|| format!("a publication has no {what} where it should be"))
-    };
-    let event = find(0, "store of its event", &|line| line.contains(MARK))?;
     // A word from a register into memory that is not the stack.
-    let stamp =
-        find(event + 1, "store of its stamp", &|line| line.starts_with("movq\t%r") && line.ends_with(')') && !line.contains("%rsp"))?;
+    let stores = |line: &str| line.starts_with("movq\t%r") && line.ends_with(')') && !line.contains("%rsp");
+    // A frontier lies in an array; the handle's own fields do not.
+    let stores_frontier = |line: &str| stores(line) && line.contains(",%r");
+    progress(code, "publication", PUBLISHES, Some(MARK), &stores, "ring_publication")?;
+    progress(code, "release", RELEASES, None, &stores_frontier, "ring_fenced")
+}
+
+/// Checks one function: what it is called here, its label, what comes before its progress, the store that is its
+/// progress, and what it calls for a bell that is not quiet.
+fn progress(code: &str, what: &str, label: &str, event: Option<&str>, stores: &dyn Fn(&str) -> bool, rings: &str) -> Result<(), String> {
+    let body = body(code, label)?;
+    let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
+    let find = |from: usize, missing: &str, is: &dyn Fn(&str) -> bool| {
+        let found = body[from..].iter().position(|line| is(line));
+        found.map(|at| from + at).ok_or_else(|| format!("a {what} has no {missing} where it should be"))
+    };
+    let begin = event.map_or(Ok(0), |mark| find(0, "store of its event", &|line| line.contains(mark)).map(|at| at + 1))?;
+    let store = find(begin, "store of its progress", stores)?;
     let bar = find(0, "fence for the compiler", &|line| line.contains("MEMBARRIER"))?;
     let bell = find(bar + 1, "look at the bell", &|line| (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('('))?;
-    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| line.starts_with("call") && line.contains("ring_publication"))?;
-    if !(stamp < bar && bell < ring) {
-        return Err(format!("a publication's stamp is stored in line {stamp} of its code, behind the fence in line {bar}"));
+    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| line.starts_with("call") && line.contains(rings))?;
+    if store > bar {
+        return Err(format!("a {what} stores its progress in line {store} of its code, behind the fence in line {bar}"));
     }
-    if let Some(line) = publishes[event..ring].iter().find(waits) {
-        return Err(format!("a publication waits for its stores at `{line}`"));
+    if let Some(line) = body[begin..ring].iter().find(waits) {
+        return Err(format!("a {what} waits for its stores at `{line}`"));
     }
-    say!("event in line {event}, stamp in {stamp}, fence for the compiler in {bar}, bell in {bell}, none that waits");
+    say!("{what}: progress in line {store}, fence for the compiler in {bar}, bell in {bell}, none that waits");
     Ok(())
 }
 
@@ -92,7 +103,7 @@ pub fn judge(code: &str) -> Result<(), String> {
 mod tests {
     use super::judge;
 
-    const GOOD: [&str; 6] = [
+    const PUBLISHES: [&str; 6] = [
         "movq\t$1579129387, 8(%rax,%rcx)",
         "movq\t%rax, (%rcx,%rdx)",
         "#MEMBARRIER",
@@ -100,24 +111,37 @@ mod tests {
         "callq\t*_ZN8slipring7control7Control16ring_publication17h0123E@GOTPCREL(%rip)",
         "retq",
     ];
+    const RELEASES: [&str; 6] = [
+        "movq\t%r8, 96(%rdi)",
+        "movq\t%r8, (%rsi,%rax)",
+        "#MEMBARRIER",
+        "movl\t24(%rax,%r8), %r8d",
+        "callq\t*_ZN8slipring4bell11ring_fenced17h0123E@GOTPCREL(%rip)",
+        "retq",
+    ];
 
-    fn code(lines: &[&str]) -> String {
-        format!("publish_under_a_quiet_bell:\n{}\n.cfi_endproc\n", lines.join("\n"))
+    fn code(publishes: &[&str], releases: &[&str]) -> String {
+        let function = |name: &str, lines: &[&str]| format!("{name}_under_a_quiet_bell:\n{}\n.cfi_endproc\n", lines.join("\n"));
+        function("publish", publishes) + &function("release", releases)
     }
 
     #[test]
     fn every_wrong_order_is_noticed() {
-        assert_eq!(judge(&code(&GOOD)), Ok(()));
-        let with = |change: &dyn Fn(&mut Vec<&'static str>)| {
-            let mut lines = GOOD.to_vec();
-            change(&mut lines);
-            judge(&code(&lines)).unwrap_err()
-        };
-        assert!(with(&|lines| lines.insert(2, "lock\torl\t$0, (%rsp)")).contains("waits"));
-        assert!(with(&|lines| lines.swap(1, 2)).contains("behind the fence"));
-        assert!(with(&|lines| lines.swap(2, 3)).contains("look at the bell"));
-        assert!(with(&|lines| lines.retain(|line| !line.contains("BARRIER"))).contains("fence for the compiler"));
-        assert!(with(&|lines| lines.retain(|line| !line.contains("%rax, ("))).contains("stamp"));
+        assert_eq!(judge(&code(&PUBLISHES, &RELEASES)), Ok(()));
+        for release in [false, true] {
+            let with = |change: &dyn Fn(&mut Vec<&'static str>)| {
+                let (mut publishes, mut releases) = (PUBLISHES.to_vec(), RELEASES.to_vec());
+                change(if release { &mut releases } else { &mut publishes });
+                let wrong = judge(&code(&publishes, &releases)).unwrap_err();
+                assert_eq!(wrong.contains("a release "), release, "{wrong}");
+                wrong
+            };
+            assert!(with(&|lines| lines.insert(2, "lock\torl\t$0, (%rsp)")).contains("waits"));
+            assert!(with(&|lines| lines.swap(1, 2)).contains("behind the fence"));
+            assert!(with(&|lines| lines.swap(2, 3)).contains("look at the bell"));
+            assert!(with(&|lines| lines.retain(|line| !line.contains("BARRIER"))).contains("fence for the compiler"));
+            assert!(with(&|lines| _ = lines.remove(1)).contains("progress"));
+        }
         assert!(judge("").unwrap_err().contains("no function"));
     }
 }
