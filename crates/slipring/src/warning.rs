@@ -1,10 +1,13 @@
 //! What works, and is most likely not what was meant: said once per process, and only about threads that hold cores.
 
 use std::fmt;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
 
 use crate::control::Control;
+use crate::error::discard;
 use crate::name::Name;
 use crate::plan::Plan;
 use crate::sync::{Mutex, Relaxed, Statistic, lock};
@@ -23,7 +26,7 @@ pub enum Warning {
         wait: String,
         /// How many threads the graph is likely to have.
         threads: usize,
-        /// How many cores there are.
+        /// Number of cores on which the thread that built the graph may run. The graph's own threads may be bound elsewhere later.
         cores: usize,
     },
     /// Two that spin are bound to the same core, so one keeps the other from running.
@@ -42,13 +45,15 @@ impl fmt::Display for Warning {
         match self {
             Warning::Crowded { stage, wait, threads, cores } => write!(
                 f,
-                "`{stage}` waits by `{wait}`, which holds a core, and there are {threads} threads for {cores} cores: whoever spins keeps those from \
-                 running that it waits for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads"
+                "`{stage}` waits by `{wait}`, which holds a core; the graph is likely to have {threads} threads, and the thread that built it may run \
+                 on {cores} core{}: unless the graph's threads are bound to other cores, a thread that spins keeps those from running that it waits \
+                 for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads",
+                if *cores == 1 { "" } else { "s" }
             ),
             Warning::OneCore { stage, other, core } => write!(
                 f,
-                "`{stage}` and `{other}` both spin and are bound to core {core}: each keeps the other from running; bind one of them elsewhere, or \
-                 let one wait by `adaptive`, `yielding` or `blocking`"
+                "`{stage}` and `{other}` both spin, and each was bound to core {core} when it first waited for long: there each keeps the other from \
+                 running; bind one of them elsewhere, or let one wait by `adaptive`, `yielding` or `blocking`"
             ),
         }
     }
@@ -60,6 +65,9 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at most once per process. Later calls, and calls after the
 /// first warning, change nothing and return `false`.
 ///
+/// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic of it is contained, and a warning that cannot be
+/// printed is dropped: neither fails a graph.
+///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
 /// ```
@@ -67,22 +75,32 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
+/// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock. No panic leaves it.
 fn warn(said: &Statistic, warning: impl FnOnce() -> Warning) {
-    if said.swap(1, Relaxed) == 0 {
-        HOOK.get_or_init(|| |warning| eprintln!("slipring: {warning}"))(&warning());
+    if said.swap(1, Relaxed) == 0
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
+    {
+        discard(panic);
     }
+}
+
+/// Prints a warning, or drops it: `eprintln!` would panic where standard error is closed or full.
+fn print(warning: &Warning) {
+    let line = format!("slipring: {warning}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Looks at a graph that is about to be built.
 pub(crate) fn look_at(plan: &Plan) {
     static SAID: Statistic = Statistic::new(0);
-    if plan.threads <= cores() {
+    let cores = cores();
+    if plan.threads <= cores {
         return;
     }
     let stage = plan.stages.iter().find(|stage| stage.wait.spins()).map(|stage| (stage.name.clone(), &stage.wait));
     let producer = || plan.producer_wait.spins().then(|| (Name::new(crate::name::PRODUCER), &plan.producer_wait));
     if let Some((stage, wait)) = stage.or_else(producer) {
-        warn(&SAID, || Warning::Crowded { stage, wait: wait.alias(), threads: plan.threads, cores: cores() });
+        warn(&SAID, || Warning::Crowded { stage, wait: wait.alias(), threads: plan.threads, cores });
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::sync::spin_loop;
 
-/// How many cores this process may use; asked once.
+/// Number of cores on which the calling thread may run. Asked at each build: the answer of one thread, kept for the process, would be wrong for
+/// graphs that other threads build.
 pub(crate) fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Pauses that fill about the time after which a line that two cores fought over has come to rest; measured once per process.

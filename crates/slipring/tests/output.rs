@@ -1,0 +1,144 @@
+//! What the library prints: a warning fails nothing, wherever it goes, and states only what is known.
+
+mod common;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Bomb, LIMIT, PURPOSE, quiet};
+use slipring::{BatchError, Graph, Wait};
+
+/// Names the part that a child process plays.
+const ROLE: &str = "SLIPRING_TEST_ROLE";
+
+/// Whether this process is a child that plays this part.
+fn plays(role: &str) -> bool {
+    std::env::var(ROLE).is_ok_and(|given| given == role)
+}
+
+/// Runs one test of this program in a process of its own, where it plays its part.
+fn child(role: &str, stderr: Stdio) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([role, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for a child, which must have played its part to the end.
+fn ends_well(what: &str, mut child: Child) {
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if began.elapsed() > LIMIT => {
+                child.kill().unwrap();
+                panic!("did not end: {what}");
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(status.success(), "{what}: {status}");
+}
+
+/// Builds a graph that has more spinning threads than there are cores.
+fn build_crowd() {
+    let graph = Graph::new(2, || 0u64).wait(Wait::BusySpin);
+    let crowd = thread::available_parallelism().unwrap().get() + 2;
+    let keys: Vec<_> = (0..crowd).map(|i| graph.reader(&format!("s{i}"))).collect();
+    drop((graph.build().unwrap(), keys));
+}
+
+/// Two stages that spin wait on the same core.
+#[cfg(target_os = "linux")]
+fn wait_on_one_core() {
+    let graph = Graph::new(2, || 0u64).wait(Wait::BusySpin);
+    let keys = ["left", "right"].map(|name| graph.reader(name));
+    let ring = graph.build().unwrap();
+    let _tx = ring.producer();
+    thread::scope(|scope| {
+        let waiting = keys.map(|key| {
+            let mut rx = ring.reader(key);
+            scope.spawn(move || {
+                bind_to_one_core();
+                assert!(matches!(rx.batch_by(1, Instant::now() + Duration::from_millis(100)), Err(BatchError::TimedOut)));
+                rx
+            })
+        });
+        let handles = waiting.map(|thread| thread.join().unwrap());
+        assert!(ring.report().stages().iter().all(|stage| stage.events == 0));
+        drop(handles);
+    });
+}
+
+/// Binds this thread to the first core that it may run on.
+#[cfg(target_os = "linux")]
+fn bind_to_one_core() {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|&core| allowed.is_set(core)).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(core);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_warning_that_cannot_be_printed_fails_nothing() {
+    const ROLE: &str = "a_warning_that_cannot_be_printed_fails_nothing";
+    if plays(ROLE) {
+        // The parent closes the pipe before it closes the standard input that this reads.
+        thread::sleep(Duration::from_millis(50));
+        build_crowd();
+        return wait_on_one_core();
+    }
+    let mut piped = child(ROLE, Stdio::piped());
+    drop(piped.stderr.take());
+    ends_well("a closed pipe", piped);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    ends_well("a full device", child(ROLE, full.into()));
+}
+
+static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_panic_of_the_warning_hook_fails_nothing() {
+    const ROLE: &str = "a_panic_of_the_warning_hook_fails_nothing";
+    if plays(ROLE) {
+        quiet();
+        assert!(slipring::on_warning(|warning| {
+            assert!(!warning.to_string().is_empty());
+            match TOLD.fetch_add(1, SeqCst) {
+                0 => panic!("{PURPOSE}"),
+                _ => std::panic::panic_any(Bomb),
+            }
+        }));
+        build_crowd();
+        wait_on_one_core();
+        return assert_eq!(TOLD.load(SeqCst), 2);
+    }
+    ends_well("a hook that panics", child(ROLE, Stdio::inherit()));
+}
+
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn a_build_on_one_core_claims_nothing_about_the_graphs_threads() {
+    const ROLE: &str = "a_build_on_one_core_claims_nothing_about_the_graphs_threads";
+    if plays(ROLE) {
+        assert!(slipring::on_warning(|warning| *SAID.lock().unwrap() = warning.to_string()));
+        bind_to_one_core();
+        build_crowd();
+        let said = SAID.lock().unwrap().clone();
+        assert!(!said.contains("1 cores") && !said.contains("for 1 core"), "{said}");
+        return assert!(said.is_empty() || said.contains("the thread that built it"), "{said}");
+    }
+    ends_well("a builder on one core", child(ROLE, Stdio::inherit()));
+}
