@@ -720,3 +720,25 @@ fn a_diamond_of_leases_under_way() {
         assert_eq!((sum, own, shared.load(SeqCst)), (expected, expected, expected));
     });
 }
+
+#[test]
+fn a_fan_out_knows_its_own_chain_wherever_the_other_one_lies() {
+    for _ in 0..200 {
+        let chain = slipring::ring(8, || 0u64).read("a", |_, _| ()).read("b", |_, _| ());
+        let given_back = chain.fan_out(|own| {
+            // Another chain is likely to lie where this one did.
+            drop(own);
+            let mut other = None;
+            let stolen = catch_unwind(AssertUnwindSafe(|| {
+                slipring::ring(8, || 0u64).fan_out(|strange| {
+                    other = Some(strange);
+                    std::panic::resume_unwind(Box::new("stolen"))
+                })
+            }));
+            assert!(stolen.is_err());
+            other.unwrap()
+        });
+        let error = given_back.read("c", |_, _| ()).run(|_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("must give back the chain that it was given"), "{error}");
+    }
+}

@@ -96,6 +96,8 @@ struct Parts<'env, E, L: Layout> {
     on_faults: Option<OnFaulted<'env>>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
+    /// Identity of the chain. It is kept alive with the chain, so no other chain can have the same address meanwhile.
+    identity: Arc<()>,
 }
 
 /// A ring and the stages over it, put together in one expression and then started: see [`ring`].
@@ -140,6 +142,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             on_faults: None,
             on_start: None,
             problem: None,
+            identity: Arc::new(()),
         }),
         base: Vec::new(),
         ends: Vec::new(),
@@ -150,7 +153,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
 impl<'env, E: Send> Chain<'env, E, Inside, Line> {
     /// Events side by side, stamps beside: batches can be had as slices. Comes before the first stage.
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Parts { settings, factory, specs, monitors, on_start, on_faults, mut problem, .. } = *self.parts;
+        let Parts { settings, factory, specs, monitors, on_start, on_faults, mut problem, identity, .. } = *self.parts;
         if let Some(stage) = specs.first() {
             let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
             problem.get_or_insert(BuildError::Misplaced { what });
@@ -170,6 +173,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             on_faults,
             on_start,
             problem,
+            identity,
         });
         Chain { parts, base: Vec::new(), ends: Vec::new(), place: PhantomData }
     }
@@ -232,9 +236,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Lets a closure declare stages behind `base`.
     fn inside(parts: Box<Parts<'env, E, L>>, base: &[usize], declare: impl FnOnce(Self) -> Self) -> Self {
-        let own: *const Parts<'env, E, L> = &*parts;
+        let own = parts.identity.clone();
         let mut inside = declare(Chain { parts, base: base.to_vec(), ends: Vec::new(), place: PhantomData });
-        if !std::ptr::eq(own, &*inside.parts) {
+        if !Arc::ptr_eq(&own, &inside.parts.identity) {
             // Stages are known by number, and these numbers are another chain's.
             let what = "the closure must give back the chain that it was given, not another one".to_owned();
             inside.parts.problem.get_or_insert(BuildError::Misplaced { what });
