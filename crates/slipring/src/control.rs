@@ -424,12 +424,17 @@ impl Control {
         lock(&self.failure).clone()
     }
 
-    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
+    pub(crate) fn take_failure(&self) -> Option<Failure> {
         lock(&self.failure).take()
     }
 
     pub(crate) fn is_halted(&self) -> bool {
         self.status.0.bits.load(Relaxed) & HALTED != 0
+    }
+
+    /// Whether the graph was closed or halted, or has failed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.status.0.bits.load(Relaxed) != 0
     }
 
     /// Whether publishing and handling may go on; one load of a line that seldom changes.

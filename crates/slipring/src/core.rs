@@ -2,21 +2,21 @@
 //!
 //! Invariants
 //! - I1: the slots are allocated and filled before the first handle exists and freed after the last one is gone (the handles hold an
-//!   [`Arc<Core>`](std::sync::Arc)).
+//!   [`Owner`]).
 //! - I2: nothing is allocated after the build.
 
 use std::fmt;
-use std::panic::resume_unwind;
 
 use crate::control::{Control, ahead};
-use crate::error::{BuildError, panic_message};
+use crate::error::{BuildError, Contained, let_go, panic_message};
 use crate::gauges::Samples;
+use crate::owner::{Owner, Owners};
 use crate::plan::{Plan, StageSpec};
 use crate::report::Report;
 use crate::shard::{Lane, Sorter};
 use crate::slots::{Layout, Slots, View};
 use crate::stamp::{self, MAX_RUN, Run};
-use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
+use crate::sync::{Acquire, Relaxed, Release, Statistic, twin};
 use crate::wait::Wait;
 
 pub(crate) struct Core<E, L: Layout> {
@@ -24,8 +24,10 @@ pub(crate) struct Core<E, L: Layout> {
     pub(crate) slots: View<E, L>,
     /// Per stage, if it has shards: whose each event is.
     pub(crate) lanes: Box<[Option<Lane<E>>]>,
-    /// Whether the events are still to be dropped.
-    filled: bool,
+    /// Number of references that own the events.
+    pub(crate) owners: Owners,
+    /// 1 while the events are still to be dropped.
+    filled: Statistic,
     #[cfg(slipring_loom)]
     cells: Box<[Watched]>,
 }
@@ -66,9 +68,9 @@ unsafe impl Sync for Watched {}
 pub(crate) struct Settings {
     pub(crate) capacity: usize,
     pub(crate) start: u64,
-    pub(crate) wait: Wait,
+    pub(crate) wait: Contained<Wait>,
     /// How producers wait, if not as the stages do.
-    pub(crate) producer_wait: Option<Wait>,
+    pub(crate) producer_wait: Option<Contained<Wait>>,
     pub(crate) many_producers: bool,
     pub(crate) deadline: Option<std::time::Duration>,
     /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome every time.
@@ -84,7 +86,7 @@ impl Settings {
         Settings {
             capacity,
             start: 0,
-            wait: Wait::default(),
+            wait: Contained::new(Wait::default()),
             producer_wait: None,
             many_producers: false,
             deadline: None,
@@ -100,12 +102,12 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn build(
         settings: Settings,
         stages: Vec<StageSpec>,
-        sorters: Vec<(usize, Sorter<E>)>,
+        sorters: Vec<(usize, Contained<Sorter<E>>)>,
         factory: &mut dyn FnMut() -> E,
-    ) -> Result<Arc<Core<E, L>>, BuildError> {
+    ) -> Result<Owner<E, L>, BuildError> {
         let Settings { capacity, start, wait, producer_wait, many_producers, deadline, timed, watched, sample } = settings;
         let stamped = many_producers || !View::<E, L>::CURSOR;
-        let mut plan = Plan::new(stages, capacity, many_producers, &wait, producer_wait.as_ref().unwrap_or(&wait))?;
+        let mut plan = Plan::new(stages, capacity, many_producers, &wait, producer_wait.as_deref().unwrap_or(&wait))?;
         // Where the clock is not asked all runs on one thread.
         if timed {
             crate::warning::look_at(&plan);
@@ -120,34 +122,31 @@ impl<E, L: Layout> Core<E, L> {
         }
         let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
         let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
-        let mut core = Core {
+        let core = Core {
             lanes,
             control: Control::new(plan, start, deadline, timed, samples),
             slots,
-            filled: false,
+            owners: Owners::one(),
+            filled: Statistic::new(0),
             #[cfg(slipring_loom)]
             cells: (0..capacity).map(|_| Watched(loom::cell::UnsafeCell::new(()))).collect(),
         };
         // SAFETY: just allocated, and filled once.
         match unsafe { slots.fill(start, factory) } {
-            Ok(()) => core.filled = true,
+            Ok(()) => core.filled.store(1, Relaxed),
             Err((index, panic)) => return Err(BuildError::Factory { index, panic: panic_message(panic) }),
         }
-        Ok(Arc::new(core))
+        Ok(Owner::new(core))
     }
 
-    /// Ends the ring for good; says what panicked if dropping an event did.
-    pub(crate) fn take_apart(self: Arc<Self>) -> Option<String> {
-        let mut core = Arc::into_inner(self)?;
-        core.drop_events().map(panic_message)
-    }
-
-    fn drop_events(&mut self) -> Option<Box<dyn std::any::Any + Send>> {
-        if !std::mem::take(&mut self.filled) {
-            return None;
-        }
-        // SAFETY: the events were made, `&mut self` says that no handle is left, and `filled` that this happens once.
-        unsafe { self.slots.drop_events(self.slots.mask() + 1) }
+    /// Drops the events, and the user's error if one ended the graph. Returns the first panic of an event.
+    ///
+    /// # Safety
+    /// No handle is left, and none can be made.
+    pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
+        let_go(self.control.take_failure());
+        // SAFETY: the events were made, the caller says that nobody refers to them, and `filled` that this happens once.
+        (self.filled.swap(0, Relaxed) != 0).then(|| unsafe { self.slots.drop_events(self.slots.mask() + 1) })?
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -311,7 +310,7 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
             L::Slots::<E>::bytes_per_slot(plan.stamped),
             size_of::<E>(),
             L::ALIAS,
-            plan.wait
+            *plan.wait
         )?;
         plan.fmt(f)
     }
@@ -319,18 +318,12 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
 
 impl<E, L: Layout> Drop for Core<E, L> {
     fn drop(&mut self) {
-        let panic = self.drop_events();
+        // The last owner has dropped the events, or none was ever made (I1).
+        debug_assert_eq!(self.filled.load(Relaxed), 0);
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
-        // The user's own error may panic too when it goes, and two panics at once are an abort.
-        crate::error::let_go(self.control.take_failure());
-        if let Some(panic) = panic {
-            if std::thread::panicking() {
-                crate::error::discard(panic);
-            } else {
-                resume_unwind(panic);
-            }
-        }
+        // An observer may have ended a graph whose handles were gone.
+        let_go(self.control.take_failure());
     }
 }
 
@@ -349,9 +342,9 @@ mod tests {
     fn answers_later<L: Layout, S: Sharing>(capacity: usize, many: bool, watched: bool, lens: &[usize]) -> Vec<Run> {
         let shift = capacity.trailing_zeros();
         let start = ((1u64 << 44) - 4) << shift;
-        let settings = Settings { start, many_producers: many, watched, wait: Wait::BusySpin, ..Settings::new(capacity) };
+        let settings = Settings { start, many_producers: many, watched, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
         let reader = StageSpec::new("s", Access::Read, Crew::One, &[]);
-        let ring: Arc<Core<u64, L>> = Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
+        let ring: Owner<u64, L> = Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
         let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) =
             (Producer::new(ring.clone(), Learned::default()), Consumer::every(ring.clone(), 0, Learned::default()));
         let mut seen = 0;

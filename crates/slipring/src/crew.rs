@@ -12,13 +12,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::control::{Control, IDLE};
-use crate::core::Core;
 use crate::error::{BuildError, Closed};
 use crate::lease::{Consumer, Reading, Shared, Writing};
+use crate::owner::Owner;
 use crate::plan::Access;
 use crate::pool::Worker;
 use crate::slots::{Inside, Layout};
-use crate::sync::{Acquire, Arc, Relaxed, lock, twin};
+use crate::sync::{Acquire, Relaxed, lock, twin};
 use crate::tap::{Place, SubscribeError};
 
 /// A pool that workers can join while it works, from any thread.
@@ -88,7 +88,12 @@ impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Pool<E, A, L> {
         self.room
     }
 
-    pub(crate) fn bind(&self, core: &Arc<Core<E, L>>, stage: usize) -> Result<(), BuildError> {
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn place(&self) -> &Place<E, L> {
+        &self.place
+    }
+
+    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let plan = &core.control.plan.stages[stage];
         if plan.access != A::ACCESS {
             let (is, marked) = if A::ACCESS == Access::Write { ("only reads", "reading") } else { ("may write", "writing") };
@@ -109,7 +114,13 @@ impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Pool<E, A, L> {
         let learned = core.control.learner(stage); // the user's code: before the worker is counted
         let room = core.control.plan.stages[stage].crew.room();
         let worker = core.control.hire(stage)?.ok_or(SubscribeError::Full { room })?;
-        Ok(Consumer::at_work(Worker::join(core, stage, worker, learned)))
+        // Last, so that one who is refused has owned nothing.
+        let Some(owner) = Owner::of(&core) else {
+            core.control.sign_off(stage);
+            core.control.fire(stage, worker);
+            return Err(SubscribeError::NotRunning);
+        };
+        Ok(Consumer::at_work(Worker::join(owner, stage, worker, learned)))
     }
 }
 

@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::core::{Core, Settings};
-use crate::error::{BuildError, Cause, Error};
+use crate::error::{BuildError, Cause, Contained, Error};
 use crate::lease::{
     Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter, Sharded, Shared, Writer, Writing,
 };
 use crate::monitor::Monitor;
 use crate::name::Name;
+use crate::owner::Owner;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
 use crate::report::Report;
@@ -75,8 +76,8 @@ impl Draft {
 pub struct Graph<E, L: Layout = Inside, S = Single> {
     draft: Arc<Draft>,
     settings: Settings,
-    factory: Box<dyn FnMut() -> E>,
-    sorters: RefCell<Vec<(usize, Sorter<E>)>>,
+    factory: Contained<Box<dyn FnMut() -> E>>,
+    sorters: RefCell<Vec<(usize, Contained<Sorter<E>>)>>,
     kind: PhantomData<(L, S)>,
 }
 
@@ -111,7 +112,7 @@ impl<E: 'static> Graph<E> {
         Graph {
             draft: Arc::new(Draft { specs: Mutex::default() }),
             settings: Settings::new(capacity),
-            factory: Box::new(factory),
+            factory: Contained::new(Box::new(factory)),
             sorters: RefCell::default(),
             kind: PhantomData,
         }
@@ -135,13 +136,13 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// How stages wait for events and producers for room, unless they say otherwise ([`Key::wait`], [`Graph::producer_wait`]). Default:
     /// [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.settings.wait = wait;
+        self.settings.wait = Contained::new(wait);
         self
     }
 
     /// How producers wait for room. Default: as the stages do.
     pub fn producer_wait(mut self, wait: Wait) -> Self {
-        self.settings.producer_wait = Some(wait);
+        self.settings.producer_wait = Some(Contained::new(wait));
         self
     }
 
@@ -230,7 +231,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         key: impl Fn(&E) -> K + Send + Sync + 'static,
     ) -> Key<A, C> {
         let declared = self.declare(name, access, Crew::Shards(shards));
-        self.sorters.borrow_mut().push((declared.stage, sorter(shards, key)));
+        self.sorters.borrow_mut().push((declared.stage, Contained::new(sorter(shards, key))));
         declared
     }
 
@@ -268,7 +269,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             drawing.stages.clone()
         };
         // Not under the lock: the factory and the events are user code, and may hold keys.
-        let built = Core::build(self.settings.clone(), stages, self.sorters.take(), &mut self.factory);
+        let built = Core::build(self.settings.clone(), stages, self.sorters.take(), &mut *self.factory);
+        let dropped = self.factory.let_go();
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
         drawing.sealed = built.is_ok() && abandoned.is_none();
@@ -277,12 +279,15 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             (Err(problem), _) => return Err(problem.into()),
             (Ok(core), Some(stage)) => {
                 drop(drawing);
-                drop(core);
+                core.take_apart(); // the events are the user's
                 return Err(BuildError::Abandoned { stage }.into());
             }
             (Ok(core), None) => core,
         };
-        let weak = Arc::downgrade(&core);
+        if let Some(panic) = dropped {
+            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        }
+        let weak = core.observed();
         drawing.built = Some(Arc::new(move |stage| {
             if let Some(core) = weak.upgrade() {
                 core.control.fail(stage, None, Cause::Dropped);
@@ -328,7 +333,7 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// If the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        self.change(|spec| spec.wait.replace(wait))
+        self.change(|spec| spec.wait.replace(Contained::new(wait)))
     }
 
     /// What the change replaces is dropped after the lock is released: it may be the user's.
@@ -401,7 +406,7 @@ struct Taken {
 ///
 /// Dropping it before every key was exchanged fails the graph, and before a producer was taken closes it.
 pub struct Ring<E, L: Layout = Inside, S = Single> {
-    core: Arc<Core<E, L>>,
+    core: Owner<E, L>,
     draft: Arc<Draft>,
     taken: Mutex<Taken>,
     kind: PhantomData<S>,
@@ -456,7 +461,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// As [`Ring::attach`], for a stage that has several handles, each of which `handle` makes from its number and a learner.
-    fn attach_all<A, C, H>(&self, key: Key<A, C>, handle: impl Fn(Arc<Core<E, L>>, usize, usize, Learned) -> H) -> Vec<H> {
+    fn attach_all<A, C, H>(&self, key: Key<A, C>, handle: impl Fn(Owner<E, L>, usize, usize, Learned) -> H) -> Vec<H> {
         let (stage, learned) = self.attach(key);
         learned.into_iter().enumerate().map(|(number, learned)| handle(self.core.clone(), stage, number, learned)).collect()
     }
@@ -586,9 +591,13 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 ///
 /// # Errors
 /// As [`Graph::build`].
-pub fn unicast<E>(capacity: usize, mut factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
+pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", Access::Read, Crew::One, &[]);
-    let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut factory)?;
+    let mut factory = Contained::new(factory);
+    let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut *factory)?;
+    if let Some(panic) = factory.let_go() {
+        core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+    }
     let (producer, reader) = (core.control.learner(core.control.producer_party()), core.control.learner(0));
     Ok((Producer::new(core.clone(), producer), Consumer::every(core, 0, reader)))
 }

@@ -11,17 +11,16 @@ use std::ops::{Deref, Index, IndexMut};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::core::Core;
 use crate::drive::{ENOUGH, End, Handler, Lent, Walked, drive, find, hand_over};
 use crate::error::{BatchError, Closed};
 use crate::events::{At, Events, EventsIterMut};
 use crate::fault::Fault;
 use crate::name::Name;
+use crate::owner::Owner;
 use crate::pool;
 use crate::seat::{self, Seat};
 use crate::shard;
 use crate::slots::{Inside, Layout, Slots};
-use crate::sync::Arc;
 use crate::tap;
 use crate::wait::Learned;
 use crate::within::enter_seat;
@@ -104,7 +103,7 @@ pub type ShardReader<E, L = Inside> = Consumer<E, Reading, Sharded, L>;
 pub type ShardWriter<E, L = Inside> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
-    pub(crate) fn every(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
+    pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         Consumer { seat: seat::One::new(core, stage, learned), access: PhantomData }
     }
 }
@@ -120,13 +119,13 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
-    pub(crate) fn shard(core: Arc<Core<E, L>>, stage: usize, shard: usize, learned: Learned) -> Self {
+    pub(crate) fn shard(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
         Consumer { seat: shard::Shard::new(core, stage, shard, learned), access: PhantomData }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
-    pub(crate) fn worker(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
+    pub(crate) fn worker(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         Self::at_work(pool::Worker::new(core, stage, worker, learned))
     }
 

@@ -102,6 +102,7 @@ mod mirror;
 mod monitor;
 mod name;
 mod observe;
+mod owner;
 mod plan;
 mod policy;
 mod pool;

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use crate::control::{ClaimWord, Control, ahead};
-use crate::core::Core;
 use crate::error::BuildError;
 use crate::name::{Name, PRODUCER};
+use crate::owner::Owner;
 use crate::plan::Crew;
 use crate::report::{Report, StageReport};
 use crate::slots::{Inside, Layout};
-use crate::sync::{Acquire, Arc, Relaxed, twin};
+use crate::sync::{Acquire, Relaxed, twin};
 use crate::tap::Place;
 
 /// Tells how a graph is doing, any time, from any thread; reading costs the graph nothing.
@@ -51,11 +51,16 @@ impl<E, L: Layout> Monitor<E, L> {
         Monitor { place: Place::nowhere() }
     }
 
-    pub(crate) fn of(core: &Arc<Core<E, L>>) -> Self {
+    pub(crate) fn of(core: &Owner<E, L>) -> Self {
         Monitor { place: Place::at(core, 0) }
     }
 
-    pub(crate) fn bind(&self, core: &Arc<Core<E, L>>) -> Result<(), BuildError> {
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn place(&self) -> &Place<E, L> {
+        &self.place
+    }
+
+    pub(crate) fn bind(&self, core: &Owner<E, L>) -> Result<(), BuildError> {
         self.place.bind(core, 0)
     }
 

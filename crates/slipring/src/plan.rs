@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::error::BuildError;
+use crate::error::{BuildError, Contained};
 use crate::name::{Name, PRODUCER};
 use crate::policy::Policy;
 use crate::sync::twin;
@@ -81,7 +81,7 @@ pub(crate) struct StageSpec {
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
     /// How it waits, if not as the graph does.
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<Contained<Wait>>,
 }
 
 impl StageSpec {
@@ -111,7 +111,7 @@ pub(crate) struct Stage {
     pub(crate) bell: usize,
     /// The bells it rings when it releases.
     pub(crate) rings: Vec<usize>,
-    pub(crate) wait: Wait,
+    pub(crate) wait: Contained<Wait>,
     /// Whether it sleeps at its bell. Asked of the strategy once: who rings is settled by it.
     pub(crate) parks: bool,
 }
@@ -144,9 +144,9 @@ pub(crate) struct Plan {
     /// Whether the sentinel is moved for taps directly behind producers.
     pub(crate) sentinel: bool,
     /// How stages wait that do not say otherwise.
-    pub(crate) wait: Wait,
+    pub(crate) wait: Contained<Wait>,
     /// How producers wait for room, and whether they sleep at their bell.
-    pub(crate) producer_wait: Wait,
+    pub(crate) producer_wait: Contained<Wait>,
     pub(crate) producer_parks: bool,
     /// The bells that a publication rings.
     pub(crate) producer_rings: Vec<usize>,
@@ -199,7 +199,7 @@ impl Plan {
         check_taps(&specs)?;
         let strategies = settle_waits(&specs, wait)?;
         // Only bells at which somebody ever sleeps need be rung at all.
-        let parks: Vec<bool> = strategies.iter().map(Wait::parks).collect();
+        let parks: Vec<bool> = strategies.iter().map(|wait| wait.parks()).collect();
         let producer_parks = producer_wait.parks();
 
         // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
@@ -312,8 +312,8 @@ impl Plan {
             guard,
             cursor: first_tap && !many_producers,
             sentinel: first_tap && many_producers,
-            wait: wait.clone(),
-            producer_wait: producer_wait.clone(),
+            wait: Contained::new(wait.clone()),
+            producer_wait: Contained::new(producer_wait.clone()),
             producer_parks,
             producer_rings,
             producer_sorts,
@@ -335,12 +335,12 @@ impl Plan {
 }
 
 /// How each stage waits. Stages of one thread wait together, so they wait as the one that says how.
-fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Wait>, BuildError> {
+fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
         let shares = |other: &&StageSpec| spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some();
-        let Some(first) = specs.iter().find(shares) else { return Ok(spec.wait.as_ref().unwrap_or(wait).clone()) };
-        let chosen = first.wait.as_ref().unwrap_or(wait);
-        if let Some(own) = spec.wait.as_ref().filter(|own| own.alias() != chosen.alias()) {
+        let Some(first) = specs.iter().find(shares) else { return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone())) };
+        let chosen = first.wait.as_deref().unwrap_or(wait);
+        if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
             let (stage, other, thread) = (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
             return Err(BuildError::Misplaced {
                 what: format!(
@@ -348,7 +348,7 @@ fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Wait>, BuildErro
                 ),
             });
         }
-        Ok(chosen.clone())
+        Ok(Contained::new(chosen.clone()))
     };
     specs.iter().map(settle).collect()
 }
@@ -461,7 +461,7 @@ impl fmt::Display for Plan {
         }
         let gates: Vec<&str> = self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
         if self.producer_wait.alias() != self.wait.alias() {
-            writeln!(f, "  {PRODUCER} waits: {}", self.producer_wait)?;
+            writeln!(f, "  {PRODUCER} waits: {}", *self.producer_wait)?;
         }
         match &gates[..] {
             [] => writeln!(f, "  no stage gates the producer: events are overwritten unseen"),
@@ -545,14 +545,17 @@ mod tests {
         let alone = plan(vec![tap(&[])]).unwrap();
         assert_eq!(alone.producer_rings, [PRODUCER_BELL, bells(&alone)[0]]);
         // Who spins behind the tap is not rung for.
-        let spins = StageSpec { wait: Some(Wait::BusySpin), ..read("b", &[1]) };
+        let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
         let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
         assert_eq!((&spins.stages[0].rings[..], &spins.stages[1].rings[..]), (&bells(&spins)[1..2], &[][..]));
     }
 
     #[test]
     fn bells_are_rung_for_those_who_sleep_and_for_nobody_else() {
-        let read = |name: &str, after: &[usize], wait: Option<Wait>| StageSpec { wait, ..stage(name, Access::Read, after) };
+        let read = |name: &str, after: &[usize], wait: Option<Wait>| StageSpec {
+            wait: wait.map(Contained::new),
+            ..stage(name, Access::Read, after)
+        };
         let specs = || vec![read("a", &[], Some(Wait::BusySpin)), read("b", &[], None), read("c", &[0, 1], Some(Wait::YIELDING))];
         let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
 

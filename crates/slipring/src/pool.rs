@@ -14,12 +14,12 @@
 use std::time::{Duration, Instant};
 
 use crate::control::{Control, IDLE, Orphan, PoolWord, ahead, later};
-use crate::core::Core;
 use crate::error::{Cause, Closed};
+use crate::owner::Owner;
 use crate::seat::{Desk, Seat};
 use crate::slots::Layout;
 use crate::stamp::Run;
-use crate::sync::{Acquire, Arc, Relaxed, Release, twin};
+use crate::sync::{Acquire, Relaxed, Release, twin};
 use crate::wait::Learned;
 use crate::within;
 
@@ -66,19 +66,19 @@ enum Offer {
 
 impl<E, L: Layout> Worker<E, L> {
     /// A worker that is there from the beginning.
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let start = core.control.start;
         Self::begin(core, stage, worker, start, learned)
     }
 
     /// A worker that joins; its seat is taken (crew::I1).
-    pub(crate) fn join(core: Arc<Core<E, L>>, stage: usize, worker: usize, learned: Learned) -> Self {
+    pub(crate) fn join(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let landmark = core.control.landmark(stage);
         Self::begin(core, stage, worker, landmark, learned)
     }
 
     /// `start`: a position that the claim word has passed.
-    fn begin(core: Arc<Core<E, L>>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
+    fn begin(core: Owner<E, L>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.crew.len();
         let own_line = plan.line + 1 + worker;
@@ -388,18 +388,18 @@ impl Control {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
-    use crate::core::Settings;
-    use crate::error::BatchError;
+    use crate::core::{Core, Settings};
+    use crate::error::{BatchError, Contained};
     use crate::lease::{Consumer, PoolWriter};
     use crate::plan::{Access, Crew, StageSpec};
     use crate::slots::{Contiguous, Inside};
     use crate::wait::{Learned, Wait};
 
-    type Ring<L> = Arc<Core<u64, L>>;
+    type Ring<L> = Owner<u64, L>;
 
     /// A ring of `capacity` slots with a pool of two behind its producer, or behind another pool.
     fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
-        let settings = Settings { wait: Wait::BusySpin, ..Settings::new(capacity) };
+        let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
         let mut stages = vec![StageSpec::new("first", Access::Write, Crew::pool(2), &[])];
         if behind_a_pool {
             stages.push(StageSpec::new("second", Access::Write, Crew::pool(2), &[0]));

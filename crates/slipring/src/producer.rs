@@ -20,8 +20,9 @@ use crate::control::{ClaimWord, Company, Control, Waiter, ahead};
 use crate::core::Core;
 use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::gauges::Counts;
+use crate::owner::Owner;
 use crate::slots::{Inside, Layout, Slots as _, View};
-use crate::sync::{Arc, Relaxed, SeqCst, compiler_fence, twin};
+use crate::sync::{Relaxed, SeqCst, compiler_fence, twin};
 use crate::task::TaskNumber;
 use crate::wait::Learned;
 use crate::within;
@@ -51,7 +52,7 @@ pub struct Many(());
 /// - A slot holds what was there a lap ago: reset everything that matters.
 #[repr(align(128))] // on lines of its own: it is written at every step, and what lies beside it may be another thread's
 pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
-    core: Arc<Core<E, L>>,
+    core: Owner<E, L>,
     slots: View<E, L>,
     /// Single: the next position to claim. Many: the newest position this handle has seen claimed.
     next: u64,
@@ -89,7 +90,7 @@ pub(crate) enum Refusal {
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `learned`: made before this counts the handle, for that is the user's code.
-    pub(crate) fn new(core: Arc<Core<E, L>>, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, learned: Learned) -> Self {
         core.control.producers.fetch_add(1, Relaxed);
         core.control.add_maker();
         let start = core.control.start;
@@ -117,7 +118,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// The producer of a chain: a panic of the strategy fails the graph.
-    pub(crate) fn of_chain(core: &Arc<Core<E, L>>) -> Self {
+    pub(crate) fn of_chain(core: &Owner<E, L>) -> Self {
         Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
     }
 
@@ -136,7 +137,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.slots
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core<E, L>> {
+    pub(crate) fn core(&self) -> &Owner<E, L> {
         &self.core
     }
 

@@ -12,13 +12,13 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::control::{Control, Waiter, ahead};
-use crate::core::Core;
 use crate::error::{BatchError, Cause, Closed};
 use crate::gauges::{Counts, TELL_EVERY};
+use crate::owner::Owner;
 use crate::plan::{Access, Stage};
 use crate::slots::{Layout, View};
 use crate::stamp::Run;
-use crate::sync::{Arc, twin};
+use crate::sync::twin;
 use crate::task::TaskNumber;
 use crate::wait::Learned;
 use crate::within;
@@ -178,7 +178,7 @@ impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
 
 /// What every seat carries.
 pub struct Desk<E, L: Layout> {
-    pub(crate) core: Arc<Core<E, L>>,
+    pub(crate) core: Owner<E, L>,
     pub(crate) slots: View<E, L>,
     pub(crate) stage: usize,
     pub(crate) counts: Counts,
@@ -203,7 +203,7 @@ pub struct Desk<E, L: Layout> {
 
 impl<E, L: Layout> Desk<E, L> {
     /// `learned`: made before its seat was counted or pinned, for that is the user's code.
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         let (counts, told) = Default::default();
         let plan = &core.control.plan.stages[stage];
         let notes = !plan.sorts.is_empty() || plan.policy.rewinds() || core.control.gauges.samples.is_some();
@@ -318,7 +318,7 @@ pub struct Walk<E, L: Layout, R: Role> {
 }
 
 impl<E, L: Layout> One<E, L> {
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
         Walk::begin(core, stage, Required, (line, 0), start, learned)
     }
@@ -326,7 +326,7 @@ impl<E, L: Layout> One<E, L> {
 
 impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// Begins at a position that the stages before have let go up to, or a later one.
-    pub(crate) fn begin(core: Arc<Core<E, L>>, stage: usize, role: R, (line, shift): (usize, u32), at: u64, learned: Learned) -> Self {
+    pub(crate) fn begin(core: Owner<E, L>, stage: usize, role: R, (line, shift): (usize, u32), at: u64, learned: Learned) -> Self {
         let first = core.control.reads_stamps(stage);
         let plan = &core.control.plan;
         let follows = !first && plan.stages[stage].after.is_empty() && plan.stages[stage].guard.is_none() && !plan.sentinel;

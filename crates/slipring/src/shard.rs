@@ -14,10 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::control::{Control, ahead};
 use crate::core::Core;
-use crate::error::{Cause, let_go, panic_message};
+use crate::error::{Cause, Contained, panic_message};
+use crate::owner::Owner;
 use crate::seat::{Desk, Role, Seat, Walk};
 use crate::slots::{Layout, Slots as _};
-use crate::sync::{Acquire, Arc, AtomicU32, Relaxed, twin};
+use crate::sync::{Acquire, AtomicU32, Relaxed, twin};
 use crate::wait::Learned;
 
 /// Whose an event is that is nobody's.
@@ -82,7 +83,7 @@ impl Hasher for Mixer {
 
 /// Beside the slots: whose each event is.
 pub(crate) struct Lane<E> {
-    sorter: Option<Sorter<E>>,
+    sorter: Contained<Sorter<E>>,
     owners: Box<[AtomicU32]>,
 }
 
@@ -90,22 +91,15 @@ impl<E> Lane<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
     /// `None`: there is no memory for it.
-    pub(crate) fn new(sorter: Sorter<E>, capacity: usize) -> Option<Lane<E>> {
+    pub(crate) fn new(sorter: Contained<Sorter<E>>, capacity: usize) -> Option<Lane<E>> {
         let mut owners = Vec::new();
         owners.try_reserve_exact(capacity).ok()?;
         owners.extend((0..capacity).map(|_| AtomicU32::new(NOBODY)));
-        Some(Lane { sorter: Some(sorter), owners: owners.into() })
+        Some(Lane { sorter, owners: owners.into() })
     }
 
     fn owner(&self, seq: u64) -> &AtomicU32 {
         &self.owners[seq as usize & (self.owners.len() - 1)]
-    }
-}
-
-impl<E> Drop for Lane<E> {
-    fn drop(&mut self) {
-        // What a key captured is the user's.
-        let_go(self.sorter.take());
     }
 }
 
@@ -116,7 +110,7 @@ impl<E, L: Layout> Core<E, L> {
     #[inline(never)]
     pub(crate) fn sort(&self, stages: &[usize], party: usize, first: u64, len: u64) {
         for lane in stages.iter().filter_map(|&stage| self.lanes[stage].as_ref()) {
-            let Some(sorter) = &lane.sorter else { continue };
+            let sorter: &Sorter<E> = &lane.sorter;
             let at = Cell::new(0);
             let sorted = catch_unwind(AssertUnwindSafe(|| {
                 while at.get() < len {
@@ -162,7 +156,7 @@ pub struct Shard<E, L: Layout> {
 }
 
 impl<E, L: Layout> Shard<E, L> {
-    pub(crate) fn new(core: Arc<Core<E, L>>, stage: usize, shard: usize, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let sharer = Sharer { shard: shard as u32 };
         Shard { walk: Walk::begin(core, stage, sharer, (line, 0), start, learned), own: 0, handled: false }

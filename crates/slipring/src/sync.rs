@@ -2,11 +2,11 @@
 //!
 //! Nothing else in the crate may import `std::sync::atomic`: what is not named here is not modelled.
 
-pub(crate) use std::sync::Arc;
 /// Counts that no protocol rests on, and that the model checker need not see.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
+pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
 pub(crate) use std::thread::sleep;
 pub(crate) use std::time::Instant;

@@ -13,16 +13,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard, Weak};
+use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
 use crate::control::{Control, IDLE, ahead, bound_ahead, later};
 use crate::core::Core;
 use crate::error::{BuildError, Closed};
 use crate::lease::{Consumer, Joined, Reading};
+use crate::owner::Owner;
 use crate::plan::{Crew, Guard, Stage};
 use crate::seat::{Desk, Role, Walk};
 use crate::slots::{Inside, Layout};
-use crate::sync::{Acquire, Arc, Relaxed, Release, SeqCst, fence, lock, twin, whole};
+use crate::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
 
 /// A member's ticket with this bit says: leave.
 const LEAVE: u64 = 1;
@@ -121,6 +122,9 @@ pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
 /// Declared with [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap). Clones are the same tap. With nobody there it is a
 /// placeholder, and costs those behind it a fence for each batch, and nothing else.
 ///
+/// A tap stands in one running graph at a time. When [`run`](crate::Chain::run) has come back, or a pipeline has ended and was joined, it can stand in the
+/// next graph. A [`Subscription`] that outlives its run keeps its own ring, whose events go with it.
+///
 /// ```
 /// use slipring::{From, Tap};
 /// let tap = Tap::new();
@@ -142,7 +146,7 @@ pub struct Tap<E, L: Layout = Inside> {
     room: usize,
 }
 
-/// Which stage of which graph a handle stands for, once that is built.
+/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and owns nothing of it.
 pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
 type Found<E, L> = (Weak<Core<E, L>>, usize);
 
@@ -157,30 +161,40 @@ impl<E, L: Layout> Place<E, L> {
         Place(Arc::new(StdMutex::new((Weak::new(), 0))))
     }
 
-    pub(crate) fn at(core: &Arc<Core<E, L>>, stage: usize) -> Self {
-        Place(Arc::new(StdMutex::new((Arc::downgrade(core), stage))))
+    pub(crate) fn at(core: &Owner<E, L>, stage: usize) -> Self {
+        Place(Arc::new(StdMutex::new((core.observed(), stage))))
     }
 
     fn lock(&self) -> StdGuard<'_, Found<E, L>> {
         whole(self.0.lock())
     }
 
-    /// Where that is, if the graph is there.
+    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no event.
     pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        let (ring, stage) = &*self.lock();
-        Ok((ring.upgrade().ok_or(SubscribeError::NotRunning)?, *stage))
+        // What this drops may be the last reference, so it is dropped under no lock.
+        let (ring, stage) = {
+            let place = self.lock();
+            (place.0.clone(), place.1)
+        };
+        let core = ring.upgrade().filter(|core| core.owners.are_there());
+        Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
     }
 
-    /// It is there from now on.
-    pub(crate) fn bind(&self, core: &Arc<Core<E, L>>, stage: usize) -> Result<(), BuildError> {
+    /// It is there from now on, until the run is over ([`Owners::end_run`](crate::owner::Owners::end_run)) or the last owner gone.
+    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
-        if place.0.strong_count() != 0 {
+        let before = place.0.upgrade();
+        if before.as_ref().is_some_and(|core| core.owners.are_there()) {
+            drop(place);
             let name = &core.control.plan.stages[stage].name;
             return Err(BuildError::Misplaced {
                 what: format!("what was declared at `{name}` stands in a graph already; make one for each place"),
             });
         }
-        *place = (Arc::downgrade(core), stage);
+        let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
+        drop(place);
+        // Under no lock: this may free what observers held last.
+        drop((replaced, before));
         Ok(())
     }
 }
@@ -222,13 +236,13 @@ impl<E, L: Layout> Tap<E, L> {
     }
 
     /// The tap `stage` of a graph.
-    pub(crate) fn of(core: &Arc<Core<E, L>>, stage: usize) -> Self {
+    pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
         Tap { place: Place::at(core, stage), name: Some(plan.name.as_str().into()), room: plan.crew.room() }
     }
 
     /// Puts the tap where it was declared.
-    pub(crate) fn bind(&self, core: &Arc<Core<E, L>>, stage: usize) -> Result<(), BuildError> {
+    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         self.place.bind(core, stage)
     }
 }
@@ -244,7 +258,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It turns into [`Closed`] with `?`.
     pub fn subscribe(&self, from: From) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
-        join(core, stage, from)
+        join(&core, stage, from)
     }
 }
 
@@ -316,12 +330,12 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// What makes this reader leave from another thread.
     pub fn leaver(&self) -> Leaver<E, L> {
         let (desk, member) = self.membership();
-        Leaver { ring: Arc::downgrade(&desk.core), stage: desk.stage, line: member.ticket_line, ticket: member.ticket, kind: PhantomData }
+        Leaver { ring: desk.core.observed(), stage: desk.stage, line: member.ticket_line, ticket: member.ticket, kind: PhantomData }
     }
 }
 
-/// Joins the tap `stage`.
-pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From) -> Result<Subscription<E, L>, SubscribeError> {
+/// Joins the tap `stage`. The caller observes the ring; only a member that has joined owns it.
+pub(crate) fn join<E, L: Layout>(core: &Arc<Core<E, L>>, stage: usize, from: From) -> Result<Subscription<E, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
     let learned = control.learner(stage); // the user's code: before anything is counted or pinned
@@ -358,7 +372,12 @@ pub(crate) fn join<E, L: Layout>(core: Arc<Core<E, L>>, stage: usize, from: From
     }
     let ticket_line = tap.line + 1 + tap.crew.room() + seat;
     let member = Member { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    Ok(Consumer::joined(Walk::begin(core.clone(), stage, member, (bound, 1), at, learned)))
+    // Last, so that a joiner that is refused has owned nothing.
+    let Some(owner) = Owner::of(core) else {
+        control.vacate(stage, seat);
+        return Err(SubscribeError::NotRunning);
+    };
+    Ok(Consumer::joined(Walk::begin(owner, stage, member, (bound, 1), at, learned)))
 }
 
 impl Control {
@@ -465,19 +484,81 @@ mod tests {
     use super::*;
     use crate::core::Settings;
     use crate::plan::{Access, StageSpec};
+    use crate::{ErrorKind, Fault, Monitor, Pool};
 
     /// A tap with nobody there costs the stages behind it one load, because they look at its count alone.
     #[test]
     fn a_tap_counts_its_members() {
         let tap = StageSpec::new("tap", Access::Read, Crew::Tap(2), &[]);
         let core = Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
+        let observed = core.observed().upgrade().unwrap();
         let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
-        let one = join(core.clone(), 0, From::Now).unwrap();
-        let two = join(core.clone(), 0, From::Now).unwrap();
+        let one = join(&observed, 0, From::Now).unwrap();
+        let two = join(&observed, 0, From::Now).unwrap();
         assert_eq!(count(), 2);
         drop(one);
         assert_eq!(count(), 1);
         drop(two);
         assert_eq!((count(), core.control.held(0, 0)), (0, i64::MAX));
+    }
+
+    struct Fragile;
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                std::panic::resume_unwind(Box::new("an event's drop"));
+            }
+        }
+    }
+
+    /// The race of a run's end with observers, as if each of them were inside of its call at that moment.
+    #[test]
+    fn observers_inside_their_calls_own_nothing_of_a_run() {
+        let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
+        let inside = std::cell::RefCell::new(Vec::new());
+        let leave = |inside: Vec<Arc<Core<Fragile, Inside>>>| {
+            for core in inside {
+                assert!(Owner::of(&core).is_none(), "the run is over, so nobody joins");
+                assert!(matches!(join(&core, 0, From::Now), Err(SubscribeError::NotRunning | SubscribeError::Closed(_))));
+                drop(core.report());
+            }
+        };
+        let look = || {
+            inside.borrow_mut().extend([tap.place.find().unwrap().0, monitor.place().find().unwrap().0]);
+            inside.borrow_mut().push(pool.place().find().unwrap().0);
+            Ok::<_, Fault>(())
+        };
+        for run in 0..3 {
+            let chain = || {
+                let chain = crate::ring(4, || Fragile).monitor(&monitor).tap(&tap);
+                chain.read_pool("p", 1, |_| |_: &Fragile, _| ()).open(&pool)
+            };
+            let ended = if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
+            let error = ended.expect_err("the events went with the run, whoever looked");
+            assert!(matches!(error.kind(), ErrorKind::EventDrop(said) if said == "an event's drop"), "{run}: {error}");
+            assert!(tap.place.find().is_err());
+            if run != 1 {
+                leave(inside.take());
+            }
+        }
+        leave(inside.take());
+        let (tx, pipeline) = crate::ring(4, || 0u64).spawn().unwrap();
+        drop(tx);
+        pipeline.join().unwrap();
+    }
+
+    #[test]
+    fn the_last_owner_is_not_outlived_by_an_observer() {
+        let graph = crate::Graph::new(4, || 0u64);
+        let (key, tap_key) = (graph.reader("r"), graph.tap("t", 1));
+        let ring = graph.build().unwrap();
+        let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
+        drop(ring);
+        let (core, stage) = tap.place.find().unwrap();
+        let late = join(&core, stage, From::Now).unwrap();
+        drop((tx, rx));
+        let again = Owner::of(&core).expect("the member owns the ring");
+        drop((again, late));
+        assert!(Owner::of(&core).is_none() && tap.place.find().is_err());
     }
 }

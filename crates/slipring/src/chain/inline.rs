@@ -1,13 +1,11 @@
 //! A whole graph on the calling thread: deterministic, for tests, and for programs with one thread to spare.
 
-use std::sync::Arc;
-
 use super::Chain;
 use super::launch::{Built, finish, produce_contained};
 use super::runner::Crew;
-use crate::core::Core;
-use crate::error::{BuildError, Cause, ClaimError, Closed, Error};
+use crate::error::{BuildError, Cause, ClaimError, Closed, Contained, Error, let_go};
 use crate::fault::Fault;
+use crate::owner::Owner;
 use crate::producer::Producer;
 use crate::slots::{Inside, Layout};
 use crate::within::enter;
@@ -17,7 +15,7 @@ use super::launch::Done;
 /// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages work.
 pub struct Inline<'env, E, L: Layout = Inside> {
     producer: Producer<E, L>,
-    core: Arc<Core<E, L>>,
+    core: Owner<E, L>,
     crews: Vec<Crew<'env>>,
 }
 
@@ -46,17 +44,21 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             let what = format!("stage `{}` has a loop of its own, and cannot take turns on one thread", spec.name);
             self.parts.problem.get_or_insert(BuildError::Misplaced { what });
         }
-        let Built { core, threads, .. } = self.build(false)?;
+        let produce = Contained::new(produce);
+        let Built { core, threads, hooks } = self.build(false)?;
         let crews = threads.into_iter().map(|seating| seating.crew).collect();
         let mut inline = Inline { producer: Producer::of_chain(&core), core: core.clone(), crews };
         let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
-        let produced = if started { produce_contained(&core.control, &mut inline, produce) } else { Err(None) };
+        let produced = if started { produce_contained(&core.control, &mut inline, produce.into_inner()) } else { Err(None) };
         // The closure may have swapped its handle for that of another ring: then this ring has failed, and the other one ends here.
         let Inline { producer, mut crews, core: driven } = inline;
-        if !Arc::ptr_eq(&driven, &core) {
+        if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        drop(producer);
+        // It may be the last owner of that other ring, whose events are the user's.
+        if let Some(panic) = let_go(producer) {
+            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        }
         if started {
             let _within = enter(&driven.control, crews.iter().flat_map(Crew::lines));
             // A round may move nothing: members of taps and workers that joined are elsewhere.
@@ -71,7 +73,10 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         for crew in crews {
             crew.stop(&driven.control);
         }
-        drop(driven);
+        if let Some(panic) = driven.take_apart() {
+            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        }
+        hooks.let_go(&core.control);
         finish(core, produced)
     }
 }

@@ -1,16 +1,17 @@
 //! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report, the first failure.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::runner::{BoxedRunner, Crew};
-use super::{Chain, Maker, OnStart, Parts};
+use super::{Chain, Maker, OnFaulted, OnStart, Parts};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::{BuildError, Cause, Error, ErrorKind, Failure, let_go, panic_message};
+use crate::error::{BuildError, Cause, Contained, Error, ErrorKind, Failure, let_go, panic_message};
 use crate::fault::Fault;
+use crate::owner::Owner;
 use crate::producer::{HELD_PANIC, Producer, SharedProducer};
 use crate::publish::FILL_PANIC;
 use crate::report::Report;
@@ -39,9 +40,25 @@ type Groups<'env> = Vec<(String, usize, Option<String>, Vec<BoxedRunner<'env>>)>
 
 /// A chain that is built and not started.
 pub(super) struct Built<'env, E, L: Layout> {
-    pub(super) core: Arc<Core<E, L>>,
+    pub(super) core: Owner<E, L>,
     pub(super) threads: Vec<Seating<'env>>,
+    pub(super) hooks: Hooks<'env>,
+}
+
+/// The chain's own references to the user's hooks. They outlive the stages of a run, so that the run is told if one panics when it goes.
+pub(super) struct Hooks<'env> {
     pub(super) on_start: Option<OnStart<'env>>,
+    on_faults: Option<OnFaulted<'env>>,
+}
+
+impl Hooks<'_> {
+    /// Lets the hooks go; a panic of theirs ends the graph.
+    pub(super) fn let_go(self, control: &Control) {
+        let gone = [self.on_start.and_then(Contained::let_go), self.on_faults.and_then(Contained::let_go)];
+        for panic in gone.into_iter().flatten() {
+            control.fail(control.producer_party(), None, Cause::Panic(panic));
+        }
+    }
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
@@ -49,46 +66,35 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
         let Parts { mut settings, mut factory, specs, makers, sorters, monitors, on_faults, on_start, problem, .. } = *self.parts;
         settings.many_producers = many_producers;
-        let mut makers = makers.into_iter();
-        let mut groups = Groups::new();
-        let core = match problem {
+        let built = match problem {
             Some(problem) => Err(problem),
-            None => Core::build(settings, specs, sorters, &mut factory),
+            None => Core::build(settings, specs, sorters, &mut *factory),
         };
-        let core = core
-            .and_then(|core| monitors.iter().try_for_each(|monitor| monitor.bind(&core)).and_then(|()| make_marks(&core)).map(|()| core));
-        let built = core.and_then(|core| Self::seat(&core, &mut makers, &mut groups).map(|()| core));
-        let dropped = let_go(factory);
-        match built {
-            Ok(core) => {
-                let control = &core.control;
-                if let Some(panic) = dropped {
-                    control.fail(control.producer_party(), None, Cause::Panic(panic));
-                }
-                let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, on_faults.clone()), stage };
-                let threads = groups.into_iter().map(seating).collect();
-                Ok(Built { core, threads, on_start })
-            }
-            Err(problem) => {
-                // Each on its own: what a handler captured may panic when it goes, and two panics at once are an abort.
-                makers.for_each(|maker| drop(let_go(maker)));
-                groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
-                let_go(on_start);
-                let_go(on_faults);
-                Err(problem.into())
-            }
+        let dropped = factory.let_go();
+        let core = built?;
+        let mut groups = Groups::new();
+        let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
+        let seated = bound.and_then(|()| make_marks(&core)).and_then(|()| Self::seat(&core, makers, &mut groups));
+        if let Err(problem) = seated {
+            // Each on its own: what a handler captured may panic when it goes, and two panics at once are an abort.
+            groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
+            core.take_apart();
+            return Err(problem.into());
         }
+        let control = &core.control;
+        if let Some(panic) = dropped {
+            control.fail(control.producer_party(), None, Cause::Panic(panic));
+        }
+        let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, on_faults.clone()), stage };
+        let threads = groups.into_iter().map(seating).collect();
+        Ok(Built { core, threads, hooks: Hooks { on_start, on_faults } })
     }
 
     /// Makes the handlers, and shares them out to threads.
-    fn seat(
-        core: &Arc<Core<E, L>>,
-        makers: &mut dyn Iterator<Item = Maker<'env, E, L>>,
-        groups: &mut Groups<'env>,
-    ) -> Result<(), BuildError> {
-        for (stage, maker) in makers.enumerate() {
+    fn seat(core: &Owner<E, L>, makers: Vec<Contained<Maker<'env, E, L>>>, groups: &mut Groups<'env>) -> Result<(), BuildError> {
+        for (stage, maker) in makers.into_iter().enumerate() {
             let spec = &core.control.plan.stages[stage];
-            for (worker, runner) in maker(core, stage)?.into_iter().enumerate() {
+            for (worker, runner) in maker.into_inner()(core, stage)?.into_iter().enumerate() {
                 let shared = groups.iter_mut().find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
                 match shared {
                     Some((.., runners)) => runners.push(runner),
@@ -111,7 +117,17 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// The first failure: a handler's error or panic, the iterator's or `fill`'s panic, a deadline; or what is wrong with the chain.
     pub fn feed<I: IntoIterator>(self, items: I, fill: impl FnMut(&mut E, I::Item)) -> Result<Done<u64>, Error> {
-        self.run(|producer| Ok(producer.publish_all(items, fill)?))
+        let (items, fill) = (Contained::new(items), Contained::new(fill));
+        self.run(|producer| {
+            let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
+            let count = producer.publish_all(&mut *items, &mut *fill)?;
+            // Both are let go, whatever the first one does.
+            let gone = [items.let_go(), fill.let_go()];
+            if let Some(panic) = gone.into_iter().flatten().next() {
+                resume_unwind(Box::new(panic));
+            }
+            Ok(count)
+        })
     }
 
     /// Starts the stages, calls `produce` on this thread, closes, and comes back when all stages have ended.
@@ -119,7 +135,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// As [`Chain::feed`], and `produce`'s own error.
     pub fn run<T>(self, produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
-        self.build(false)?.run(|core| Producer::of_chain(core), produce, |producer| producer.core())
+        let produce = Contained::new(produce);
+        self.build(false)?.run(Producer::of_chain, produce, |producer| producer.core())
     }
 
     /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes when `produce` has come back and the last
@@ -129,7 +146,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// # Errors
     /// As [`Chain::run`].
     pub fn run_shared<T>(self, produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
-        self.build(true)?.run(|core| Producer::of_chain(core), produce, |producer| producer.core())
+        let produce = Contained::new(produce);
+        self.build(true)?.run(Producer::of_chain, produce, |producer| producer.core())
     }
 }
 
@@ -163,6 +181,10 @@ impl<'env> Handed<'env> {
             crew.attend(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
+                    // The last reference of a chain that was spawned may be this one.
+                    if let Some(panic) = hook.let_go() {
+                        resume_unwind(Box::new(panic));
+                    }
                 }
             });
         }
@@ -180,15 +202,15 @@ impl<'env> Handed<'env> {
 impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     fn run<T, P>(
         self,
-        start: impl FnOnce(&Arc<Core<E, L>>) -> P,
-        produce: impl FnOnce(&mut P) -> Result<T, Fault>,
-        core_of: impl FnOnce(&P) -> &Arc<Core<E, L>>,
+        start: impl FnOnce(&Owner<E, L>) -> P,
+        produce: Contained<impl FnOnce(&mut P) -> Result<T, Fault>>,
+        core_of: impl FnOnce(&P) -> &Owner<E, L>,
     ) -> Result<Done<T>, Error> {
-        let Built { core, threads, on_start } = self;
+        let Built { core, threads, hooks } = self;
         let mut producer = start(&core);
         let produced = thread::scope(|scope| {
             for Seating { name, crew, stage } in threads {
-                let (core, on_start, crew) = (&core, on_start.clone(), Handed::new(crew));
+                let (core, on_start, crew) = (&core, hooks.on_start.clone(), Handed::new(crew));
                 let (thread, taken) = (thread::Builder::new().name(name.clone()), crew.clone());
                 let spawned = thread.spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
                 if let Err(error) = spawned {
@@ -196,17 +218,18 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                     crew.refuse(&core.control);
                 }
             }
-            if let Some(panic) = let_go(on_start) {
-                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
-            }
-            let produced = produce_contained(&core.control, &mut producer, produce);
-            if !Arc::ptr_eq(core_of(&producer), &core) {
+            let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
+            if !core_of(&producer).same(&core) {
                 // The closure swapped its producer for another ring's, so dropping it would not close this one.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            drop(producer);
+            // It may be the last owner of that other ring, whose events are the user's.
+            if let Some(panic) = let_go(producer) {
+                core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+            }
             produced
         });
+        hooks.let_go(&core.control);
         finish(core, produced)
     }
 }
@@ -233,7 +256,8 @@ pub(super) fn produce_contained<T, P>(
 }
 
 /// Everybody has ended: what came of it.
-pub(super) fn finish<E, L: Layout, T>(core: Arc<Core<E, L>>, produced: Result<T, Option<String>>) -> Result<Done<T>, Error> {
+pub(super) fn finish<E, L: Layout, T>(core: Owner<E, L>, produced: Result<T, Option<String>>) -> Result<Done<T>, Error> {
+    core.owners.end_run();
     let report = core.report();
     let failure = core.control.failure();
     let party = core.control.producer_party();

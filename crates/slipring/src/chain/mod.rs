@@ -19,15 +19,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::{Core, Settings};
+use crate::core::Settings;
 use crate::crew::Pool;
 use crate::drive::Handler;
-use crate::error::{BuildError, let_go, panic_message};
+use crate::error::{BuildError, Contained, let_go, panic_message};
 use crate::events::{At, Events, EventsMut};
 use crate::fault::Outcome;
 use crate::lease::{Consumer, Every, Reader, Writer};
 use crate::mirror::{Mirror, Plain};
 use crate::monitor::Monitor;
+use crate::owner::Owner;
 use crate::plan::{Access, Crew, Plan, StageSpec};
 use crate::policy::Faulted;
 use crate::pool::Worker;
@@ -77,19 +78,19 @@ pub trait MayWrite {}
 #[diagnostic::do_not_recommend]
 impl MayWrite for Line {}
 
-type Maker<'env, E, L> = Box<dyn FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+type Maker<'env, E, L> = Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 /// Makes one of the seats of a stage: the stage's number, the seat's, what its waits begin to learn from.
-type MakeSeat<E, L, S> = fn(Arc<Core<E, L>>, usize, usize, Learned) -> S;
-type OnFaulted<'env> = Arc<dyn Fn(&Faulted) + Send + Sync + 'env>;
-type OnStart<'env> = Arc<dyn Fn(&str) + Send + Sync + 'env>;
+type MakeSeat<E, L, S> = fn(Owner<E, L>, usize, usize, Learned) -> S;
+type OnFaulted<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
+type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
 /// What a chain is made of so far.
 struct Parts<'env, E, L: Layout> {
     settings: Settings,
-    factory: Box<dyn FnMut() -> E + 'env>,
+    factory: Contained<Box<dyn FnMut() -> E + 'env>>,
     specs: Vec<StageSpec>,
-    makers: Vec<Maker<'env, E, L>>,
-    sorters: Vec<(usize, Sorter<E>)>,
+    makers: Vec<Contained<Maker<'env, E, L>>>,
+    sorters: Vec<(usize, Contained<Sorter<E>>)>,
     /// Taps declared so far that no writing stage came after.
     taps: Vec<usize>,
     monitors: Vec<Monitor<E, L>>,
@@ -133,7 +134,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
     Chain {
         parts: Box::new(Parts {
             settings: Settings::new(capacity),
-            factory: Box::new(factory),
+            factory: Contained::new(Box::new(factory)),
             specs: Vec::new(),
             makers: Vec::new(),
             sorters: Vec::new(),
@@ -183,19 +184,19 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
     /// How stages wait for events and the producer for room, unless they say otherwise ([`Chain::stage_wait`], [`Chain::producer_wait`]). Default:
     /// [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.parts.settings.wait = wait;
+        self.parts.settings.wait = Contained::new(wait);
         self
     }
 
     /// How producers wait for room. Default: as the stages do.
     pub fn producer_wait(mut self, wait: Wait) -> Self {
-        self.parts.settings.producer_wait = Some(wait);
+        self.parts.settings.producer_wait = Some(Contained::new(wait));
         self
     }
 
     /// Called for each failure that a stage survived by its policy, on the stage's thread. A panic in it ends the graph.
     pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
-        self.parts.on_faults = Some(Arc::new(hook));
+        self.parts.on_faults = Some(Contained::new(Arc::new(hook)));
         self
     }
 
@@ -228,7 +229,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
 
     /// Called on each thread before its first stage starts, with the thread's name: pin it, give it a priority, name it in a trace.
     pub fn on_thread_start(mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> Self {
-        self.parts.on_start = Some(Arc::new(hook));
+        self.parts.on_start = Some(Contained::new(Arc::new(hook)));
         self
     }
 }
@@ -252,7 +253,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         name: &str,
         access: Access,
         crew: Crew,
-        maker: impl FnOnce(&Arc<Core<E, L>>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env,
+        maker: impl FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env,
     ) -> Self {
         let stage = self.parts.specs.len();
         let mut after = self.base.clone();
@@ -261,7 +262,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             after.append(&mut self.parts.taps);
         }
         self.parts.specs.push(StageSpec::new(name, access, crew, &after));
-        self.parts.makers.push(Box::new(maker));
+        self.parts.makers.push(Contained::new(Box::new(maker)));
         if matches!(crew, Crew::Tap(_)) {
             self.parts.taps.push(stage);
         } else if P::BESIDE {
@@ -291,7 +292,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         key: impl Fn(&E) -> K + Send + Sync + 'static,
         make: impl FnMut(usize) -> H + 'env,
     ) -> Self {
-        self.parts.sorters.push((self.parts.specs.len(), sorter(shards, key)));
+        self.parts.sorters.push((self.parts.specs.len(), Contained::new(sorter(shards, key))));
         self.several(name, access, Crew::Shards(shards), make, Shard::new)
     }
 
@@ -403,7 +404,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 *room = pool.seats();
                 let pool = pool.clone();
                 if let Some(make) = self.parts.makers.pop() {
-                    self.parts.makers.push(Box::new(move |core, stage| pool.bind(core, stage).and_then(|()| make(core, stage))));
+                    let maker: Maker<'env, E, L> =
+                        Box::new(move |core, stage| pool.bind(core, stage).and_then(|()| make.into_inner()(core, stage)));
+                    self.parts.makers.push(Contained::new(maker));
                 }
             }
             Some(StageSpec { name, .. }) => {
@@ -599,8 +602,8 @@ impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
         if let Some(problem) = &self.parts.problem {
             return writeln!(f, "not a graph: {problem}");
         }
-        match Plan::new(self.parts.specs.clone(), *capacity, false, wait, producer_wait.as_ref().unwrap_or(wait)) {
-            Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
+        match Plan::new(self.parts.specs.clone(), *capacity, false, wait, producer_wait.as_deref().unwrap_or(wait)) {
+            Ok(plan) => write!(f, "ring of {capacity} slots ({}), {}\n{plan}", L::ALIAS, **wait),
             Err(error) => writeln!(f, "not a graph yet: {error}"),
         }
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use super::Chain;
 use super::launch::{Built, Handed, Seating};
 use crate::control::Control;
-use crate::core::Core;
-use crate::error::{Cause, Error, Failure, let_go};
+use crate::error::{Cause, Contained, Error, Failure, discard, let_go};
 use crate::fault::Fault;
 use crate::name::Name;
+use crate::owner::Owner;
 use crate::producer::{Producer, SharedProducer};
 use crate::report::Report;
 use crate::slots::Layout;
@@ -19,23 +19,30 @@ use crate::sync::whole;
 
 /// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is closed and drained.
 pub struct Pipeline {
-    ring: Arc<dyn Controlled>,
+    ring: Box<dyn Controlled>,
     threads: Vec<(Name, thread::JoinHandle<()>)>,
     working: Arc<Working>,
 }
 
 trait Controlled: Send + Sync {
     fn control(&self) -> &Control;
+    /// Every stage has ended: if the graph has, too, observers find the ring no more. (Without a stage, producers may go on.)
+    fn end_run(&self);
     /// Drops the events, if nobody else holds the ring; says what panicked if one did.
-    fn take_apart(self: Arc<Self>) -> Option<String>;
+    fn take_apart(self: Box<Self>) -> Option<String>;
 }
 
-impl<E: Send, L: Layout> Controlled for Core<E, L> {
+impl<E: Send, L: Layout> Controlled for Owner<E, L> {
     fn control(&self) -> &Control {
         &self.control
     }
-    fn take_apart(self: Arc<Self>) -> Option<String> {
-        Core::take_apart(self)
+    fn end_run(&self) {
+        if self.control.is_over() {
+            self.owners.end_run();
+        }
+    }
+    fn take_apart(self: Box<Self>) -> Option<String> {
+        Owner::take_apart(*self)
     }
 }
 
@@ -93,8 +100,9 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// What is wrong with the chain, or a thread that the system refused.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
         let built = self.build(false)?;
-        let producer = Producer::of_chain(&built.core);
-        Ok((producer, built.spawn()?))
+        let producer = Contained::new(Producer::of_chain(&built.core));
+        let pipeline = built.spawn()?;
+        Ok((producer.into_inner(), pipeline))
     }
 
     /// As [`Chain::spawn`], with a producer that can be cloned.
@@ -103,18 +111,19 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// As [`Chain::spawn`].
     pub fn spawn_shared(self) -> Result<(SharedProducer<E, L>, Pipeline), Error> {
         let built = self.build(true)?;
-        let producer = Producer::of_chain(&built.core);
-        Ok((producer, built.spawn()?))
+        let producer = Contained::new(Producer::of_chain(&built.core));
+        let pipeline = built.spawn()?;
+        Ok((producer.into_inner(), pipeline))
     }
 }
 
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     fn spawn(self) -> Result<Pipeline, Error> {
-        let Built { core, threads, on_start } = self;
+        let Built { core, threads, hooks } = self;
         let working = Arc::new(Working { count: Mutex::new(threads.len()), fewer: Condvar::new() });
         let mut started = Vec::with_capacity(threads.len());
         for Seating { name, crew, stage } in threads {
-            let (shared, on_start, shift) = (core.clone(), on_start.clone(), Shift(working.clone()));
+            let (shared, on_start, shift) = (core.clone(), hooks.on_start.clone(), Shift(working.clone()));
             let crew = Handed::new(crew);
             let taken = crew.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
@@ -132,10 +141,13 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 }
             }
         }
-        let pipeline = Pipeline { ring: core.clone(), threads: started, working };
+        hooks.let_go(&core.control);
+        let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, working };
         match core.control.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
-                Err(pipeline.join().err().unwrap_or_else(|| Error::failed(failure, core.report())))
+                let report = core.report();
+                core.take_apart();
+                Err(pipeline.join().err().unwrap_or_else(|| Error::failed(failure, report)))
             }
             _ => Ok(pipeline),
         }
@@ -205,9 +217,12 @@ impl Pipeline {
             };
         }
         drop(count);
+        self.ring.end_run();
         for (_, handle) in self.threads.drain(..) {
             // Panics of user code are contained in the thread; there is nothing to learn here.
-            drop(handle.join());
+            if let Err(panic) = handle.join() {
+                discard(panic);
+            }
         }
         true
     }

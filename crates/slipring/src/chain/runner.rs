@@ -9,16 +9,15 @@ use std::time::Instant;
 
 use super::OnFaulted;
 use crate::control::{Control, Waiter};
-use crate::core::Core;
 use crate::drive::{End, Handler, Pace, drive, idle, step};
-use crate::error::{Cause, Closed, panic_message};
+use crate::error::{Cause, Closed, Contained, panic_message};
 use crate::fault::{Fault, Outcome};
 use crate::gauges::Counts;
 use crate::lease::{Consumer, Every, sealed};
+use crate::owner::Owner;
 use crate::policy::{Faulted, Verdict, skip};
 use crate::seat::Seat;
 use crate::slots::Layout;
-use crate::sync::Arc;
 use crate::within::enter;
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are monomorphic.
@@ -131,7 +130,7 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
 /// A stage with a loop of its own. The loop has its handle as `&mut`, and may swap it for that of another stage, or of another ring: so the
 /// stage is known without the handle.
 pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
-    core: Arc<Core<E, L>>,
+    core: Owner<E, L>,
     stage: usize,
     /// The stage's handle, or what the loop has put in its place.
     consumer: Consumer<E, A, Every, L>,
@@ -140,7 +139,7 @@ pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
 }
 
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
-    pub(super) fn new(core: Arc<Core<E, L>>, stage: usize, run: F) -> Self {
+    pub(super) fn new(core: Owner<E, L>, stage: usize, run: F) -> Self {
         let learned = core.control.learner_contained(stage);
         OwnLoop { consumer: Consumer::every(core.clone(), stage, learned), core, stage, run: Some(run) }
     }
@@ -148,7 +147,7 @@ impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     /// The stage's handle, unless it is elsewhere.
     fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
         let desk = self.consumer.desk();
-        (Arc::ptr_eq(&desk.core, &self.core) && desk.stage == self.stage).then_some(&self.consumer)
+        (desk.core.same(&self.core) && desk.stage == self.stage).then_some(&self.consumer)
     }
 
     /// The loop has come back. A handle that is here ends the graph when it is dropped too early; one that is elsewhere might not be dropped
@@ -275,7 +274,7 @@ impl<'env> Crew<'env> {
                         End::Panic(message) => message.clone(),
                         End::Closed(_) => String::new(),
                     };
-                    hook(&Faulted { stage: control.name(stage), seq: at, message, verdict });
+                    (***hook)(&Faulted { stage: control.name(stage), seq: at, message, verdict });
                 }
                 drop(end);
                 Ok(())
@@ -426,9 +425,12 @@ impl<'env> Crew<'env> {
 
     /// Stops whoever was started, and lets everybody's handler go (I2).
     pub(super) fn stop(self, control: &Control) {
-        for (i, mut runner) in self.runners.into_iter().enumerate() {
+        let Crew { runners, started, on_faults, .. } = self;
+        let mut last = None;
+        for (i, mut runner) in runners.into_iter().enumerate() {
             let stage = runner.stage();
-            if i < self.started {
+            last = Some(stage);
+            if i < started {
                 contain(control, stage, || None, || runner.stop());
             }
             contain(
@@ -440,6 +442,10 @@ impl<'env> Crew<'env> {
                     Ok(())
                 },
             );
+        }
+        // The last reference to the hook, where the chain was spawned.
+        if let Some(panic) = on_faults.and_then(Contained::let_go) {
+            control.fail(last.unwrap_or(control.producer_party()), None, Cause::Panic(panic));
         }
     }
 }

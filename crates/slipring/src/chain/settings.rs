@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Chain, sealed};
-use crate::error::BuildError;
+use crate::error::{BuildError, Contained};
 use crate::plan::{Crew, StageSpec};
 use crate::policy::{Marks, OnFault, Policy};
 use crate::slots::Layout;
@@ -77,7 +77,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     pub fn stage_wait(mut self, wait: Wait) -> Self {
         let problem = match self.parts.specs.last_mut() {
             Some(spec) => {
-                spec.wait = Some(wait);
+                spec.wait = Some(Contained::new(wait));
                 None
             }
             None => Some("`stage_wait` must follow the stage that it is for; `wait` is for all".to_owned()),

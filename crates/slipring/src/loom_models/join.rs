@@ -7,13 +7,18 @@ use crate::tap::{From, Subscription, join};
 use Access::{Read, Write};
 use Crew::{One, Tap};
 
+/// The ring, as an observer has it.
+pub(super) fn observed(ring: &Ring) -> Arc<Core<u64, Inside>> {
+    ring.observed().upgrade().expect("its owner is here")
+}
+
 pub(super) fn subscribe(ring: &Ring, from: From) -> Subscription<u64> {
     subscribe_to(ring, 0, from)
 }
 
 /// Joins the tap that is this stage.
 pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: From) -> Subscription<u64> {
-    join(ring.clone(), stage, from).expect("a seat, and a graph that runs")
+    join(&observed(ring), stage, from).expect("a seat, and a graph that runs")
 }
 
 /// Polls so often; each event is its own position, counted from the first, and they follow each other without a gap.

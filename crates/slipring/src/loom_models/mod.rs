@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::core::{Core, Settings};
-use crate::error::BatchError;
+use crate::error::{BatchError, Contained};
 use crate::lease::{Consumer, PoolWriter, Reader, Writer};
+use crate::owner::Owner;
 use crate::plan::{Access, Crew, StageSpec};
 use crate::producer::{Producer, SharedProducer};
 use crate::slots::Inside;
@@ -125,7 +126,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
 }
 
 /// A ring of a model: its events are their own positions, counted from the first.
-type Ring = Arc<Core<u64, Inside>>;
+type Ring = Owner<u64, Inside>;
 
 /// A stage of a model: whether it writes, how many workers it has (0: it is no pool), and after which stages it comes.
 type Spec<'a> = (Access, usize, &'a [usize]);
@@ -135,11 +136,11 @@ const START: u64 = u64::MAX;
 
 fn settings(capacity: usize) -> Settings {
     // Nobody is ever rung, unless a model is about waiting.
-    Settings { start: START, wait: Wait::BusySpin, ..Settings::new(capacity) }
+    Settings { start: START, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) }
 }
 
 fn blocking(capacity: usize) -> Settings {
-    Settings { start: START, wait: Wait::Blocking, ..Settings::new(capacity) }
+    Settings { start: START, wait: Contained::new(Wait::Blocking), ..Settings::new(capacity) }
 }
 
 fn shared(settings: Settings) -> Settings {

@@ -13,7 +13,8 @@ fn by_parity() -> Sorter<u64> {
 }
 
 fn sharded(settings: Settings, stages: &[(Access, Crew, &[usize])], shards: usize) -> Ring {
-    Core::build(settings, named(stages.iter().copied()), vec![(shards, by_parity())], &mut || u64::MAX).expect("a sound graph")
+    Core::build(settings, named(stages.iter().copied()), vec![(shards, Contained::new(by_parity()))], &mut || u64::MAX)
+        .expect("a sound graph")
 }
 
 fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {

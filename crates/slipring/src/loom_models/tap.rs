@@ -6,7 +6,7 @@
 
 use loom::thread;
 
-use super::join::{follow, subscribe, subscribe_to};
+use super::join::{follow, observed, subscribe, subscribe_to};
 use super::*;
 use crate::At;
 use crate::tap::{From, SubscribeError, Subscription, join};
@@ -258,7 +258,7 @@ fn one_leaves_and_another_joins(room: usize) {
         let joining = ring.clone();
         let late = thread::spawn(move || {
             // Refused where the one seat is still taken.
-            let mut late = join(joining, 0, From::Oldest).ok()?;
+            let mut late = join(&observed(&joining), 0, From::Oldest).ok()?;
             follow(&mut late, 1);
             Some(late)
         });
@@ -326,7 +326,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
         tx.publish(|event| *event = 0).unwrap();
         other.batch(1).unwrap().release();
         let refused = thread::spawn(move || {
-            assert!(matches!(join(ring, 0, From::At(START)), Err(SubscribeError::Overwritten { .. })));
+            assert!(matches!(join(&observed(&ring), 0, From::At(START)), Err(SubscribeError::Overwritten { .. })));
         });
         one.batch(1).unwrap().release();
         refused.join().unwrap();

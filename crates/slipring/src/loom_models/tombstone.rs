@@ -137,7 +137,8 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
     tx.publish(|event| *event = 0).unwrap();
     drop(tx.try_claim_n(2).unwrap());
     tx.publish(|event| *event = 3).unwrap();
-    let mut late = crate::tap::join(ring.clone(), 0, crate::tap::From::At(START.wrapping_add(2))).expect("a seat");
+    let mut late = crate::tap::join(&ring.observed().upgrade().expect("its owner is here"), 0, crate::tap::From::At(START.wrapping_add(2)))
+        .expect("a seat");
     let reading = thread::spawn(move || {
         late.poll(1, |event, _| assert_eq!(*event, 3, "an event of the next lap")).unwrap();
         late

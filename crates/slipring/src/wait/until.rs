@@ -4,26 +4,17 @@ use std::time::{Duration, Instant};
 
 use super::{Idle, Learner, Wait, WaitStrategy, Waited};
 use crate::bell::Bell;
-use crate::error::let_go;
+use crate::error::Contained;
 use crate::sync::{spin_loop, yield_now};
 use crate::system;
 
 /// What a waiter has learned, if its strategy learns.
 #[derive(Default)]
-pub(crate) struct Learned(Option<Box<dyn Learner>>);
+pub(crate) struct Learned(Option<Contained<Box<dyn Learner>>>);
 
 impl From<Option<Box<dyn Learner>>> for Learned {
     fn from(learner: Option<Box<dyn Learner>>) -> Learned {
-        Learned(learner)
-    }
-}
-
-impl Drop for Learned {
-    fn drop(&mut self) {
-        // A learner is the user's, and may go with a handle while its thread unwinds: two panics at once are an abort.
-        if std::thread::panicking() {
-            let_go(self.0.take());
-        }
+        Learned(learner.map(Contained::new))
     }
 }
 
