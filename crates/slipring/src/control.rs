@@ -19,7 +19,7 @@ use crate::error::{BatchError, Cause, Closed, Failure, panic_message};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
-use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, lock, twin};
+use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock, twin};
 use crate::wait::{self, Learned, Site, Spell, Wait, WaitStrategy};
 use crate::warning::Cores;
 
@@ -175,8 +175,12 @@ impl ClaimWord {
 }
 
 impl Control {
-    pub(crate) fn new(plan: Plan, start: u64, deadline: Option<Duration>, timed: bool, samples: Option<Samples>) -> Control {
-        let mut lines: Vec<_> = (0..plan.lines).map(|_| Line(AtomicU64::new(start))).collect();
+    /// Bytes that each of [`Plan::lines`] takes.
+    pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
+
+    /// `None`: there is no memory for the lines of so many workers, readers and stages.
+    pub(crate) fn new(plan: Plan, start: u64, deadline: Option<Duration>, timed: bool, samples: Option<Samples>) -> Option<Control> {
+        let mut lines = array(plan.lines, |_| Line(AtomicU64::new(start)))?;
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
         for stage in &plan.stages {
@@ -194,32 +198,35 @@ impl Control {
             lines[stage.line] = Line(AtomicU64::new(first));
             lines[stage.line + 1..][..stage.crew.room()].iter_mut().for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
         }
-        Control {
+        let mut orphans = Vec::new();
+        orphans.try_reserve_exact(pools).ok()?;
+        let seats = |stage: usize| {
+            let crew = plan.stages[stage].crew;
+            Some(array(crew.room(), |seat| seat < crew.len())?.into_vec())
+        };
+        let seats: Option<Vec<_>> = (0..plan.stages.len()).map(|stage| seats(stage).map(Mutex::new)).collect();
+        Some(Control {
             crowded: plan.threads > wait::cores(),
             start,
             timed,
             spacing: wait::spacing(),
-            lines: lines.into(),
+            lines,
             status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
             cores: Cores::new(&plan),
             bells: (0..plan.bells).map(|_| Bell::new()).collect(),
             failure: Mutex::new(None),
             // A deadline beyond what the clock can count is none.
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
-            gauges: Gauges::new(&plan, samples),
+            gauges: Gauges::new(&plan, samples)?,
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
             alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
-            seats: plan
-                .stages
-                .iter()
-                .map(|stage| Mutex::new((0..stage.crew.room()).map(|seat| seat < stage.crew.len()).collect()))
-                .collect(),
-            orphans: Mutex::new(Vec::with_capacity(pools)),
+            seats: seats?.into(),
+            orphans: Mutex::new(orphans),
             orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
             plan,
-        }
+        })
     }
 
     pub(crate) fn line(&self, line: usize) -> &AtomicU64 {

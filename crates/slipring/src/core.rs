@@ -114,17 +114,33 @@ impl<E, L: Layout> Core<E, L> {
         }
         plan.stamped = stamped;
         plan.cursor |= !stamped || (watched && !many_producers);
-        let samples = sample.map(|every| Samples::new(every, capacity, plan.stages.len()));
-        let mut lanes: Box<[Option<Lane<E>>]> = plan.stages.iter().map(|_| None).collect();
-        for (stage, sorter) in sorters {
-            let bytes_per_slot = Lane::<E>::BYTES_PER_SLOT;
-            lanes[stage] = Some(Lane::new(sorter, capacity).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
-        }
-        let bytes_per_slot = L::Slots::<E>::bytes_per_slot(stamped);
-        let slots: View<E, L> = View(L::Slots::<E>::allocate(capacity, stamped).ok_or(BuildError::Memory { capacity, bytes_per_slot })?);
+        let no_memory = |bytes_per_slot: usize| BuildError::Memory { capacity, bytes_per_slot };
+        // First, for they take the most: nothing else is written before it is known that they can be had.
+        let slots = L::Slots::<E>::allocate(capacity, stamped).ok_or(no_memory(L::Slots::<E>::bytes_per_slot(stamped)))?;
+        let slots: View<E, L> = View(slots);
+        let beside = || {
+            let samples = match sample {
+                Some(every) => Some(Samples::new(every, capacity, plan.stages.len()).ok_or(no_memory(Samples::BYTES_PER_SLOT))?),
+                None => None,
+            };
+            let mut lanes: Box<[Option<Lane<E>>]> = plan.stages.iter().map(|_| None).collect();
+            for (stage, sorter) in sorters {
+                lanes[stage] = Some(Lane::new(sorter, capacity).ok_or(no_memory(Lane::<E>::BYTES_PER_SLOT))?);
+            }
+            let lines = BuildError::Memory { capacity: plan.lines, bytes_per_slot: Control::BYTES_PER_LINE };
+            Ok((lanes, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
+        };
+        let (lanes, control) = match beside() {
+            Ok(beside) => beside,
+            Err(problem) => {
+                // SAFETY: just allocated, and not used by anybody.
+                unsafe { slots.0.free() };
+                return Err(problem);
+            }
+        };
         let core = Core {
             lanes,
-            control: Control::new(plan, start, deadline, timed, samples),
+            control,
             slots,
             owners: Owners::one(),
             filled: Statistic::new(0),

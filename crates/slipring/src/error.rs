@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::name::{Name, PRODUCER};
+use crate::plan::MAX_CREW;
 use crate::report::Report;
 use crate::tap::SubscribeError;
 
@@ -344,7 +345,7 @@ pub enum BuildError {
         /// What was asked for.
         asked: usize,
     },
-    /// So many slots do not fit into this machine's memory.
+    /// So many slots do not fit into this machine's memory; or so many lines of 128 bytes, of which each worker, shard, reader and stage takes a few.
     Memory {
         /// Slots asked for.
         capacity: usize,
@@ -377,7 +378,7 @@ pub enum BuildError {
         /// That name.
         stage: String,
     },
-    /// A pool needs at least one worker and no more than the ring has slots.
+    /// A pool (or a stage of shards) needs at least one worker, and no more than the ring has slots, nor than [`MAX_CREW`](crate::MAX_CREW).
     Workers {
         /// The pool.
         stage: String,
@@ -440,7 +441,7 @@ impl fmt::Display for BuildError {
             }
             BuildError::Twice { stage } => write!(f, "two stages are named `{stage}`; a report could not tell them apart"),
             BuildError::Workers { stage, asked, capacity } => {
-                write!(f, "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {capacity}")
+                write!(f, "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {}", MAX_CREW.min(*capacity))
             }
             BuildError::SideBySide { writer, other } => write!(
                 f,

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use crate::plan::{Crew, Plan};
-use crate::sync::{Line, Relaxed, Statistic};
+use crate::sync::{Line, Relaxed, Statistic, array};
 use crate::wait::Spell;
 
 /// What one handle counted.
@@ -74,16 +74,17 @@ const PER_LINE: usize = 16;
 pub(crate) const TELL_EVERY: u64 = 1024;
 
 impl Gauges {
-    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Gauges {
+    /// `None`: there is no memory for it.
+    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Gauges> {
         let parties = plan.stages.len() + 1;
         let lines = parties.div_ceil(PER_LINE);
-        let sole = plan.stages.iter().map(|stage| stage.crew == Crew::One).chain([!plan.many_producers]);
-        Gauges {
-            parties: sole.map(|sole| Line(Party { sole, ..Party::default() })).collect(),
-            waited: (0..parties * lines).map(|_| Line([const { Statistic::new(0) }; PER_LINE])).collect(),
+        let sole = |party: usize| plan.stages.get(party).map_or(!plan.many_producers, |stage| stage.crew == Crew::One);
+        Some(Gauges {
+            parties: array(parties, |party| Line(Party { sole: sole(party), ..Party::default() }))?,
+            waited: array(parties.checked_mul(lines)?, |_| Line([const { Statistic::new(0) }; PER_LINE]))?,
             lines,
             samples,
-        }
+        })
     }
 
     pub(crate) fn party(&self, party: usize) -> &Party {
@@ -143,16 +144,20 @@ struct Taken {
 const LATENCIES: usize = 256;
 
 impl Samples {
-    pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Samples {
+    /// Bytes that sampling takes for a slot, if every slot is sampled.
+    pub(crate) const BYTES_PER_SLOT: usize = size_of::<Statistic>();
+
+    /// `None`: there is no memory for it.
+    pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
-        let kept = ((capacity as u64 >> shift) + 2).next_power_of_two();
+        let kept = ((capacity as u64 >> shift) + 2).checked_next_power_of_two()?;
         let taken = || Taken { count: Statistic::new(0), nanos: [const { Statistic::new(0) }; LATENCIES] };
-        Samples {
+        Some(Samples {
             shift,
             epoch: Instant::now(),
-            published: (0..kept).map(|_| Statistic::new(0)).collect(),
-            stages: (0..stages).map(|_| Line(taken())).collect(),
-        }
+            published: array(usize::try_from(kept).ok()?, |_| Statistic::new(0))?,
+            stages: array(stages, |_| Line(taken()))?,
+        })
     }
 
     /// The first sampled position of `[from, from + len)`.

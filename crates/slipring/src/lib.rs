@@ -142,6 +142,7 @@ pub use mirror::{Mirror, Mirrored, Plain};
 pub use monitor::Monitor;
 pub use name::*;
 pub use observe::{ObserveError, Observer, Seen};
+pub use plan::MAX_CREW;
 pub use policy::{Faulted, Marks, OnFault, Verdict};
 pub use producer::*;
 pub use raw::{RawConsumer, RawProducer, Seqs};

@@ -122,6 +122,9 @@ pub(crate) struct Guard {
     pub(crate) taps: Vec<usize>,
 }
 
+/// The most workers, shards or readers that one stage can have room for at a time: 65,536. It bounds what a number given by mistake can cost.
+pub const MAX_CREW: usize = 1 << 16;
+
 /// The line of the word that many producers claim by.
 pub(crate) const CLAIM_LINE: usize = 0;
 /// The line of the frontier that gates producers when no stage does.
@@ -179,13 +182,13 @@ impl Plan {
         check_names(&specs)?;
         for spec in &specs {
             if let Crew::Shards(asked) = spec.crew
-                && !(1..=capacity).contains(&asked)
+                && !(1..=capacity.min(MAX_CREW)).contains(&asked)
             {
                 return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
             }
             if let Crew::Pool { workers, room } = spec.crew {
                 for asked in [workers, room] {
-                    if !(1..=capacity).contains(&asked) {
+                    if !(1..=capacity.min(MAX_CREW)).contains(&asked) {
                         return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
                     }
                 }
@@ -390,6 +393,11 @@ fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
         if spec.crew.room() == 0 {
             return Err(BuildError::Misplaced {
                 what: format!("tap `{}` has room for nobody; give it room for one reader at least", spec.name),
+            });
+        }
+        if spec.crew.room() > MAX_CREW {
+            return Err(BuildError::Misplaced {
+                what: format!("tap `{}` cannot have room for {} readers: {MAX_CREW} is the most", spec.name, spec.crew.room()),
             });
         }
     }

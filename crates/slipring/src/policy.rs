@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::name::Name;
 use crate::seat::Seat;
 use crate::slots::Layout;
-use crate::sync::{AtomicU64, Relaxed, twin};
+use crate::sync::{AtomicU64, Relaxed, array, twin};
 
 /// What becomes of a stage when its handler returns an error, or panics. The default is to stop: the graph fails.
 ///
@@ -143,12 +143,16 @@ impl Marks {
         self.0.get().is_some_and(|marks| marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1))
     }
 
-    /// Room for a ring that begins at `start`. `false`: there is one already.
-    pub(crate) fn make(&self, start: u64, capacity: usize) -> bool {
+    /// Bytes that a slot takes.
+    pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
+
+    /// Room for a ring that begins at `start`. `false`: there is one already. `None`: there is no memory for it.
+    pub(crate) fn make(&self, start: u64, capacity: usize) -> Option<bool> {
+        let slots = capacity;
         let capacity = capacity as u64;
         // No slot is marked for a position that it will hold: each is for the one that it would have held a lap before the first.
         let before = |slot: u64| start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity);
-        self.0.set((0..capacity).map(|slot| AtomicU64::new(before(slot).wrapping_add(1))).collect()).is_ok()
+        Some(self.0.set(array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)))?).is_ok())
     }
 
     pub(crate) fn mark(&self, first: u64, len: u64) {
@@ -201,5 +205,19 @@ impl Default for Policy {
     fn default() -> Policy {
         let stop = OnFault::stop();
         Policy { error: stop, panic: stop, max_batch: u64::MAX, idle_every: None, marks: None, own_loop: false }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_that_no_memory_holds_are_refused() {
+        for capacity in [1 << 50, 1 << 60, 1 << 63] {
+            let marks = Marks::new();
+            assert_eq!(marks.make(7, capacity), None, "{capacity}");
+            assert_eq!((marks.make(7, 4), marks.make(7, 4)), (Some(true), Some(false)), "it can be used all the same");
+        }
     }
 }

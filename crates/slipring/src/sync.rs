@@ -48,6 +48,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
+/// An array of so many values; `None`: there is no memory for it. What the caller's numbers size is allocated by this, or by
+/// [`try_reserve_exact`](Vec::try_reserve_exact).
+pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(len).ok()?;
+    all.extend((0..len).map(make));
+    Some(all.into_boxed_slice())
+}
+
 /// One shared word on a line of its own: 128 bytes, because neighbouring 64-byte lines are fetched in pairs on x86 and
 /// a line is 128 bytes on some aarch64 (Intel's optimisation manual, "spatial prefetcher"; Apple's M1).
 #[repr(align(128))]

@@ -222,7 +222,7 @@ impl<E, L: Layout> Tap<E, L> {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// With room for so many readers at a time. Each takes two lines of 128 bytes, and those behind the tap look at all of them when one is there.
+    /// With room for so many readers at a time, 1 to [`MAX_CREW`](crate::MAX_CREW). Each takes two lines of 128 bytes, and those behind the tap look at all of them when one is there.
     pub fn room(self, readers: usize) -> Self {
         Tap { room: readers, ..self }
     }

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::error::{BuildError, Cause, Contained, Error, ErrorKind, Failure, let_go, panic_message};
 use crate::fault::Fault;
 use crate::owner::Owner;
+use crate::policy::Marks;
 use crate::producer::{HELD_PANIC, Producer, SharedProducer};
 use crate::publish::FILL_PANIC;
 use crate::report::Report;
@@ -154,11 +155,15 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 /// Makes room for the marks of those stages that leave some.
 fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     for stage in &core.control.plan.stages {
-        if let Some(marks) = &stage.policy.marks
-            && !marks.make(core.control.start, core.control.plan.capacity)
-        {
-            let what = format!("the marks of `{}` are another stage's already; make some for each stage", stage.name);
-            return Err(BuildError::Misplaced { what });
+        let Some(marks) = &stage.policy.marks else { continue };
+        let capacity = core.control.plan.capacity;
+        match marks.make(core.control.start, capacity) {
+            Some(true) => {}
+            None => return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT }),
+            Some(false) => {
+                let what = format!("the marks of `{}` are another stage's already; make some for each stage", stage.name);
+                return Err(BuildError::Misplaced { what });
+            }
         }
     }
     Ok(())
