@@ -372,7 +372,7 @@ fn no_event_is_marked_before_it_is_skipped() {
     for start in [0, 1, 7, u64::MAX - 8, u64::MAX - 3, u64::MAX] {
         for capacity in [1, 2, 8] {
             let marks = Marks::new();
-            assert!(marks.make(start, capacity));
+            assert_eq!(marks.make(start, capacity), Some(true));
             let lap = |lap: usize| (0..capacity).map(move |offset| start.wrapping_add((lap * capacity + offset) as u64));
             let skipped = |laps: std::ops::Range<usize>| laps.flat_map(lap).filter(|&seq| marks.skipped(seq)).collect::<Vec<_>>();
             assert_eq!(skipped(0..3), [], "blank, from {start} on");

@@ -30,6 +30,7 @@ fn refused(what: &str, call: impl FnOnce() -> Result<(), Error>) -> BuildError {
 
 #[test]
 fn hooks_that_panic_when_they_go_fail_the_graph() {
+    let _watched = crate::common::watched();
     ends("hooks", || {
         let hook = |own: Fragile| move |_: &slipring::Faulted| _ = &own;
         let start = |own: Fragile| move |_: &str| _ = &own;
@@ -58,6 +59,7 @@ fn hooks_that_panic_when_they_go_fail_the_graph() {
 
 #[test]
 fn what_a_refused_graph_was_given_goes_without_a_panic() {
+    let _watched = crate::common::watched();
     ends("refused", || {
         let key = |own: Fragile| move |event: &u64| (*event, _ = &own).0;
         for count in 1..=3 {
@@ -125,6 +127,7 @@ fn what_a_refused_graph_was_given_goes_without_a_panic() {
 
 #[test]
 fn events_of_a_build_that_fails_after_filling_go_without_a_panic() {
+    let _watched = crate::common::watched();
     ends("filled", || {
         let problem = refused("a worker's factory", || {
             let make = |_| -> fn(&Fragile, slipring::At) { panic!("{PURPOSE}") };
@@ -165,6 +168,7 @@ fn pool_of(pool: Pool<Fragile, slipring::Writing>) -> Pool<Fragile, slipring::Wr
 
 #[test]
 fn factories_that_panic_when_they_go_fail_the_graph() {
+    let _watched = crate::common::watched();
     ends("factories", || {
         let factory = |own: Fragile| move || (0u64, _ = &own).0;
         failed("a chain", || slipring::ring(4, factory(Fragile(true))).run(|_| Ok(())).map(drop));
@@ -220,6 +224,7 @@ impl Learner for BrittleLearner {
 
 #[test]
 fn strategies_and_learners_that_panic_when_they_go_leave_no_call() {
+    let _watched = crate::common::watched();
     ends("strategies", || {
         let strategy = |learns| Wait::Custom(Arc::new(Brittle(Own(Fragile(true)), learns)));
         for learns in [false, true] {
@@ -247,6 +252,7 @@ fn strategies_and_learners_that_panic_when_they_go_leave_no_call() {
 
 #[test]
 fn a_closure_that_is_not_called_goes_without_a_panic() {
+    let _watched = crate::common::watched();
     ends("not called", || {
         struct NoStart;
         impl slipring::ReadHandler<u64> for NoStart {

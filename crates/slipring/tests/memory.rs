@@ -14,6 +14,7 @@ fn problem<T>(what: &str, built: Result<T, slipring::Error>) -> BuildError {
 
 #[test]
 fn capacities_that_no_memory_holds() {
+    let _watched = crate::common::watched();
     for capacity in HUGE.into_iter().filter(|capacity| capacity.is_power_of_two() && *capacity > 1 << 43) {
         let memory = |what: &str, problem: BuildError| {
             assert!(matches!(problem, BuildError::Memory { .. }), "{what}, {capacity}: {problem}");
@@ -35,6 +36,7 @@ fn capacities_that_no_memory_holds() {
 
 #[test]
 fn rooms_beyond_the_limit() {
+    let _watched = crate::common::watched();
     for room in HUGE.into_iter().chain([MAX_CREW + 1]) {
         let limit = MAX_CREW.to_string();
         let named = |what: &str, problem: BuildError| {
@@ -70,6 +72,7 @@ fn rooms_beyond_the_limit() {
 
 #[test]
 fn as_much_room_as_the_limit_allows() {
+    let _watched = crate::common::watched();
     let tap = Tap::new().room(MAX_CREW);
     slipring::ring(8, || 0u64)
         .wait(Wait::Blocking)
@@ -85,6 +88,7 @@ fn as_much_room_as_the_limit_allows() {
 
 #[test]
 fn a_conflator_that_no_memory_holds() {
+    let _watched = crate::common::watched();
     for room in HUGE.into_iter().filter(|room| *room > 1 << 43) {
         let (tx, _rx) = slipring::unicast(8, || 0u64).unwrap();
         let made = tx.conflate(room, |slot, _: &u64, value: u64| *slot = value);

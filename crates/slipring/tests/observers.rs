@@ -28,6 +28,7 @@ impl Drop for Witness {
 
 #[test]
 fn a_monitor_that_looks_at_the_end_of_a_run_owns_nothing_of_it() {
+    let _watched = crate::common::watched();
     ends("monitor", || {
         let (monitor, over, dropped) = (Monitor::new(), AtomicBool::new(false), Arc::new(Mutex::new(Vec::new())));
         thread::scope(|scope| {
@@ -50,6 +51,7 @@ fn a_monitor_that_looks_at_the_end_of_a_run_owns_nothing_of_it() {
 
 #[test]
 fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
+    let _watched = crate::common::watched();
     ends("tap and pool", || {
         let (tap, pool) = (Tap::new(), Pool::reading(8));
         let (over, joined, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -80,6 +82,7 @@ fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
 
 #[test]
 fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
+    let _watched = crate::common::watched();
     ends("outlives", || {
         let (tap, dropped) = (Tap::new(), Arc::new(Mutex::new(Vec::new())));
         let chain = || slipring::ring(4, || Witness(dropped.clone())).tap(&tap);
@@ -103,6 +106,7 @@ fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
 
 #[test]
 fn one_tap_stands_in_one_running_graph_at_a_time() {
+    let _watched = crate::common::watched();
     ends("two places", || {
         let tap = Tap::new();
         slipring::ring(4, || 0u64)

@@ -90,6 +90,7 @@ fn bind_to_one_core() {
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_warning_that_cannot_be_printed_fails_nothing() {
+    let _watched = crate::common::watched();
     const ROLE: &str = "a_warning_that_cannot_be_printed_fails_nothing";
     if plays(ROLE) {
         // The parent closes the pipe before it closes the standard input that this reads.
@@ -109,6 +110,7 @@ static TOLD: AtomicUsize = AtomicUsize::new(0);
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_panic_of_the_warning_hook_fails_nothing() {
+    let _watched = crate::common::watched();
     const ROLE: &str = "a_panic_of_the_warning_hook_fails_nothing";
     if plays(ROLE) {
         quiet();
@@ -131,6 +133,7 @@ static SAID: Mutex<String> = Mutex::new(String::new());
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_build_on_one_core_claims_nothing_about_the_graphs_threads() {
+    let _watched = crate::common::watched();
     const ROLE: &str = "a_build_on_one_core_claims_nothing_about_the_graphs_threads";
     if plays(ROLE) {
         assert!(slipring::on_warning(|warning| *SAID.lock().unwrap() = warning.to_string()));

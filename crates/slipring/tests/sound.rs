@@ -723,6 +723,7 @@ fn a_diamond_of_leases_under_way() {
 
 #[test]
 fn a_fan_out_knows_its_own_chain_wherever_the_other_one_lies() {
+    let _watched = crate::common::watched();
     for _ in 0..200 {
         let chain = slipring::ring(8, || 0u64).read("a", |_, _| ()).read("b", |_, _| ());
         let given_back = chain.fan_out(|own| {
