@@ -1,5 +1,7 @@
 //! Numbers that are too large: every one is an error of the build, and none a panic or an abort.
 
+mod common;
+
 use slipring::{BuildError, Graph, MAX_CREW, Mirror, Pool, Tap, Wait};
 
 /// Sizes that no machine has memory for, or that no arithmetic of a machine word holds.
