@@ -194,10 +194,10 @@ twins! {
     loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung", ["producer"];
     loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung", ["producer"];
     loom_twin_one_of_two_bells_rung: "loom_a_publication_rings_two_bells", "one-bell-rung", ["s1"];
-    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "ringer-unfenced", ["s1"];
-    loom_twin_sleeper_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "sleeper-unfenced", ["s1"];
+    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "ringer-unfenced", ["s0", "s1"];
+    loom_twin_sleeper_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "sleeper-unfenced", ["s0", "s1"];
     loom_twin_one_of_two_bells_rung_by_a_release: "loom_a_release_rings_two_bells", "one-bell-rung", ["s2"];
-    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "ringer-unfenced", ["s2"];
+    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "ringer-unfenced", ["s1", "s2"];
     loom_twin_sleeper_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-unfenced", ["s0"];
     loom_twin_ringer_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "ringer-unfenced", ["s0"];
     loom_twin_sleeper_blind_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-blind", ["s0"];
