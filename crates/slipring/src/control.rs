@@ -27,10 +27,8 @@ const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
-/// One maker in [`Control::makers`]. Each maker keeps a reference to the ring, and [`Arc`] aborts before
-/// `isize::MAX` of them are counted, forgotten handles included. So the count never reaches bit 64.
-///
-/// [`Arc`]: crate::sync::Arc
+/// One maker in [`Control::makers`]. Each maker owns the ring (owner::I1), and the process aborts before 2^62 owners are
+/// counted, forgotten handles included. So the count of makers never leaves its 63 bits.
 const MAKER: u64 = 2;
 /// A maker was created since the sole maker last read the claim word.
 const COMPANY: u64 = 1;
@@ -676,7 +674,7 @@ mod tests {
         assert!(control.company() == Company::Earlier);
         control.settle_alone();
         assert!(control.company() == Company::Never);
-        for forgotten in [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, isize::MAX as u64 - 2] {
+        for forgotten in [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 62) - 1] {
             control.makers.fetch_add(MAKER * forgotten, Relaxed);
             assert!(control.company() == Company::Now, "one of {} makers believes that it is alone", forgotten + 1);
             control.add_maker();
