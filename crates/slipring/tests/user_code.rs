@@ -313,7 +313,7 @@ fn a_learner_that_panics_twice() {
         .unwrap_err();
         assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing")));
         assert!(matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER));
-        assert!(catch_unwind(AssertUnwindSafe(move || drop(rx))).is_err());
+        drop(rx); // its learner's panic goes no further
     });
 }
 
