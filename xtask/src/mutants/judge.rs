@@ -92,19 +92,11 @@ impl Asked {
         }
     }
 
-    /// The tests to build.
-    fn tests(self) -> &'static str {
-        match self {
-            Self::Models => "--lib",
-            _ => "--lib --test waits",
-        }
-    }
-
     /// Which of them are asked. Twins expect to fail, and say nothing about a mutant.
     fn filters(self) -> &'static [&'static str] {
         match self {
             Self::Models => &[checks::MODELS, "--skip", "twin"],
-            _ => &["bell::", "bell_model::", "the_last_event_of_a_burst_wakes"],
+            _ => &["bell_tests::", "bell_model::"],
         }
     }
 
@@ -113,8 +105,7 @@ impl Asked {
         match self {
             // Models do not count their executions then: fewer of them catch nothing.
             Self::Models => &[("SLIPRING_MUTANT", "1")],
-            // Enough rounds for a wake-up that is lost once in a long time.
-            _ => &[("SLIPRING_SOAK", "1"), ("SLIPRING_TEST_LIMIT", "300")],
+            _ => &[("SLIPRING_TEST_LIMIT", "300")],
         }
     }
 
@@ -279,8 +270,7 @@ impl Judge {
     /// Builds the copy's tests; returns the programs, or what the compiler said.
     fn build(&self, asked: Asked) -> Result<Vec<PathBuf>, String> {
         let cfg = if asked == Asked::Models { checks::LOOM } else { "" };
-        let call = Call::cargo("test --release -p slipring --no-run --color never")
-            .args(asked.tests().split(' '))
+        let call = Call::cargo("test --release -p slipring --lib --no-run --color never")
             .target_dir(&self.scratch.join(if asked == Asked::Models { "build" } else { "bells" }))
             .env("RUSTFLAGS", format!("{cfg} --cap-lints warn").trim())
             // Only the crate itself changes from mutant to mutant.
