@@ -187,11 +187,11 @@ macro_rules! models {
     };
 }
 models! {
-    nothing_sleeps_through_one_of_two_ringers: two_ringers, 1;
-    neither_of_two_sleepers_is_left_asleep: two_sleepers, 1;
-    no_task_is_left_asleep: two_tasks, 1;
-    neither_of_two_bells_is_missed: two_bells, 1;
-    nothing_sleeps_where_the_barrier_is_refused: refused, 1;
+    nothing_sleeps_through_one_of_two_ringers: two_ringers, 120_000;
+    neither_of_two_sleepers_is_left_asleep: two_sleepers, 39_000;
+    no_task_is_left_asleep: two_tasks, 23_000;
+    neither_of_two_bells_is_missed: two_bells, 122_000;
+    nothing_sleeps_where_the_barrier_is_refused: refused, 65_000;
 }
 
 #[test]
