@@ -88,10 +88,11 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     with(|nest| nest.inside().filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to))));
 }
 
-/// The stage that this thread is inside of and that has not let go of everything before `seq(stage)`.
-fn holder(control: &Control, seq: impl Fn(usize) -> u64) -> Option<usize> {
+/// The stage that this thread is inside of and that has not let go of everything before `seq(stage)`. `None` there: nothing is asked of it.
+fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
-        let (seq, word) = (seq(stage), control.line(line).load(Relaxed)); // the thread's own stage: what it stored last
+        let Some(seq) = seq(stage) else { return false };
+        let word = control.line(line).load(Relaxed); // the thread's own stage: what it stored last
         if control.plan.stages[stage].crew.idles() { word & IDLE == 0 && bound_ahead(word, seq) < 0 } else { ahead(word, seq) < 0 }
     };
     with(|nest| {
@@ -102,13 +103,13 @@ fn holder(control: &Control, seq: impl Fn(usize) -> u64) -> Option<usize> {
 
 /// The stage that this thread is inside of and that holds what comes before `seq`: for a producer that waits for that, the wait would never end.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
-    holder(control, |_| seq)
+    holder(control, |_| Some(seq))
 }
 
-/// The same for a consumer of `stage` that waits for the event at `next`: a stage before it has to let that event go, and every stage what was in
-/// its slot a lap before.
+/// The same for a consumer of `stage` that waits for the event at `next`: a stage before it has to let that event go.
+///
+/// A stage that is not before it is no reason, even if the slot of `next` is free only when that stage lets go: the producers may close instead,
+/// and the wait ends.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
-    let behind = next.wrapping_add(1);
-    let reused = behind.wrapping_sub(control.plan.capacity as u64);
-    holder(control, |other| if control.plan.before[stage][other] { behind } else { reused })
+    holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }
