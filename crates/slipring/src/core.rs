@@ -6,6 +6,7 @@
 //! - I2: nothing is allocated after the build.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::control::{Control, ahead};
 use crate::error::{BuildError, Contained, let_go, panic_message};
@@ -97,6 +98,11 @@ impl Settings {
     }
 }
 
+/// Runs a part of the build that asks strategies, which may be the user's, how they wait.
+fn asking<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
+    catch_unwind(AssertUnwindSafe(part)).unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
+}
+
 impl<E, L: Layout> Core<E, L> {
     /// `sorters`: for each stage that has shards, which is known by number.
     pub(crate) fn build(
@@ -107,11 +113,14 @@ impl<E, L: Layout> Core<E, L> {
     ) -> Result<Owner<E, L>, BuildError> {
         let Settings { capacity, start, wait, producer_wait, many_producers, deadline, timed, watched, sample } = settings;
         let stamped = many_producers || !View::<E, L>::CURSOR;
-        let mut plan = Plan::new(stages, capacity, many_producers, &wait, producer_wait.as_deref().unwrap_or(&wait))?;
-        // Where the clock is not asked all runs on one thread.
-        if timed {
-            crate::warning::look_at(&plan);
-        }
+        let mut plan = asking(|| {
+            let plan = Plan::new(stages, capacity, many_producers, &wait, producer_wait.as_deref().unwrap_or(&wait))?;
+            // Where the clock is not asked all runs on one thread.
+            if timed {
+                crate::warning::look_at(&plan);
+            }
+            Ok(plan)
+        })?;
         plan.stamped = stamped;
         plan.cursor |= !stamped || (watched && !many_producers);
         let no_memory = |bytes_per_slot: usize| BuildError::Memory { capacity, bytes_per_slot };
@@ -130,7 +139,7 @@ impl<E, L: Layout> Core<E, L> {
             let lines = BuildError::Memory { capacity: plan.lines, bytes_per_slot: Control::BYTES_PER_LINE };
             Ok((lanes, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
         };
-        let (lanes, control) = match beside() {
+        let (lanes, control) = match asking(beside) {
             Ok(beside) => beside,
             Err(problem) => {
                 // SAFETY: just allocated, and not used by anybody.

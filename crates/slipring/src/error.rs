@@ -368,6 +368,11 @@ pub enum BuildError {
         /// The panic's message.
         panic: String,
     },
+    /// A waiting strategy panicked when the build asked it how it waits.
+    Strategy {
+        /// The panic's message.
+        panic: String,
+    },
     /// A stage (or a thread) needs a name that is not empty, has no zero byte, and is not [`PRODUCER`].
     Name {
         /// What was given.
@@ -433,6 +438,7 @@ impl fmt::Display for BuildError {
                 write!(f, "no memory for {capacity} slots of {bytes_per_slot} bytes; ask for a smaller capacity or for smaller events")
             }
             BuildError::Factory { index, panic } => write!(f, "the factory of events panicked at event {index}: {panic}"),
+            BuildError::Strategy { panic } => write!(f, "a waiting strategy panicked when it was asked how it waits: {panic}"),
             BuildError::WorkerFactory { stage, worker, panic } => {
                 write!(f, "the factory of pool `{stage}` panicked at worker {worker}: {panic}")
             }

@@ -10,7 +10,66 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
-use slipring::{BatchError, Cause, Closed, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited};
+use slipring::{BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited};
+
+// Strategies that panic when they are asked how they wait.
+
+/// Panics at one of the questions that a build asks.
+#[derive(Debug)]
+struct Rude(&'static str);
+
+impl Rude {
+    fn asked<T>(&self, question: &str, answer: T) -> T {
+        assert!(self.0 != question, "asked {question} {PURPOSE}");
+        answer
+    }
+}
+
+impl WaitStrategy for Rude {
+    fn idle(&self, _: &Waited) -> Idle {
+        Idle::Yield
+    }
+    fn parks(&self) -> bool {
+        self.asked("parks", false)
+    }
+    fn spins(&self) -> bool {
+        self.asked("spins", false)
+    }
+    fn alias(&self) -> String {
+        self.asked("alias", "rude".into())
+    }
+}
+
+#[test]
+fn a_strategy_that_panics_while_a_graph_is_built_refuses_it() {
+    let _watched = crate::common::watched();
+    for question in ["parks", "spins", "alias"] {
+        let wait = || Wait::Custom(Arc::new(Rude(question)));
+        let chain = || {
+            let chain = slipring::ring(4, || 0u64).read("a", |_, _| ()).on("t").stage_wait(wait());
+            chain.read("b", |_, _| ()).on("t").stage_wait(wait())
+        };
+        let graph = || {
+            let graph = Graph::new(4, || 0u64).wait(wait());
+            let key = graph.reader("r").wait(Wait::Custom(Arc::new(Rude(question))));
+            let built = graph.build().map(drop);
+            drop(key);
+            built
+        };
+        let mut calls: Vec<Box<dyn FnOnce() -> Result<(), slipring::Error>>> = vec![
+            Box::new(move || chain().feed(0..3, |slot, i| *slot = i).map(drop)),
+            Box::new(move || chain().run_inline(|_| Ok(())).map(drop)),
+            Box::new(move || chain().spawn().map(drop)),
+        ];
+        if question != "alias" {
+            calls.push(Box::new(graph)); // it has no two strategies to tell apart
+        }
+        for call in calls {
+            let error = catch_unwind(AssertUnwindSafe(call)).expect("no panic leaves the build").unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Strategy { panic }) if panic.contains(question)), "{error}");
+        }
+    }
+}
 
 // Strategies that learn, and panic when they are asked for a learner.
 
