@@ -206,6 +206,21 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
     }
 }
 
+/// Past its deadline a graph goes on while nobody has to wait.
+#[test]
+fn a_stage_that_skips_the_last_event_of_a_full_ring_keeps_nobody_waiting() {
+    let _watched = crate::common::watched();
+    ends("skips, on one thread", || {
+        let chain = slipring::ring(2, || 0u64).deadline(Duration::from_millis(1));
+        let chain = chain.read("picky", |v, _| if *v % 2 == 1 { Err(Oops(*v)) } else { Ok(()) }).on_error(OnFault::skip());
+        let done = chain.run_inline(|p| {
+            thread::sleep(Duration::from_millis(5));
+            Ok(p.publish_all(0..9, |slot, i| *slot = i)?)
+        });
+        assert_eq!(done.unwrap().value, 9);
+    });
+}
+
 // Waiting for oneself.
 
 fn own(told: &Closed, stage: &str) {

@@ -91,7 +91,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
             match self.producer.is_full() {
                 Ok(false) => return self.producer.publish(fill),
                 Ok(true) => {
-                    if self.work() == 0 {
+                    // A stage may let go without handling: what it skipped last.
+                    if self.work() == 0 && matches!(self.producer.is_full(), Ok(true)) {
                         let control = &self.core.control;
                         control.expire(control.producer_party(), self.producer.next_seq());
                     }
