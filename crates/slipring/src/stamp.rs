@@ -11,7 +11,8 @@
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly that position. A slot
 //!   is stamped for one position per lap at most, and its word is never as old as 2^46 laps: in the last two of every
 //!   2^44 laps each slot of a run is stamped, not the first one only ([`refreshes`]). In a ring of 2^18 slots
-//!   or more the field holds the whole lap, so it repeats with the position itself, after 2^64 events.
+//!   or more the field holds the whole lap, and repeats with the position itself, after 2^64 events; there the last two
+//!   laps of each 2^62 events are enough.
 //! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it never reads as published.
 //! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several runs.
 
@@ -23,6 +24,8 @@ pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 const LAP_SHIFT: u32 = 18;
 /// Laps from one refresh of all stamps to the next. Far fewer than the 2^46 after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
+/// Events from one refresh to the next where that comes earlier, which is in large rings. Positions repeat after 2^64.
+const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
 /// What the word at a position says.
@@ -57,8 +60,8 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
 /// longer than a lap; so if it reaches into the last lap of a period, it begins in one of the last two.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
-    let laps_left = !(seq >> shift) << (u64::BITS - REFRESH_BITS);
-    laps_left >> (u64::BITS - REFRESH_BITS) < 2
+    let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
+    !(seq >> shift) << beyond >> beyond < 2
 }
 
 /// The word a slot starts with, if `seq` is the first position it will hold.
@@ -82,6 +85,19 @@ pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+
+    /// In a large ring the lap field repeats after 2^64 events, long before 2^46 laps.
+    #[test]
+    fn every_stamp_is_refreshed_before_it_repeats() {
+        for shift in 0..60 {
+            let repeats = if shift < LAP_SHIFT { 1u128 << (46 + shift) } else { 1 << 64 };
+            let lap = 1u128 << shift;
+            // The last two laps before a quarter of that.
+            let period = repeats / 4;
+            assert!([period - 1, period - lap, period - 2 * lap].iter().all(|&seq| refreshes(seq as u64, shift)), "{shift}");
+            assert!(period <= 2 * lap || !refreshes((period - 2 * lap - 1) as u64, shift), "{shift}: more than two laps");
+        }
+    }
 
     #[test]
     fn a_stamp_is_read_only_at_its_own_position() {
