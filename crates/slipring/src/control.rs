@@ -277,6 +277,26 @@ impl Control {
         self.makers.store(MAKER, Relaxed);
     }
 
+    /// The position in a claim word, whatever others claimed since a caller learned of `near`. The word has 63 bits of it;
+    /// the last one comes from a stage, which is within a lap. Not for a claim's usual way: it loads a stage's line.
+    pub(crate) fn claim_at(&self, word: ClaimWord, near: u64) -> u64 {
+        // A model's producers go a few positions. The line changes nothing there, and looking at it multiplies the orders.
+        if cfg!(slipring_loom) {
+            return word.seq(near);
+        }
+        match self.plan.stages.first() {
+            Some(stage) if !matches!(stage.crew, Crew::Tap(_)) => word.seq(self.position(0)),
+            // The sentinel stands for the producers.
+            _ => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
+        }
+    }
+
+    /// How far many producers have claimed, and whether all of them are closed.
+    pub(crate) fn claimed(&self, near: u64) -> (u64, bool) {
+        let word = ClaimWord(self.lines[CLAIM_LINE].0.load(Relaxed));
+        (self.claim_at(word, near), word.is_closed())
+    }
+
     // Frontiers.
 
     /// What a stage has let go, if that is known to be no less than `near`.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::control::{ClaimWord, Control, ahead};
+use crate::control::{Control, ahead};
 use crate::error::BuildError;
 use crate::name::{Name, PRODUCER};
 use crate::owner::Owner;
@@ -97,7 +97,7 @@ impl Control {
     fn published(&self, positions: &[u64]) -> Option<u64> {
         if self.plan.many_producers {
             let near = positions.first().copied().unwrap_or(self.start);
-            Some(ClaimWord(self.line(Self::CLAIM).load(Relaxed)).seq(near))
+            Some(self.claimed(near).0)
         } else {
             self.plan.cursor.then(|| self.cursor())
         }

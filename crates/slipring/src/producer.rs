@@ -94,7 +94,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         core.control.producers.fetch_add(1, Relaxed);
         core.control.add_maker();
         let start = core.control.start;
-        let next = if S::MANY { ClaimWord(core.control.line(Control::CLAIM).load(Relaxed)).seq(start) } else { start };
+        let next = if S::MANY { core.control.claimed(start).0 } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         Producer {
@@ -158,7 +158,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// As [`Producer::remaining`], where a claim may be open.
     pub(crate) fn room(&mut self) -> usize {
         if S::MANY {
-            self.next = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed)).seq(self.next);
+            self.next = self.core.control.claimed(self.next).0;
         }
         let _ = self.find_room(1);
         ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize
@@ -233,8 +233,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 self.core.control.settle_alone();
             }
         }
-        let room = self.limit.wrapping_sub(self.next);
-        if (room as i64) < len as i64 {
+        // There is never more room than slots. If there seems to be, the handle was unused while others went so far that
+        // its limit, or the position widened from its own, says nothing.
+        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
+        if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
+            self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
             self.find_room(len)?;
         }
         let seq = self.next;
@@ -347,12 +350,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// sentinel, and rings nothing, so it may run under a bell's lock.
     fn may_claim(core: &Core<E, L>, next: u64, len: u64) -> bool {
         let (control, capacity) = (&core.control, core.capacity());
-        let (next, closed) = if S::MANY {
-            let word = ClaimWord(control.line(Control::CLAIM).load(Relaxed));
-            (word.seq(next), word.is_closed())
-        } else {
-            (next, false)
-        };
+        let (next, closed) = if S::MANY { control.claimed(next) } else { (next, false) };
         let (gate, _) = core.gate(next.wrapping_sub(capacity));
         closed || !control.is_running() || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
@@ -392,7 +390,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let claim = self.core.control.line(Control::CLAIM);
         let word = ClaimWord(twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)));
         if !word.is_closed() {
-            self.core.control.close(twin!("closed-short": word.seq(self.next) => self.next));
+            self.core.control.close(twin!("closed-short": self.core.control.claim_at(word, self.next) => self.next));
         }
     }
 

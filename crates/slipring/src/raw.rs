@@ -10,7 +10,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::control::{ClaimWord, Control, ahead};
+use crate::control::ahead;
 use crate::core::Core;
 use crate::error::{BatchError, ClaimError, NotHeld};
 use crate::lease::{Consumer, Writing, sealed as lease};
@@ -18,7 +18,6 @@ use crate::producer::{Producer, Single, sealed as producer};
 use crate::seat::Seat;
 use crate::slots::{Inside, Layout, Slots as _};
 use crate::stamp::Run;
-use crate::sync::Relaxed;
 
 /// A producer by positions: `next`, fill, `done`. From [`Producer::into_raw`].
 ///
@@ -290,7 +289,7 @@ impl<E, L: Layout> Core<E, L> {
         let to = if !self.control.reads_stamps(holder) {
             self.control.upstream(holder, near).0
         } else if self.control.plan.many_producers {
-            ClaimWord(self.control.line(Control::CLAIM).load(Relaxed)).seq(next) // a look only
+            self.control.claimed(next).0
         } else if self.control.plan.cursor {
             self.control.cursor()
         } else {

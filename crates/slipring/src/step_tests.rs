@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::control::{IDLE, ahead};
+use crate::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
 use crate::seat::Seat;
 use crate::sync::Relaxed;
 use crate::{Graph, Inside, Marks, OnFault, ReadHandler, Waitable};
@@ -108,6 +108,41 @@ fn a_limit_never_falls_behind_what_is_claimed() {
         core.control.line(bound).store(before, Relaxed);
         tx.done(7).unwrap();
         assert!(tx.next().is_err(), "all slots are lent to the stages");
+    }
+}
+
+/// Others may publish whole laps at a time, so they may go any distance while a handle is unused.
+#[test]
+fn a_producer_may_be_idle_for_any_distance() {
+    const QUARTER: u64 = 1 << 62;
+    for far in [QUARTER - 3, QUARTER + 3, 2 * QUARTER - 9, 2 * QUARTER + 9, 3 * QUARTER - 3, 3 * QUARTER + 3, 0u64.wrapping_sub(9)] {
+        for pool in [false, true] {
+            let graph = Graph::new(4, || 0u64).shared();
+            let stage = if pool { None } else { Some(graph.reader("stage")) };
+            let workers = if pool { Some(graph.pool_reader("workers", 1)) } else { None };
+            let ring = graph.build().unwrap();
+            let mut idle = ring.producer();
+            let core = idle.core().clone();
+            // What the others claimed and the stage let go: all but a lap.
+            core.control.line(Control::CLAIM).store(ClaimWord::open(far).0, Relaxed);
+            let line = core.control.plan.stages[0].line;
+            let lets_go = |seq: u64| match pool {
+                false => core.control.line(line).store(seq, Relaxed),
+                true => {
+                    core.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+                    core.control.line(core.control.landmark_line(0)).store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+                }
+            };
+            lets_go(far - 4);
+            assert!(idle.try_claim().is_err(), "at {far:#x}: a slot that a stage still has");
+            assert_eq!(idle.clone().next_seq(), far, "a clone");
+            assert!(!stirs(&mut ring.producer()), "at {far:#x}: no room");
+            lets_go(far - 1);
+            assert!(stirs(&mut ring.producer()), "at {far:#x}: room for three");
+            assert_eq!(ring.producer().remaining(), 3);
+            assert_eq!(idle.try_claim().expect("room for three").publish(), far);
+            drop((stage, workers));
+        }
     }
 }
 
