@@ -146,6 +146,20 @@ fn a_producer_may_be_idle_for_any_distance() {
     }
 }
 
+/// How many events one call publishes is up to the capacity; so the count of them may wrap.
+#[test]
+fn the_counts_of_a_producer_may_wrap() {
+    let graph = Graph::new(4, || 0u64).contiguous();
+    let reader = graph.reader("reader");
+    let ring = graph.build().unwrap();
+    let (mut tx, mut rx) = (ring.producer(), ring.reader(reader));
+    tx.count_joined(u64::MAX);
+    for _ in 0..2 {
+        tx.claim_n(4).unwrap().publish();
+        rx.try_batch(4).unwrap().release();
+    }
+}
+
 // Positions that a stage goes back to, lets go, and looks at.
 
 /// Walks everything that is there, without letting go; returns the positions of the events.
