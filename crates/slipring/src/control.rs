@@ -18,7 +18,7 @@ use crate::bell::{self, Bell, Glance};
 use crate::error::{BatchError, Cause, Closed, Failure, panic_message};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
-use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE};
+use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE, Stage};
 use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock, twin};
 use crate::wait::{self, Learned, Site, Spell, Wait, WaitStrategy};
 use crate::warning::Cores;
@@ -284,10 +284,11 @@ impl Control {
         if cfg!(slipring_loom) {
             return word.seq(near);
         }
-        match self.plan.stages.first() {
-            Some(stage) if !matches!(stage.crew, Crew::Tap(_)) => word.seq(self.position(0)),
+        let required = |stage: &Stage| !matches!(stage.crew, Crew::Tap(_));
+        match self.plan.stages.iter().position(required) {
+            Some(stage) => word.seq(self.position(stage)),
             // The sentinel stands for the producers.
-            _ => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
+            None => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
         }
     }
 

@@ -146,6 +146,23 @@ fn a_producer_may_be_idle_for_any_distance() {
     }
 }
 
+/// The position comes from a stage that is within a lap, also where the first one declared is a tap behind others.
+#[test]
+fn a_new_producer_finds_its_position_at_any_distance() {
+    for far in [3 << 61, (1 << 63) + 5, 0u64.wrapping_sub(9)] {
+        let graph = Graph::new(4, || 0u64).shared();
+        let tap = graph.tap("tap", 1);
+        let stage = graph.reader("stage");
+        let tap = tap.after(&stage);
+        let ring = graph.build().unwrap();
+        let (first, _stage, _tap) = (ring.producer(), ring.reader(stage), ring.tap(tap));
+        let control = &first.core().control;
+        control.line(Control::CLAIM).store(ClaimWord::open(far).0, Relaxed);
+        control.line(control.plan.stages[1].line).store(far - 1, Relaxed);
+        assert_eq!(first.clone().next_seq(), far);
+    }
+}
+
 /// How many events one call publishes is up to the capacity; so the count of them may wrap.
 #[test]
 fn the_counts_of_a_producer_may_wrap() {

@@ -10,7 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
-use slipring::{BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited};
+use slipring::{
+    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy,
+    Waited,
+};
 
 // Strategies that panic when they are asked how they wait.
 
