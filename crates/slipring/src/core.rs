@@ -8,7 +8,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::control::{Control, ahead};
+use crate::control::{ClaimWord, Control, ahead};
 use crate::error::{BuildError, Contained, let_go, panic_message};
 use crate::gauges::Samples;
 use crate::owner::{Owner, Owners};
@@ -291,6 +291,29 @@ impl<E, L: Layout> Core<E, L> {
                 Err(moved) => seq = moved,
             }
         }
+    }
+
+    /// Whether the stream is known to go on at `seq`: it cannot end before that position any more. A few looks, for a call that is about to wait.
+    #[cold]
+    pub(crate) fn is_claimed(&self, seq: u64) -> bool {
+        let control = &self.control;
+        if control.plan.many_producers {
+            return ahead(ClaimWord(control.line(Control::CLAIM).load(Relaxed)).seq(seq), seq) > 0;
+        }
+        // A cursor beside stamps is stored after them.
+        if !control.plan.stamped {
+            return ahead(control.cursor(), seq) > 0;
+        }
+        // Back to the head of the run that it lies in, or of the last one before. What is published a lap later in one of these slots says it, too.
+        for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
+            let at = seq.wrapping_sub(back);
+            match self.slots.run_at(at) {
+                Run::Live(len) | Run::Tombstone(len) => return len > back,
+                Run::Unpublished if self.slots.run_at(at.wrapping_add(self.capacity())) != Run::Unpublished => return true,
+                Run::Unpublished => {}
+            }
+        }
+        false
     }
 
     /// Tells the model checker that somebody reads these events, or writes them.

@@ -138,7 +138,9 @@ pub(crate) trait Seat<E, L: Layout> {
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        if let Some(stage) = within::stuck_at(self.desk().control(), self.desk().stage, self.next()) {
+        if let Some(stage) = within::stuck_at(self.desk().control(), self.desk().stage, self.next())
+            && self.desk().core.is_claimed(self.next())
+        {
             return Err(Closed::WaitsForItself(Box::new(self.desk().control().name(stage))).into());
         }
         let waits_for = self.waits_for();

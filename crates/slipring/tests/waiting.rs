@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{Oops, ends};
 use slipring::{
-    Cause, Closed, Error, Failure, Fault, From, Graph, OnFault, PRODUCER, PoolReader, ReadHandler, Reader, Selector, Tap, Wait, Waitable,
+    At, Cause, Closed, Error, Failure, Fault, From, Graph, Monitor, OnFault, PRODUCER, PoolReader, ReadHandler, Reader, Selector,
+    Subscription, Tap, Wait, Waitable,
 };
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
@@ -382,6 +383,51 @@ fn a_consumer_beside_one_that_holds_the_whole_ring_sees_the_end() {
         one.for_each(|_, _| _ = seen.get_or_insert_with(|| other.for_each(|_, _| ()))).unwrap();
         assert_eq!(seen.unwrap().unwrap(), 2);
         closer.join().unwrap();
+    });
+}
+
+/// Follows a tap behind itself, from where it has nothing to handle on.
+struct Follower<'a> {
+    tap: &'a Tap<u64>,
+    member: Option<Subscription<u64>>,
+    seen: &'a Mutex<Option<Result<u64, Closed>>>,
+}
+
+impl ReadHandler<u64> for Follower<'_> {
+    fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
+        if self.member.is_none() {
+            self.member = Some(self.tap.subscribe(From::Now)?);
+        }
+        Ok(())
+    }
+    fn idle(&mut self) -> Result<(), Fault> {
+        if let Some(mut member) = self.member.take() {
+            *self.seen.lock().unwrap() = Some(member.for_each(|_, _| ()));
+        }
+        Ok(())
+    }
+}
+
+/// A stage that has nothing to handle holds no event, and the stream may end there.
+#[test]
+fn a_wait_for_the_end_where_nothing_is_held_is_fine() {
+    let _watched = crate::common::watched();
+    ends("the end, from idle", || {
+        for (many, watched) in [(false, false), (false, true), (true, false)] {
+            let (tap, seen, monitor) = (Tap::new(), Mutex::new(None), Monitor::new());
+            let mut chain = slipring::ring(8, || 0u64);
+            if watched {
+                chain = chain.monitor(&monitor);
+            }
+            let chain = chain.read_with("first", Follower { tap: &tap, member: None, seen: &seen }).tap(&tap);
+            if many {
+                chain.run_shared(|p| Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))).map(drop).unwrap();
+            } else {
+                chain.run(|p| Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))).map(drop).unwrap();
+            }
+            let seen = seen.into_inner().unwrap().expect("it was idle");
+            assert!(matches!(seen, Ok(1..=3)), "{seen:?}");
+        }
     });
 }
 
