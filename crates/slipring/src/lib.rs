@@ -62,8 +62,8 @@
 //! - where the thread holds a batch by hand, or is in the closure of [`Consumer::poll`] or of a stream: noting that would cost each batch something;
 //! - where it holds a claim, also one that a closure is filling;
 //! - where a handler waits by a future, a [`Selector`], or another thread;
-//! - where a handler waits for an event that a stage beside or behind its own has to see, and its own stage holds the whole ring: the ring may be closed
-//!   instead;
+//! - where a handler waits for an event of a stage that is not behind its own, and there is no room for that event because its own stage holds the
+//!   ring: the ring may be closed instead;
 //! - where the closure of [`Chain::run_inline`] waits for an event itself: there stages work while it publishes, and not otherwise;
 //! - where handlers are nested more than 16 deep.
 //!

@@ -106,7 +106,8 @@ pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// The same for a consumer of `stage` that waits for the event at `next`, if the stream does not end before: a stage before it has to let that event go.
+/// The same for a consumer of `stage` that waits for the event at `next`, if the stream goes on there: a stage before it has to let that event
+/// go.
 ///
 /// A stage that is not before it is no reason, even if the slot of `next` is free only when that stage lets go: the producers may close instead,
 /// and the wait ends.
