@@ -116,50 +116,37 @@ fn a_limit_never_falls_behind_what_is_claimed() {
 fn a_producer_may_be_idle_for_any_distance() {
     const QUARTER: u64 = 1 << 62;
     for far in [QUARTER - 3, QUARTER + 3, 2 * QUARTER - 9, 2 * QUARTER + 9, 3 * QUARTER - 3, 3 * QUARTER + 3, 0u64.wrapping_sub(9)] {
-        for pool in [false, true] {
+        for what in ["a reader", "a pool", "a tap"] {
             let graph = Graph::new(4, || 0u64).shared();
-            let stage = if pool { None } else { Some(graph.reader("stage")) };
-            let workers = if pool { Some(graph.pool_reader("workers", 1)) } else { None };
+            // Declared before the stage that it comes after.
+            let tap = (what == "a tap").then(|| graph.tap("tap", 1));
+            let reader = ["a reader", "a tap"].contains(&what).then(|| graph.reader("reader"));
+            let _tap = tap.zip(reader.as_ref()).map(|(tap, reader)| tap.after(reader));
+            let _pool = (what == "a pool").then(|| graph.pool_reader("pool", 1));
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // What the others claimed and the stage let go: all but a lap.
+            // What the others claimed and the stages let go: all but a lap.
             core.control.line(Control::CLAIM).store(ClaimWord::open(far).0, Relaxed);
-            let line = core.control.plan.stages[0].line;
-            let lets_go = |seq: u64| match pool {
-                false => core.control.line(line).store(seq, Relaxed),
-                true => {
-                    core.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+            let line = |stage: usize| core.control.plan.stages[stage].line;
+            let lets_go = |seq: u64| match what {
+                "a reader" => core.control.line(line(0)).store(seq, Relaxed),
+                "a tap" => core.control.line(line(1)).store(seq, Relaxed),
+                "a pool" => {
+                    core.control.line(line(0)).store(PoolWord::new(seq, 0).0, Relaxed);
                     core.control.line(core.control.landmark_line(0)).store(seq - (seq & u64::from(u32::MAX)), Relaxed);
                 }
+                _ => unreachable!(),
             };
             lets_go(far - 4);
-            assert!(idle.try_claim().is_err(), "at {far:#x}: a slot that a stage still has");
+            assert!(idle.try_claim().is_err(), "{what}, at {far:#x}: a slot that is not let go");
             assert_eq!(idle.clone().next_seq(), far, "a clone");
-            assert!(!stirs(&mut ring.producer()), "at {far:#x}: no room");
+            assert!(!stirs(&mut ring.producer()), "{what}, at {far:#x}: no room");
             lets_go(far - 1);
-            assert!(stirs(&mut ring.producer()), "at {far:#x}: room for three");
+            assert!(stirs(&mut ring.producer()), "{what}, at {far:#x}: room for three");
             assert_eq!(ring.producer().remaining(), 3);
             assert_eq!(idle.try_claim().expect("room for three").publish(), far);
-            drop((stage, workers));
         }
-    }
-}
-
-/// The position comes from a stage that is within a lap, also where the first one declared is a tap behind others.
-#[test]
-fn a_new_producer_finds_its_position_at_any_distance() {
-    for far in [3 << 61, (1 << 63) + 5, 0u64.wrapping_sub(9)] {
-        let graph = Graph::new(4, || 0u64).shared();
-        let tap = graph.tap("tap", 1);
-        let stage = graph.reader("stage");
-        let tap = tap.after(&stage);
-        let ring = graph.build().unwrap();
-        let (first, _stage, _tap) = (ring.producer(), ring.reader(stage), ring.tap(tap));
-        let control = &first.core().control;
-        control.line(Control::CLAIM).store(ClaimWord::open(far).0, Relaxed);
-        control.line(control.plan.stages[1].line).store(far - 1, Relaxed);
-        assert_eq!(first.clone().next_seq(), far);
     }
 }
 

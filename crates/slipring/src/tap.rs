@@ -360,7 +360,8 @@ pub(crate) fn join<E, L: Layout>(core: &Arc<Core<E, L>>, stage: usize, from: Fro
     twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
     let oldest = control.said(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    let late = twin!("joiner-unvalidated": ahead(oldest, asked) > 0 => false);
+    // By distance: however far others went between the pin and this look, the pin is good only if it is within a lap.
+    let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(from, From::At(_)) {
         control.vacate(stage, seat);
         return Err(SubscribeError::Overwritten { asked, oldest });
