@@ -178,11 +178,11 @@ impl<E, L: Layout> Core<E, L> {
         self.slots.mask() + 1
     }
 
-    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and rings after it.
+    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and rings after it. Not in a lap
+    /// in which stamps are refreshed.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
-        // A single event is the head of its run: its slot is stamped in every lap.
-        if len == 1 || (len.wrapping_sub(1) < MAX_RUN && !stamp::refreshes(seq, self.slots.shift())) {
+        if len.wrapping_sub(1) < MAX_RUN {
             self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
         } else {
             self.stamp_runs(seq, len);
@@ -192,7 +192,7 @@ impl<E, L: Layout> Core<E, L> {
     /// As [`Core::publish`], for a single producer whose cursor somebody follows.
     #[inline(never)]
     pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
-        self.publish(seq, len);
+        self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
 
@@ -215,10 +215,15 @@ impl<E, L: Layout> Core<E, L> {
         self.control.ring(&self.control.plan.producer_rings);
     }
 
-    /// Stamps several runs, or one in a lap in which stamps are refreshed (stamp::I1). Back to front: whoever sees the
-    /// first run sees them all.
-    #[cold]
-    fn stamp_runs(&self, seq: u64, len: u64) {
+    /// Whether a claim in `[from, to)`, or one that is open behind `from`, may have to refresh stamps.
+    pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
+        self.control.plan.stamped && stamp::may_refresh(from, to, self.slots.shift())
+    }
+
+    /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1). Back to front: whoever
+    /// sees the first run sees them all.
+    #[inline(never)]
+    pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();
         let step = if stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
         let heads = len.div_ceil(step);
@@ -387,7 +392,7 @@ mod tests {
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what the stamps answer
     /// 2^46 laps after each position of the first two of these laps.
-    fn answers_later<L: Layout, S: Sharing>(capacity: usize, many: bool, watched: bool, lens: &[usize]) -> Vec<Run> {
+    fn answers_later<L: Layout, S: Sharing>(capacity: usize, many: bool, watched: bool, raw: bool, lens: &[usize]) -> Vec<Run> {
         let shift = capacity.trailing_zeros();
         let start = ((1u64 << 44) - 4) << shift;
         let settings = Settings { start, many_producers: many, watched, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
@@ -397,7 +402,16 @@ mod tests {
             (Producer::new(ring.clone(), Learned::default()), Consumer::every(ring.clone(), 0, Learned::default()));
         let mut seen = 0;
         for &len in lens {
-            tx.claim_n(len).unwrap().publish();
+            if raw {
+                // What is known of the room changes while the claim is open.
+                let mut open = tx.into_raw();
+                let first = open.next_n(len).unwrap();
+                open.available();
+                open.done(first.wrapping_add(len as u64 - 1)).unwrap();
+                tx = open.into_inner();
+            } else {
+                tx.claim_n(len).unwrap().publish();
+            }
             seen += rx.poll(usize::MAX, |_, _| ()).unwrap();
         }
         assert_eq!(seen, lens.iter().sum::<usize>(), "every event is seen");
@@ -414,10 +428,12 @@ mod tests {
         for (capacity, runs) in [(2, vec![2; 6]), (2, vec![1, 2, 2, 2, 2]), (8, vec![8; 6]), (8, vec![5, 8, 8, 3, 8, 8])] {
             let lens = [singles(capacity), runs].concat();
             for answers in [
-                answers_later::<Inside, Single>(capacity, false, false, &lens),
-                answers_later::<Inside, Single>(capacity, false, true, &lens),
-                answers_later::<Inside, Many>(capacity, true, false, &lens),
-                answers_later::<Contiguous, Many>(capacity, true, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, false, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, true, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, false, true, &lens),
+                answers_later::<Inside, Many>(capacity, true, false, false, &lens),
+                answers_later::<Inside, Many>(capacity, true, false, true, &lens),
+                answers_later::<Contiguous, Many>(capacity, true, false, false, &lens),
             ] {
                 let wrong = answers.iter().filter(|run| **run != Run::Unpublished).count();
                 assert_eq!(wrong, 0, "capacity {capacity}, publications of {lens:?}: {answers:?}");

@@ -62,8 +62,11 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     open: Option<(u64, u64)>,
     /// Under which its tasks wait.
     number: TaskNumber,
-    /// Whether a publication is told to others than those who look at stamps, or at the cursor where there are none.
+    /// Whether a publication takes the long way: it is told to others than those who look at stamps, or at the cursor
+    /// where there are none; or it may lie in a lap in which stamps are refreshed.
     tells: bool,
+    /// Whether it takes the long way in every lap.
+    tells_always: bool,
     learned: Learned,
     /// Whether a publication has to be rung for.
     glance: Glance,
@@ -97,6 +100,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
+        let plan = &core.control.plan;
+        let tells_always =
+            core.control.gauges.samples.is_some() || !plan.producer_sorts.is_empty() || (!S::MANY && plan.cursor && plan.stamped);
         Producer {
             slots: core.slots,
             next,
@@ -107,9 +113,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             counts: Counts::default(),
             told: Counts::default(),
             number: TaskNumber::default(),
-            tells: core.control.gauges.samples.is_some()
-                || !core.control.plan.producer_sorts.is_empty()
-                || (!S::MANY && core.control.plan.cursor && core.control.plan.stamped),
+            tells: tells_always || core.may_refresh(next, limit),
+            tells_always,
             joined: 0,
             excused: std::thread::panicking(),
             sharing: PhantomData,
@@ -272,6 +277,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
+        // All that is claimed until this is asked again lies before the limit. A claim that is open already lies within a
+        // lap, for it holds up the others.
+        self.tells = self.tells_always || self.core.may_refresh(self.next, self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
 
@@ -404,12 +412,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if let Some(samples) = &self.core.control.gauges.samples {
             samples.publishing(seq, len, true);
         }
-        if S::MANY {
-            self.core.publish(seq, len);
-        } else if View::<E, L>::CURSOR {
+        if !S::MANY && View::<E, L>::CURSOR {
             self.core.publish_to(seq.wrapping_add(len));
-        } else {
+        } else if !S::MANY && core.control.plan.cursor {
             self.core.publish_and_tell(seq, len);
+        } else {
+            self.core.stamp_runs(seq, len);
         }
         twin!("sorted-late": () => core.sort(&core.control.plan.producer_sorts, core.control.producer_party(), seq, len));
     }
