@@ -425,7 +425,9 @@ mod tests {
         let singles = |count| [1].repeat(count);
         // A lap of single events, then runs of a whole lap: from the first slot, from the second, and so that some slots
         // lie in a run from the lap before in the last lap of the period, and in one from slot 0 in the next.
-        for (capacity, runs) in [(2, vec![2; 6]), (2, vec![1, 2, 2, 2, 2]), (8, vec![8; 6]), (8, vec![5, 8, 8, 3, 8, 8])] {
+        for (capacity, runs) in
+            [(2, vec![2; 6]), (2, vec![1, 2, 2, 2, 2]), (8, vec![8; 6]), (8, vec![5, 8, 8, 3, 8, 8]), (8, vec![5, 8, 3, 8, 8])]
+        {
             let lens = [singles(capacity), runs].concat();
             for answers in [
                 answers_later::<Inside, Single>(capacity, false, false, false, &lens),
