@@ -170,7 +170,7 @@ impl<E, L: Layout> Core<E, L> {
     /// No handle is left, and none can be made.
     pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
         let_go(self.control.take_failure());
-        // SAFETY: the events were made, the caller says that nobody refers to them, and `filled` that this happens once.
+        // SAFETY: the events were made, the caller says that no reference to them is left, and `filled` that this happens once.
         (self.filled.swap(0, Relaxed) != 0).then(|| unsafe { self.slots.drop_events(self.slots.mask() + 1) })?
     }
 
@@ -220,8 +220,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.plan.stamped && stamp::may_refresh(from, to, self.slots.shift())
     }
 
-    /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1). Back to front: whoever
-    /// sees the first run sees them all.
+    /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1). Back to front: a
+    /// reader that sees the first run sees all of them.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();

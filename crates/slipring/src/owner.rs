@@ -112,7 +112,7 @@ impl<E, L: Layout> Owner<E, L> {
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: I1: this was the last owner, so the one strong reference that all of them share is its own; this is called once.
         let core = unsafe { ManuallyDrop::take(&mut self.0) };
-        // SAFETY: I2: no owner is left and none can be made, so nobody refers to an event.
+        // SAFETY: I2: no owner is left and none can be made, so no reference to an event is left.
         unsafe { core.drop_events() }
     }
 }

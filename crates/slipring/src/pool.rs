@@ -164,7 +164,7 @@ impl<E, L: Layout> Worker<E, L> {
     }
 
     /// A position that the claim word has passed, by less than 2^47 when this handle last loaded the word. An idle handle
-    /// holds nobody up, so the pool may have gone any distance since the handle last looked (I5).
+    /// holds no party up, so the pool may have gone any distance since the handle last looked (I5).
     #[inline(always)]
     fn known(&self) -> u64 {
         // A model's pool goes a few positions. The landmark changes nothing there, and looking at it multiplies the orders.

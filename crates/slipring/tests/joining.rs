@@ -92,7 +92,7 @@ fn no_position_far_away_is_taken_for_one_that_is_there() {
         }
         assert!(matches!(tap.subscribe(From::At(newest.wrapping_add(1))), Err(SubscribeError::NotYet { .. })));
         assert!(matches!(tap.subscribe(From::At(newest.wrapping_sub(5))), Err(SubscribeError::Overwritten { .. })));
-        // Nobody was counted in, so nobody holds the producer, and the tap's only place is free.
+        // No member was counted in, so none holds the producer, and the tap's only place is free.
         tap.subscribe(From::Now).unwrap().leave();
         for i in 0..10 {
             tx.try_publish(|slot| *slot = i).unwrap();
