@@ -111,44 +111,46 @@ fn a_claim_that_is_left_open_is_given_up_with_its_handle() {
     assert_eq!(seen, [(0, 0), (7, 2)]);
 }
 
-/// Publishes nothing, but forgets a claim, and lets `go_on` have the handle: all stages must get past the claim.
-fn forgets_a_claim(go_on: impl FnOnce(SharedProducer<u64>)) {
+/// Forgets a claim, lets `go_on` have the handle, and keeps what that returns alive: all stages must get past the claim.
+fn forgets_a_claim<T>(go_on: impl FnOnce(SharedProducer<u64>) -> T) {
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(20));
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
     let (mut tx, mut last, mut rx) = (ring.producer(), ring.producer(), ring.reader(end));
     drop(ring);
     std::mem::forget(tx.claim_n(2).unwrap());
-    go_on(tx);
+    let kept = go_on(tx);
     last.publish(|slot| *slot = 7).unwrap();
     last.close_all();
     let mut seen = Vec::new();
     rx.for_each(|v, _| seen.push(*v)).unwrap_or_else(|error| panic!("the stage waits for the forgotten claim: {error}"));
     assert_eq!(seen.last(), Some(&7));
+    drop(kept);
 }
 
 #[test]
 fn a_claim_that_was_forgotten_is_given_up_by_the_raw_calls() {
     let _watched = crate::common::watched();
     forgets_a_claim(|tx| drop(tx.into_raw()));
-    forgets_a_claim(|tx| std::mem::forget(tx.into_raw().into_inner()));
+    forgets_a_claim(|tx| tx.into_raw());
+    forgets_a_claim(|tx| tx.into_raw().into_inner());
     forgets_a_claim(|tx| {
         let mut tx = tx.into_raw();
         tx.give_up();
-        std::mem::forget(tx);
+        tx
     });
     forgets_a_claim(|tx| {
         let mut tx = tx.into_raw();
         assert_eq!(tx.available(), 6);
         let seq = tx.next().unwrap();
         tx.done(seq).unwrap();
-        std::mem::forget(tx);
+        tx
     });
     forgets_a_claim(|tx| {
         let mut tx = tx.into_raw();
         tx.next_n(2).unwrap();
         tx.give_up();
-        std::mem::forget(tx);
+        tx
     });
 }
 
