@@ -8,7 +8,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::control::{ClaimWord, Control, ahead};
+use crate::control::{Control, ahead};
 use crate::error::{BuildError, Contained, let_go, panic_message};
 use crate::gauges::Samples;
 use crate::owner::{Owner, Owners};
@@ -303,7 +303,7 @@ impl<E, L: Layout> Core<E, L> {
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
-            return ahead(ClaimWord(control.line(Control::CLAIM).load(Relaxed)).seq(seq), seq) > 0;
+            return ahead(control.claimed(seq).0, seq) > 0;
         }
         // A cursor beside stamps is stored after them.
         if !control.plan.stamped {
