@@ -19,7 +19,8 @@ impl Track {
     }
     pub(super) fn learn(&mut self, sample: f64) {
         // The first samples count in full, so that nothing is left of the guess.
-        let pace = PACE.max(1.0 / f64::from(self.samples + 1));
+        // Added as a float: the count stays at its maximum.
+        let pace = PACE.max(1.0 / (f64::from(self.samples) + 1.0));
         let off = (sample - self.mean).abs();
         self.deviation = if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
         self.mean += pace * (sample - self.mean);
@@ -51,4 +52,20 @@ pub(super) fn duration(nanos: f64) -> Duration {
 
 pub(super) fn after(time: Instant, nanos: f64) -> Instant {
     time.checked_add(duration(nanos)).unwrap_or(time)
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    /// At 10^6 samples a second the count is at its maximum after an hour and a half.
+    #[test]
+    fn samples_beyond_the_count_are_learned_like_others() {
+        let mut track = Track { mean: 100.0, deviation: 10.0, samples: u32::MAX };
+        for _ in 0..200 {
+            track.learn(300.0);
+        }
+        assert!((track.mean - 300.0).abs() < 1.0 && track.deviation < 1.0, "{track:?}");
+        assert!(track.is_steady());
+    }
 }
