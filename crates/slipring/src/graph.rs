@@ -333,7 +333,9 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// If the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        self.change(|spec| spec.wait.replace(Contained::new(wait)))
+        // Before the change, which panics if it comes too late.
+        let wait = Contained::new(wait);
+        self.change(|spec| spec.wait.replace(wait))
     }
 
     /// What the change replaces is dropped after the lock is released: it may be the user's.

@@ -2,50 +2,14 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Bomb, LIMIT, PURPOSE, quiet};
+use common::{Bomb, PURPOSE, child, ends_well, plays, quiet};
 use slipring::{BatchError, Graph, Wait};
-
-/// Names the part that a child process plays.
-const ROLE: &str = "SLIPRING_TEST_ROLE";
-
-/// Whether this process is a child that plays this part.
-fn plays(role: &str) -> bool {
-    std::env::var(ROLE).is_ok_and(|given| given == role)
-}
-
-/// Runs one test of this program in a process of its own, where it plays its part.
-fn child(role: &str, stderr: Stdio) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([role, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(stderr)
-        .spawn()
-        .unwrap()
-}
-
-/// Waits for a child, which must have played its part to the end.
-fn ends_well(what: &str, mut child: Child) {
-    let began = Instant::now();
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status,
-            None if began.elapsed() > LIMIT => {
-                child.kill().unwrap();
-                panic!("did not end: {what}");
-            }
-            None => thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    assert!(status.success(), "{what}: {status}");
-}
 
 /// Builds a graph that has more spinning threads than there are cores.
 fn build_crowd() {

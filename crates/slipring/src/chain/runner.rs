@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::OnFaulted;
 use crate::control::{Control, Waiter};
 use crate::drive::{End, Handler, Pace, drive, idle, step};
-use crate::error::{Cause, Closed, Contained, panic_message};
+use crate::error::{Cause, Closed, Contained, let_go, panic_message};
 use crate::fault::{Fault, Outcome};
 use crate::gauges::Counts;
 use crate::lease::{Consumer, Every, sealed};
@@ -262,24 +262,22 @@ impl<'env> Crew<'env> {
         let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
         *tries = tries.saturating_add(1);
         let (stage, hook) = (runner.stage(), &self.on_faults);
-        // The error's text, its drop and the hook are the user's.
-        contain(
-            control,
-            stage,
-            || at,
-            || {
-                if let Some(hook) = hook {
-                    let message = match &end {
-                        End::Fault(fault) => fault.to_string(),
-                        End::Panic(message) => message.clone(),
-                        End::Closed(_) => String::new(),
-                    };
-                    (***hook)(&Faulted { stage: control.name(stage), seq: at, message, verdict });
-                }
-                drop(end);
-                Ok(())
-            },
-        );
+        // The error's text, the hook and the error's drop are the user's. The drop is contained by
+        // itself: a panic in it while another one unwinds would end the process.
+        let tell = || {
+            let Some(hook) = hook else { return Ok(()) };
+            let message = match &end {
+                End::Fault(fault) => fault.to_string(),
+                End::Panic(message) => message.clone(),
+                End::Closed(_) => String::new(),
+            };
+            (***hook)(&Faulted { stage: control.name(stage), seq: at, message, verdict });
+            Ok(())
+        };
+        contain(control, stage, || at, tell);
+        if let Some(panic) = let_go(end) {
+            control.fail(stage, at, Cause::Panic(panic));
+        }
         match verdict {
             Verdict::Retried => {
                 runner.retry();

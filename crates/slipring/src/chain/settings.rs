@@ -75,9 +75,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn stage_wait(mut self, wait: Wait) -> Self {
+        let wait = Contained::new(wait);
         let problem = match self.parts.specs.last_mut() {
             Some(spec) => {
-                spec.wait = Some(Contained::new(wait));
+                spec.wait = Some(wait);
                 None
             }
             None => Some("`stage_wait` must follow the stage that it is for; `wait` is for all".to_owned()),

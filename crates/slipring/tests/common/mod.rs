@@ -1,6 +1,7 @@
 //! What the hostile tests share: a watchdog, and things that go wrong on purpose.
-#![allow(dead_code)] // each test file uses its own part
+#![allow(dead_code, unused_imports)] // each test file uses its own part
 
+mod child;
 mod watchdog;
 
 use std::any::Any;
@@ -10,6 +11,7 @@ use std::sync::{Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
+pub use child::{child, ends_well, plays};
 pub use watchdog::watched;
 
 /// Long enough for a loaded machine; whatever takes longer hangs.
