@@ -58,6 +58,15 @@ fn missing_values_are_no_readings() {
     assert_eq!(remarks, "");
 }
 
+/// `format!` panics at a width beyond 2^16 - 1.
+#[test]
+fn a_station_may_have_a_name_of_any_length() {
+    let name = "A".repeat(70_000);
+    let (journal, summary, _) = journal_of(format!("{name},2020,5,1,0,1.50,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T00:00:00Z\n"));
+    assert_eq!(journal, format!("2020-05-01T00:00:00Z,{name},temp,1.5\n"));
+    assert!(summary.contains(&name) && summary.ends_with("1 rows, 1 readings, 0 alarms, 0 malformed rows\n"));
+}
+
 #[test]
 fn malformed_rows_are_told_and_counted_and_harm_nobody() {
     let good = "A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";

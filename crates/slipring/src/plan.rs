@@ -441,7 +441,7 @@ fn check_soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
 impl fmt::Display for Plan {
     /// One line per place where the graph goes on: what follows what.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0);
+        let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {
             let access = if stage.access == Access::Read { "reads" } else { "writes" };
             let kind = match stage.crew {

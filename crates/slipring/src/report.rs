@@ -109,7 +109,7 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.stages.iter().map(|stage| stage.name.len()).max().unwrap_or(0).max(5);
+        let width = Name::column(self.stages.iter().map(|stage| &stage.name)).max("stage".len());
         writeln!(
             f,
             "{:width$} {:>12} {:>11} {:>10} {:>10} {:>11} {:>11}",

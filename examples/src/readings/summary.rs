@@ -8,6 +8,8 @@ use super::row::Row;
 
 /// So many malformed rows are told one by one, the others are only counted.
 const TOLD: usize = 5;
+/// Widest column of stations in the table, in characters.
+const WIDEST: usize = 60;
 
 /// What all rows come to.
 #[derive(Debug, Default)]
@@ -86,7 +88,9 @@ impl Summary {
     pub fn render(&self) -> String {
         let mut stations: Vec<_> = self.stations.iter().collect();
         stations.sort_by_key(|(name, _)| name);
-        let widest = stations.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max("station".len());
+        let longest = stations.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        // Names come from the input, and `format!` panics at a width beyond 2^16 - 1.
+        let widest = longest.clamp("station".len(), WIDEST);
 
         let mut text = String::new();
         let mut line = |name: &str, dimension: &str, cells: [String; 5]| {
