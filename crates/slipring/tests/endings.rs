@@ -335,6 +335,24 @@ fn pipelines_are_joined() {
             assert_eq!(pipeline.join().unwrap_err().seq(), Some(0));
         });
     }
+    // A destructor of a thread's own value is not waited for. It ends when this scenario does.
+    ends("a slow destructor", || {
+        struct Slow(mpsc::Receiver<()>);
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                let _ = self.0.recv_timeout(LIMIT);
+            }
+        }
+        thread_local!(static SLOW: std::cell::Cell<Option<Slow>> = const { std::cell::Cell::new(None) });
+        let (go, gate) = mpsc::channel();
+        let mut gate = Some(Slow(gate));
+        let (mut tx, mut pipeline) = slipring::ring(4, || 0u64).read("r", move |_, _| SLOW.set(gate.take())).spawn().unwrap();
+        tx.publish(|_| ()).unwrap();
+        tx.close();
+        assert_eq!(pipeline.join_within(Duration::MAX).unwrap().stage("r").unwrap().events, 1);
+        drop(go);
+        pipeline.join().unwrap();
+    });
     // Not joined: the stages go on by themselves.
     ends("a dropped pipeline", || {
         let (tell, told) = mpsc::channel();
@@ -440,6 +458,21 @@ fn rings_and_chains_print_themselves() {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(slipring::ring(8, || 0u64).to_string().contains("overwritten unseen"));
+}
+
+/// `format!` panics at a width beyond 2^16 - 1.
+#[test]
+fn names_of_any_length_are_printed() {
+    let _watched = crate::common::watched();
+    let long = "n".repeat(70_000);
+    let chain = || slipring::ring(8, || 0u64).read(&long, |_, _| ()).read("short", |_, _| ());
+    let shown = chain().to_string();
+    let done = chain().feed(0..8, |slot, i| *slot = i).unwrap();
+    let graph = Graph::new(8, || 0u64);
+    let _key = graph.reader(&long);
+    for text in [shown, done.report.to_string(), graph.build().unwrap().to_string()] {
+        assert!(text.contains(&long) && text.lines().filter(|line| !line.contains(&long)).all(|line| line.len() < 200));
+    }
 }
 
 #[test]

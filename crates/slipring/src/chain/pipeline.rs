@@ -165,6 +165,12 @@ impl Pipeline {
             return Err(Error::failed(Failure::new(stage, None, cause), self.ring.control().report()));
         }
         self.wait(None);
+        for (_, handle) in self.threads.drain(..) {
+            // Panics of user code are contained in the thread; there is nothing to learn here.
+            if let Err(panic) = handle.join() {
+                discard(panic);
+            }
+        }
         let outcome = self.outcome();
         match (outcome, self.ring.take_apart()) {
             (Ok(report), Some(panic)) => Err(Error::event_drop(panic, report)),
@@ -173,6 +179,9 @@ impl Pipeline {
     }
 
     /// As [`Pipeline::join`], but waits no longer than `limit`, and can be called again.
+    ///
+    /// It does not wait for what the stages' threads do after the last stage has ended, which is to
+    /// run the destructors of their thread-local values; [`Pipeline::join`] does.
     ///
     /// # Errors
     /// [`JoinError::StillRunning`] names a stage that has not ended; [`JoinError::Failed`].
@@ -200,6 +209,7 @@ impl Pipeline {
         self.threads.iter().find(|(_, handle)| handle.thread().id() == own).map(|(stage, _)| stage.clone())
     }
 
+    /// Waits for the end of every stage. `false`: the limit came first.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         // A limit beyond what the clock can count is none.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -218,12 +228,6 @@ impl Pipeline {
         }
         drop(count);
         self.ring.end_run();
-        for (_, handle) in self.threads.drain(..) {
-            // Panics of user code are contained in the thread; there is nothing to learn here.
-            if let Err(panic) = handle.join() {
-                discard(panic);
-            }
-        }
         true
     }
 
