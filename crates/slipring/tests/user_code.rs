@@ -11,9 +11,49 @@ use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
 use slipring::{
-    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Reader, ReaderKey, Tap, Wait, WaitStrategy,
-    Waited,
+    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Pool, Reader, ReaderKey, Tap, Wait,
+    WaitStrategy, Waited,
 };
+
+// A build that fails when readers and workers have joined already.
+
+/// Taps and pools can be joined as soon as they are bound, and a later stage may still be refused.
+#[test]
+fn who_joins_during_a_build_that_fails_is_told() {
+    let _watched = crate::common::watched();
+    ends("a reader", || {
+        let (tap, kept) = (Tap::new(), Mutex::new(None));
+        let refused = slipring::ring(4, || 0u64)
+            .tap(&tap)
+            .read_pool("pool", 1, |_| -> fn(&u64, slipring::At) {
+                *kept.lock().unwrap() = Some(tap.subscribe(From::Now).unwrap());
+                panic!("{PURPOSE}")
+            })
+            .run(|_| Ok(()));
+        assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Build(BuildError::WorkerFactory { .. })));
+        let mut member = kept.into_inner().unwrap().unwrap();
+        assert!(matches!(member.batch(1), Err(Closed::Halted)));
+        // The tap is free for the next run while the reader lives.
+        let done = slipring::ring(4, || 0u64).tap(&tap).feed(0..8, |slot, i| *slot = i).unwrap();
+        assert_eq!(done.report.producer().events, 8);
+    });
+    ends("a worker", || {
+        let (pool, kept) = (Pool::reading(3), Mutex::new(None));
+        let refused = slipring::ring(4, || 0u64)
+            .read_pool("pool", 2, |_| |_: &u64, _| ())
+            .open(&pool)
+            .read_pool("late", 1, |_| -> fn(&u64, slipring::At) {
+                *kept.lock().unwrap() = Some(pool.join().unwrap());
+                panic!("{PURPOSE}")
+            })
+            .run(|_| Ok(()));
+        assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Build(BuildError::WorkerFactory { .. })));
+        let mut worker = kept.into_inner().unwrap().unwrap();
+        assert!(matches!(worker.batch(1), Err(Closed::Halted)));
+        let done = slipring::ring(4, || 0u64).read_pool("pool", 2, |_| |_: &u64, _| ()).open(&pool).feed(0..8, |slot, i| *slot = i);
+        assert_eq!(done.unwrap().report.producer().events, 8);
+    });
+}
 
 // Strategies that panic when they are asked how they wait.
 

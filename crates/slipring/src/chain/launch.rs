@@ -77,6 +77,10 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
         let seated = bound.and_then(|()| make_marks(&core)).and_then(|()| Self::seat(&core, makers, &mut groups));
         if let Err(problem) = seated {
+            // Taps and pools are bound one after the other, so readers and workers may have joined by now, from
+            // a worker's factory for one. No stage will run, so they are told that it is over.
+            core.owners.end_run();
+            core.control.halt();
             // Each on its own: what a handler captured may panic when it goes, and two panics at once are an abort.
             groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
             core.take_apart();
