@@ -106,6 +106,11 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         Consumer { seat: seat::One::new(core, stage, learned), access: PhantomData }
     }
+
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn seat_mut(&mut self) -> &mut seat::One<E, L> {
+        &mut self.seat
+    }
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
@@ -295,7 +300,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         let _within = enter_seat(&self.seat);
         let driven = Driven { consumer: self };
         match drive(&mut driven.consumer.seat, &mut handler) {
-            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled() - before),
+            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled().wrapping_sub(before)),
             End::Closed(closed) => Err(closed),
             End::Fault(_) | End::Panic(_) => unreachable!("the closure cannot fail, and its panics go through"),
         }

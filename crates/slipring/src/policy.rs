@@ -172,7 +172,8 @@ pub(crate) fn skip<E, L: Layout>(seat: &mut impl Seat<E, L>, len: u64) {
     twin!("marked-before-release": mark() => ());
     seat.advance(len, len);
     let desk = seat.desk_mut();
-    desk.counts.skipped += len;
+    // A step may skip a quarter of the ring.
+    desk.counts.skipped = desk.counts.skipped.wrapping_add(len);
     desk.skipped = true;
     twin!("marked-before-release": () => {
         seat.release();

@@ -319,6 +319,14 @@ pub struct Walk<E, L: Layout, R: Role> {
     then: (u64, u64, u64, u64),
 }
 
+#[cfg(all(test, not(slipring_loom)))]
+impl<E, L: Layout, R: Role> Walk<E, L, R> {
+    /// As if so many more positions had been passed without an event of its own there.
+    pub(crate) fn count_passed(&mut self, positions: u64) {
+        self.passed = self.passed.wrapping_add(positions);
+    }
+}
+
 impl<E, L: Layout> One<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);

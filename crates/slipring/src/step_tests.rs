@@ -164,6 +164,16 @@ fn the_counts_of_a_producer_may_wrap() {
     }
 }
 
+/// A call may handle more events than the count of them has room for.
+#[test]
+fn the_count_of_handled_events_may_wrap_within_a_call() {
+    let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
+    tx.publish_all(0..6, |slot, i| *slot = i).unwrap();
+    tx.close();
+    rx.seat_mut().count_passed(2);
+    assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
+}
+
 // Positions that a stage goes back to, lets go, and looks at.
 
 /// Walks everything that is there, without letting go; returns the positions of the events.
