@@ -22,7 +22,7 @@ use crate::error::{BatchError, Cause, ClaimError, Closed};
 use crate::gauges::Counts;
 use crate::owner::Owner;
 use crate::slots::{Inside, Layout, Slots as _, View};
-use crate::sync::{Relaxed, SeqCst, compiler_fence, twin};
+use crate::sync::{AcqRel, Relaxed, SeqCst, compiler_fence, panicking, twin};
 use crate::task::TaskNumber;
 use crate::wait::Learned;
 use crate::within;
@@ -116,7 +116,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             tells: tells_always || core.may_refresh(next, limit),
             tells_always,
             joined: 0,
-            excused: std::thread::panicking(),
+            excused: panicking(),
             sharing: PhantomData,
             core,
         }
@@ -277,9 +277,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // All that is claimed until this is asked again lies before the limit. A claim that is open already lies within a
-        // lap, for it holds up the others.
-        self.tells = self.tells_always || self.core.may_refresh(self.next, self.limit);
+        // All that is claimed until this is asked again lies in the lap before the limit, and a claim that is open already
+        // in one before that, for it holds up the others. Not from `next` on: others may have gone on since it was read.
+        self.tells = self.tells_always || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
     }
 
@@ -528,14 +528,20 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.settle();
         self.disarm();
         let control = &self.core.control;
-        if std::thread::panicking() && !self.excused {
-            let panic = Cause::Panic(HELD_PANIC.into());
-            control.fail(control.producer_party(), Some(self.next), panic);
+        let fail = || control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()));
+        let unwinds = panicking() && !self.excused;
+        if unwinds {
+            twin!("failed-late": fail() => ());
         }
-        let last = control.producers.fetch_sub(1, Relaxed) == 1; // who closes; with what, says the claim word
+        // Who closes; with what, says the claim word. SYNC[counted-out]: behind a failure of this handle
+        let last = control.producers.fetch_sub(1, AcqRel) == 1;
         if last {
+            // SYNC[counted-out]: behind the failures of the others
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
+        twin!("failed-late": () => if unwinds {
+            fail();
+        });
         control.remove_maker();
         self.tell();
     }

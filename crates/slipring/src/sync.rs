@@ -8,6 +8,8 @@ pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, 
 pub(crate) use std::sync::atomic::compiler_fence;
 pub(crate) use std::sync::{Arc, Weak};
 use std::sync::{LockResult, PoisonError};
+#[cfg(not(all(test, slipring_loom)))]
+pub(crate) use std::thread::panicking;
 pub(crate) use std::thread::sleep;
 pub(crate) use std::time::Instant;
 
@@ -115,4 +117,22 @@ fn note_fence(thread: loom::thread::ThreadId) {
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()
+}
+
+#[cfg(all(test, slipring_loom))]
+loom::thread_local! {
+    /// Whether this thread of a model unwinds. All of them run on one of the system's threads, so each says it for itself.
+    static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
+}
+
+/// Whether the present thread unwinds.
+#[cfg(all(test, slipring_loom))]
+pub(crate) fn panicking() -> bool {
+    UNWINDS.with(std::cell::Cell::get)
+}
+
+/// The present thread of a model unwinds from now on.
+#[cfg(all(test, slipring_loom))]
+pub(crate) fn unwind() {
+    UNWINDS.with(|unwinds| unwinds.set(true));
 }

@@ -4,6 +4,7 @@ use loom::thread;
 
 use super::*;
 use crate::error::{Cause, ClaimError, Closed};
+use crate::sync::unwind;
 use Access::{Read, Write};
 
 /// The stages drain what was published before the close, and end then.
@@ -60,6 +61,29 @@ fn loom_the_last_producer_closes() {
 #[test]
 fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
+}
+
+/// The thread of one of two producers unwinds, and whichever goes last closes: who sees the close sees the failure.
+#[test]
+fn loom_a_failure_comes_before_the_close() {
+    explore(200, Some(3), || {
+        let ring = ring(shared(Settings::new(2)), &[(Read, 0, &[])]);
+        let (one, two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let unwinding = thread::spawn(move || {
+            unwind();
+            drop(one);
+        });
+        let going = thread::spawn(move || drop(two));
+        let ended = rx.for_each(|_, _| ());
+        assert!(matches!(ended, Err(Closed::Failed(_))), "closed without the failure");
+        unwinding.join().unwrap();
+        going.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_twin_failed_late() {
+    caught("ending::loom_a_failure_comes_before_the_close", "failed-late", Caught::Saying("closed without the failure"));
 }
 
 /// A claim races with a close of all: either it is refused, or its event is drained.
