@@ -31,8 +31,10 @@ struct Args {
     smoke: bool,
 }
 
-/// Longer than any wait here can take; past it the program fails instead of hanging.
+/// Past twice its schedule and this, the program fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Time from one order to the next.
+const EVERY: Duration = Duration::from_millis(1);
 
 /// Spins while the market is open, and sleeps while it is not.
 #[derive(Debug, Default)]
@@ -67,12 +69,13 @@ struct Order {
 fn main() -> Result<()> {
     let Args { orders, smoke } = Args::parse();
     let orders = if smoke { 20 } else { orders };
+    let schedule = EVERY * u32::try_from(2 * orders)?;
     let hours = Arc::new(OpeningHours::default());
     let (mut night, mut day) = (Vec::new(), Vec::new());
     let (mut journal, mut next) = (0, 0);
 
     let done = slipring::ring(1024, Order::default)
-        .deadline(LIMIT)
+        .deadline(schedule * 2 + LIMIT)
         .fan_out(|beside| {
             beside
                 .read("gateway", |order, _| {
@@ -91,7 +94,7 @@ fn main() -> Result<()> {
                 if number == orders {
                     hours.open.store(true, Relaxed);
                 }
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(EVERY);
                 feed.publish(|order| *order = Order { number, sent: Some(Instant::now()) })?;
             }
             Ok(())

@@ -125,6 +125,11 @@ fn the_journal_is_not_written_over_its_input_or_the_summary() {
         let (code, said) = ended(command.spawn().unwrap());
         assert!(code == 1 && said.contains("overwrite"), "{said}");
     }
+    let mut command = example("readings");
+    command.args(["--mode", "sequential", "--output"]).arg(&out).stderr(File::create(&out).unwrap());
+    let (code, _) = ended(command.spawn().unwrap());
+    let said = fs::read_to_string(&out).unwrap();
+    assert!(code == 1 && said.contains("overwrite"), "{said}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ mod work;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use measure::{Size, measure};
@@ -75,6 +75,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Before anything is measured, so that a bad name costs nobody an hour.
     let open = |path: &PathBuf| OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let json = args.json.as_ref().map(open).transpose().map_err(|error| format!("--json: {error}"))?;
+    for stream in ["/dev/stdout", "/dev/stderr"] {
+        if args.json.as_deref().is_some_and(|path| path.is_file() && same_file(path, Path::new(stream))) {
+            return Err(format!("--json: the values and what goes to {stream} would overwrite each other: give them a file of their own").into());
+        }
+    }
     let talks = io::stderr().is_terminal();
     let series = measure(&figures, reps, |rep, figure, contender| {
         if talks {
@@ -94,6 +99,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let printed = print(&text);
     saved.map_err(|error| format!("--json: {error}; the values are printed to standard output instead"))?;
     Ok(printed?)
+}
+
+/// Whether two paths name one file. Unknown where files have no inodes.
+fn same_file(one: &Path, other: &Path) -> bool {
+    #[cfg(unix)]
+    let identity = |path: &Path| {
+        use std::os::unix::fs::MetadataExt as _;
+        path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+    };
+    #[cfg(not(unix))]
+    let identity = |path: &Path| path.canonicalize().ok();
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Replaces what a file holds; a pipe or device holds nothing.

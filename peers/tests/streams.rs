@@ -54,6 +54,16 @@ fn values_that_cannot_be_saved_are_printed() {
 }
 
 #[test]
+fn values_are_not_written_over_the_tables() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("both");
+    let out = File::create(&path).unwrap();
+    let output = peers(&LITTLE).arg("--json").arg(&path).stdout(out).output().unwrap();
+    let (code, said) = ended(&output);
+    assert!(code == 1 && said.contains("overwrite"), "{said}");
+    assert_eq!(fs::read(&path).unwrap(), b"");
+}
+
+#[test]
 fn a_list_that_nothing_reads_is_no_panic() {
     assert_eq!(unread(&mut peers(&["--list"])).0, 0);
     assert_eq!(ended(&peers(&["--list"]).stdout(full()).output().unwrap()).0, 1);

@@ -89,7 +89,11 @@ impl Destination {
 
     /// Refuses two names of one file, which would keep only the content that is saved last.
     pub fn refuse_same(&self, other: &Self) -> Result<()> {
-        if self.identity != other.identity {
+        let same = match (&self.identity, &other.identity) {
+            (Identity::Path(one), Identity::Path(other)) if one != other => would_be_same(one, other)?,
+            (one, other) => one == other,
+        };
+        if !same {
             return Ok(());
         }
         bail!("{} and {} name the same file, {self} and {other}: give each a file of its own", self.option, other.option)
@@ -123,6 +127,21 @@ impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.path.display().fmt(f)
     }
+}
+
+/// Whether two paths without links name one file that does not exist yet: a folder that is mounted
+/// twice has two such paths, and in some folders upper and lower case are the same.
+fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
+    if other.exists() {
+        return Ok(false);
+    }
+    match File::create_new(one) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+        created => drop(created?),
+    }
+    let same = other.exists();
+    fs::remove_file(one)?;
+    Ok(same)
 }
 
 /// Replaces a regular file as a whole, or writes over it where it cannot be replaced.
@@ -310,5 +329,22 @@ mod system {
 
     pub fn with_usual_mode<'a>(builder: &'a mut tempfile::Builder<'static, 'static>) -> &'a mut tempfile::Builder<'static, 'static> {
         builder
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// A link stands for a folder that is mounted twice: only the file system knows either.
+    #[test]
+    fn one_file_under_two_paths_is_known_before_it_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
+        fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(would_be_same(&real.join("file"), &link.join("file")).unwrap());
+        assert!(!would_be_same(&real.join("file"), &link.join("other")).unwrap());
+        assert_eq!(fs::read_dir(&real).unwrap().count(), 0, "nothing is left behind");
     }
 }

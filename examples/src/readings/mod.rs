@@ -43,8 +43,9 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> 
         let shown = output.display();
         ensure!(!same_file(output, &args.file), "the journal would overwrite what it is made of, {shown}");
         // Pipes and devices take both, one behind the other.
-        let summary = output.is_file() && same_file(output, Path::new("/dev/stdout"));
-        ensure!(!summary, "the journal and the summary would overwrite each other in {shown}");
+        let shared = |stream| output.is_file() && same_file(output, Path::new(stream));
+        ensure!(!shared("/dev/stdout"), "the journal and the summary would overwrite each other in {shown}");
+        ensure!(!shared("/dev/stderr"), "the journal and the remarks would overwrite each other in {shown}");
     }
     let job = Job {
         repeat: args.repeat.unwrap_or(1),

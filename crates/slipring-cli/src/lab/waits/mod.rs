@@ -39,7 +39,7 @@ const SEED: u64 = 2013;
 /// What the help says of files and of how the program ends.
 const ABOUT_FILES: &str = "\
 Files: a FILE is tried before anything is measured, and saved before the tables are printed. A regular file is replaced as a whole, so
-that a failure leaves the old one. A pipe or device is written as it is. If FILE is standard output (/dev/stdout), the tables go to
+that a failure leaves the old one; one that cannot be replaced (it has a second name or another owner) is written over. A pipe or device is written as it is. If FILE is standard output (/dev/stdout), the tables go to
 standard error. Where no FILE is named, each table is printed as soon as it is measured. If a measurement fails, what was measured
 before it is saved and printed, and the record says why it stopped. What cannot be saved is kept in the folder for temporary files.
 

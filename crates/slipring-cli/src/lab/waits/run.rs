@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use slipring::{Closed, Graph, Producer, Reader, ReaderKey, Wait};
+use slipring::{Cause, Closed, Failure, Graph, Producer, Reader, ReaderKey, Wait};
 
 use super::arrivals::Pattern;
 use super::figures::{Figures, Looks};
@@ -18,7 +18,8 @@ use crate::machine::{self, Busy, Clock, Pair, Ran};
 
 /// Slots of the ring: more than ever wait where events have a schedule, and few enough for a cache.
 const CAPACITY: usize = 1 << 12;
-/// A wait that is longer than the schedule by this never ends.
+/// A run that takes longer than its schedule by this has failed: a wait does not end, or the strategy
+/// sleeps for so long at a time that a burst does not get through.
 const GRACE: Duration = Duration::from_secs(60);
 /// Of a burst, one of so many events is timed: to read the clock takes longer than to hand an event over.
 const TIMED: u64 = 256;
@@ -109,7 +110,7 @@ struct Waited {
     kept_waiting: Option<u64>,
 }
 
-/// Does it. An error is a wrong result, or a wait that never ended.
+/// Does it. An error is a wrong result, or a run that takes longer than [`GRACE`] allows.
 pub fn once(setup: &Setup) -> Result<Outcome> {
     let graph = Graph::new(CAPACITY, Event::default).wait(setup.wait.clone()).deadline(setup.length + GRACE);
     let mut keys: Vec<ReaderKey> = Vec::new();
@@ -158,17 +159,29 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
         Ok((producer.join(), waiter.join(), others, looks))
     })?;
     let others_cores = busy.and_then(Busy::others_since);
-    let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
-    let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
+    let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(early)?;
+    let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(early)?;
     check(&published, &waited)?;
     let mut figures = Figures { others_cores, ..figures(&published, &waited, &looks) };
     for other in others {
-        let other = other.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(|closed| anyhow!("{closed}"))?;
+        let other = other.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(early)?;
         ensure!(other.checksum == published.checksum, "a stage has seen other events than those that were published");
         figures.cpu_s_per_million =
             figures.cpu_s_per_million.zip(other.cpu).map(|(all, cpu)| all + cpu as f64 / waited.events as f64 / 1e3);
     }
     Ok(Outcome { events: waited.events, figures })
+}
+
+/// Why a run ended before all events had come through.
+fn early(closed: Closed) -> anyhow::Error {
+    match closed.failure().map(Failure::cause) {
+        Some(Cause::Deadline(_)) => {
+            anyhow!(
+                "{closed}; a strategy that sleeps for milliseconds at a time may need longer than that for a burst: leave it or `burst` out"
+            )
+        }
+        _ => anyhow!("{closed}"),
+    }
 }
 
 /// What a stage before the waiter did.
