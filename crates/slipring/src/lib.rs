@@ -53,7 +53,8 @@
 //!   A dropped batch comes again. A dropped handle of a stage that is still needed fails the graph; a worker's unfinished chunk goes to
 //!   another worker. A *forgotten* handle (`std::mem::forget`) cannot be healed; give a deadline where that could happen.
 //! - **After a failure** the other stages stop at their next batch, and what they had not seen stays unseen.
-//! - **No allocation** after the build, user code apart.
+//! - **No allocation** after the build, user code apart. A handle whose strategy learns has what it learned in a box of its own, which
+//!   is made and dropped with the handle.
 //!
 //! A call that waits inside a handler for what only that handler's thread can move on is [`Closed::WaitsForItself`]: for room in a ring, in a handler
 //! of that ring, or for an event, in a handler of an earlier stage. A handler here is what a chain or `for_each` calls. The library does not see
@@ -66,6 +67,8 @@
 //!   ring: the ring may be closed instead;
 //! - where the closure of [`Chain::run_inline`] waits for an event itself: there stages work while it publishes, and not otherwise;
 //! - where handlers are nested more than 16 deep.
+//!
+//! A worker of a pool is told so also while a colleague holds earlier events, which it could leave to this worker.
 //!
 //! Use calls with a deadline there, or give the graph one. With `panic = "abort"` nothing is healed: the process is gone.
 //!

@@ -66,7 +66,9 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// first warning, change nothing and return `false`.
 ///
 /// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic of it is contained, and a warning that cannot be
-/// printed is dropped: neither fails a graph.
+/// printed is dropped: neither fails a graph. Without a hook the warning is written under the lock of
+/// [`std::io::Stderr`], so a thread that holds that lock while it waits for a graph to be built waits
+/// for itself.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
