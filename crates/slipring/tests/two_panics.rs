@@ -24,7 +24,7 @@ impl Drop for Touchy {
 }
 
 /// An error whose drop panics, and its text if that is asked for.
-struct TouchyError(#[expect(dead_code)] Touchy, bool);
+struct TouchyError(Touchy, bool);
 
 impl fmt::Debug for TouchyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl fmt::Display for TouchyError {
 impl std::error::Error for TouchyError {}
 
 /// A strategy whose drop panics.
-struct TouchyWait(#[expect(dead_code)] Touchy);
+struct TouchyWait(Touchy);
 
 impl fmt::Debug for TouchyWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
