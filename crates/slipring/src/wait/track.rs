@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 /// Learned values move by this fraction of the difference at each sample.
 pub(super) const PACE: f64 = 1.0 / 8.0;
 
+/// What is less than this is usual whatever was learned, so that a value that was forgotten is soon
+/// learned again.
+const LEAST_USUAL: f64 = 1_000.0;
+
 /// A value that is tracked, and how far samples lie from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Track {
@@ -28,7 +32,7 @@ impl Track {
     }
     /// As [`Track::learn`], but what is far beyond everything known counts as twice that: it says more about the moment than about the machine.
     pub(super) fn learn_usual(&mut self, sample: f64) {
-        let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean };
+        let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_USUAL) };
         self.learn(sample.min(most));
     }
     /// Makes it a little less, for want of samples.
@@ -67,5 +71,18 @@ mod tests {
         }
         assert!((track.mean - 300.0).abs() < 1.0 && track.deviation < 1.0, "{track:?}");
         assert!(track.is_steady());
+    }
+
+    /// A waiter forgets how late timers are while events come too fast for a timer.
+    #[test]
+    fn what_was_forgotten_for_long_is_soon_learned_again() {
+        let mut track = Track { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
+        for _ in 0..1_000_000 {
+            track.forget();
+        }
+        for _ in 0..50 {
+            track.learn_usual(7_000.0);
+        }
+        assert!(track.mean > 6_000.0, "{track:?}");
     }
 }
