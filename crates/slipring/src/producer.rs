@@ -535,6 +535,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         }
         // Who closes; with what, says the claim word. SYNC[counted-out]: behind a failure of this handle
         let last = control.producers.fetch_sub(1, AcqRel) == 1;
+        twin!("left-unclosed": () => control.remove_maker());
         if last {
             // SYNC[counted-out]: behind the failures of the others
             if S::MANY { self.close_shared() } else { control.close(self.next) }
@@ -542,7 +543,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        control.remove_maker();
+        // After the close: a maker that is left alone by this one finds the closed bit.
+        twin!("left-unclosed": control.remove_maker() => ());
         self.tell();
     }
 }

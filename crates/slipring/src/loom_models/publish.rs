@@ -251,3 +251,37 @@ fn loom_twin_alone_relaxed_before_a_close() {
 fn loom_twin_alone_in_company_of_a_close() {
     caught("publish::loom_a_producer_is_left_alone_by_a_close", "alone-in-company", Caught::Saying("neither an event nor the end"));
 }
+
+/// The last producer goes while the ring makes another one, and then the ring goes. The new one may find itself alone, and claims by
+/// a store then: it must find the closed bit of the one that went, and not overwrite it.
+#[test]
+fn loom_a_producer_is_made_while_the_last_one_goes() {
+    explore(2_000, None, || {
+        let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
+        // The graph front's ring is a maker as long as it is there.
+        ring.control.add_maker();
+        let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
+        let going = thread::spawn(move || drop(one));
+        let mut two = shared_producer(&ring);
+        ring.control.remove_maker();
+        let mut publish = || match two.try_publish(|event| *event = 1) {
+            Ok(_) => 1,
+            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+            Err(other) => panic!("{other}"),
+        };
+        let published = publish() + publish();
+        going.join().unwrap();
+        drop(two);
+        let mut seen = 0;
+        while let Ok(polled) = rx.poll(4, |_, _| ()) {
+            assert_ne!(polled, 0, "neither an event nor the end");
+            seen += polled;
+        }
+        assert_eq!(seen, published, "events were lost");
+    });
+}
+
+#[test]
+fn loom_twin_left_unclosed() {
+    caught("publish::loom_a_producer_is_made_while_the_last_one_goes", "left-unclosed", Caught::Saying("neither an event nor the end"));
+}
