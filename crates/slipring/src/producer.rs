@@ -533,7 +533,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ());
         }
-        // Who closes; with what, says the claim word. SYNC[counted-out]: behind a failure of this handle
+        // The last handle closes, and the claim word says where. SYNC[counted-out]: behind a failure of this handle
         let last = control.producers.fetch_sub(1, AcqRel) == 1;
         twin!("left-unclosed": () => control.remove_maker());
         if last {

@@ -19,7 +19,7 @@ use slipring::{
 
 /// Taps and pools can be joined as soon as they are bound, and a later stage may still be refused.
 #[test]
-fn who_joins_during_a_build_that_fails_is_told() {
+fn members_that_joined_during_a_build_that_fails_are_told() {
     let _watched = crate::common::watched();
     ends("a reader", || {
         let (tap, kept) = (Tap::new(), Mutex::new(None));

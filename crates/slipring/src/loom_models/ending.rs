@@ -63,7 +63,7 @@ fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
-/// The thread of one of two producers unwinds, and whichever goes last closes: who sees the close sees the failure.
+/// The thread of one of two producers unwinds, and the handle that goes last closes. A stage that sees the close sees the failure.
 #[test]
 fn loom_a_failure_comes_before_the_close() {
     explore(200, Some(3), || {
