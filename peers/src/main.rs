@@ -77,7 +77,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let json = args.json.as_ref().map(open).transpose().map_err(|error| format!("--json: {error}"))?;
     for stream in ["/dev/stdout", "/dev/stderr"] {
         if args.json.as_deref().is_some_and(|path| path.is_file() && same_file(path, Path::new(stream))) {
-            return Err(format!("--json: the values and what goes to {stream} would overwrite each other: give them a file of their own").into());
+            return Err(
+                format!("--json: the values and what goes to {stream} would overwrite each other: give them a file of their own").into()
+            );
         }
     }
     let talks = io::stderr().is_terminal();
