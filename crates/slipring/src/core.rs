@@ -215,9 +215,12 @@ impl<E, L: Layout> Core<E, L> {
         self.control.ring(&self.control.plan.producer_rings);
     }
 
-    /// Whether a claim in `[from, to)`, or one that is open behind `from`, may have to refresh stamps.
+    /// Whether a claim in `[from, to)`, which is a lap at most, or one that is open since the lap before, may have to
+    /// refresh stamps.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        self.control.plan.stamped && stamp::may_refresh(from, to, self.slots.shift())
+        // Nothing was claimed before the start. Without this the first lap of a ring that starts at 0 would take the long way.
+        let open = self.capacity().min(from.wrapping_sub(self.control.start));
+        self.control.plan.stamped && [from.wrapping_sub(open), from, to].iter().any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
     /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1). Back to front: a
@@ -417,6 +420,34 @@ mod tests {
         assert_eq!(seen, lens.iter().sum::<usize>(), "every event is seen");
         let repeats = 1u64 << (46 + shift);
         (0..2 * capacity as u64).map(|offset| ring.slots.run_at(start.wrapping_add(offset).wrapping_add(repeats))).collect()
+    }
+
+    /// Whether the stamps of a claim are to be refreshed is asked from the start on, and not of positions before it.
+    #[test]
+    fn a_ring_begins_on_the_short_way() {
+        let capacity = 8u64;
+        let period = capacity << 44;
+        let may_refresh = |start: u64, from: u64| {
+            let settings = Settings { start, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity as usize) };
+            let ring: Owner<u64, Inside> =
+                Core::build(settings, vec![StageSpec::new("s", Access::Read, Crew::One, &[])], Vec::new(), &mut || 0).unwrap();
+            ring.may_refresh(from, from.wrapping_add(capacity))
+        };
+        // A ring that starts with a period, and one that starts before it, as it goes on.
+        for (start, from, refreshes) in [
+            (0, 0, false),
+            (0, 1, false),
+            (0, capacity, false),
+            (0, period - 3 * capacity, true),
+            (period, period, false),
+            (period - 1, period, true),
+            (period - 1, period + capacity - 1, true),
+            (period - 1, period + capacity, false),
+            (period - 4 * capacity, period - 4 * capacity, false),
+            (0u64.wrapping_sub(capacity), 0, true),
+        ] {
+            assert_eq!(may_refresh(start, from), refreshes, "a ring that starts at {start}, at {from}");
+        }
     }
 
     /// A slot that was once the head of a run, and then lay inside of runs for 2^46 laps.

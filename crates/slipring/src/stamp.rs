@@ -64,11 +64,6 @@ pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     !(seq >> shift) << beyond >> beyond < 2
 }
 
-/// Whether a run may refresh that begins no more than a lap before `from`, or between that and `to`, a lap later at most.
-pub(crate) fn may_refresh(from: u64, to: u64, shift: u32) -> bool {
-    [from.wrapping_sub(1 << shift), from, to].iter().any(|&seq| refreshes(seq, shift))
-}
-
 /// The word a slot starts with, if `seq` is the first position it will hold.
 pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
