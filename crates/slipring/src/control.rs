@@ -32,6 +32,7 @@ const FAILED: u32 = 4;
 const MAKER: u64 = 2;
 /// A maker was created since the sole maker last read the claim word.
 const COMPANY: u64 = 1;
+const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
 /// A worker's bound with this bit says that it holds nothing.
 pub(crate) const IDLE: u64 = 1;
@@ -262,12 +263,10 @@ impl Control {
     pub(crate) fn company(&self) -> Company {
         let makers = self.makers.load(twin!("alone-relaxed": Acquire => Relaxed)); // SYNC[left-alone]: who remains
         let makers = twin!("alone-in-company": makers => MAKER | COMPANY);
-        if makers == MAKER {
-            Company::Never
-        } else if makers == MAKER | COMPANY {
-            Company::Earlier
-        } else {
-            Company::Now
+        match makers {
+            MAKER => Company::Never,
+            ALONE_AGAIN => Company::Earlier,
+            _ => Company::Now,
         }
     }
 

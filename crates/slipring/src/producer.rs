@@ -223,20 +223,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        // A sole maker whose company has long gone does not read the word: that load would wait for the
-        // handle's own last store to it.
         let company = self.core.control.company();
         if company != Company::Never {
-            // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
-            // loads itself.
-            let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
-            if word.is_closed() {
-                return Err(Refusal::Closed(Closed::Drained));
-            }
-            self.next = word.seq(self.next);
-            if twin!("settled-in-company": company == Company::Earlier => true) {
-                self.core.control.settle_alone();
-            }
+            self.read_claim_word(company)?;
         }
         // There is never more room than slots. If there seems to be, the handle was unused while others went so far that
         // its limit, or the position widened from its own, says nothing.
@@ -260,6 +249,23 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         self.next = seq.wrapping_add(len);
         Ok(seq)
+    }
+
+    /// Learns from the claim word how far others have claimed. A sole maker whose company has long gone does not call
+    /// this: that load would wait for the handle's own last store to the word.
+    #[inline(always)]
+    fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
+        // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
+        // loads itself.
+        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
+        if word.is_closed() {
+            return Err(Refusal::Closed(Closed::Drained));
+        }
+        self.next = word.seq(self.next);
+        if twin!("settled-in-company": company == Company::Earlier => true) {
+            self.core.control.settle_alone();
+        }
+        Ok(())
     }
 
     /// Asks the gating stages how far they have come.
@@ -500,6 +506,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Buries the open claim, if there is one: it was forgotten, or its raw handle gives it up.
     #[inline(always)]
     pub(crate) fn settle(&mut self) {
+        // Asked first: to take it would store at every claim.
+        if self.open.is_some() {
+            self.bury();
+        }
+    }
+
+    #[cold]
+    fn bury(&mut self) {
         if let Some((seq, len)) = self.open.take() {
             twin!("forgotten-unburied": self.give_up(seq, len) => ());
         }
