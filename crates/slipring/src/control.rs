@@ -550,13 +550,15 @@ impl Control {
         ready
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it takes more than a few looks.
+    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it takes more than a few looks; what that
+    /// returns is a stage of which the waiter waits for itself, and the wait ends. Not before: in a stream that is dense the next
+    /// event comes during those looks, and would wait for the answer.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
         learned: &mut Learned,
         deadline: Option<Instant>,
-        lasts: &mut dyn FnMut(),
+        lasts: &mut dyn FnMut() -> Option<usize>,
         ready: &mut dyn FnMut() -> bool,
     ) -> (Result<(), BatchError>, Spell) {
         let own = self.deadline;
@@ -571,16 +573,22 @@ impl Control {
         let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest, timeout };
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
+        let mut holder = None;
         let (in_time, spell) = wait::wait_until(
             site,
             learned,
             &mut || {
                 self.cores.waits(self, party);
-                lasts();
+                holder = lasts();
+                holder.is_none()
             },
             ready,
         );
-        let waited = if in_time { Ok(()) } else { Err(self.out_of_time(waiter)) };
+        let waited = match holder {
+            _ if in_time => Ok(()),
+            Some(stage) => Err(Closed::WaitsForItself(Box::new(self.name(stage))).into()),
+            None => Err(self.out_of_time(waiter)),
+        };
         (waited, spell)
     }
 

@@ -199,7 +199,7 @@ impl<T: Plain> Observer<T> {
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),
         };
-        let (in_time, _) = wait_until(site, &mut learned, &mut || (), &mut || {
+        let (in_time, _) = wait_until(site, &mut learned, &mut || true, &mut || {
             looked = self.try_next();
             settled(&looked)
         });

@@ -345,11 +345,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.tell();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
-        if let Some(stage) = within::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())) {
-            return Err(Closed::WaitsForItself(Box::new(control.name(stage))).into());
-        }
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        let (waited, spell) = control.wait_at(waiter, &mut self.learned, deadline, &mut || (), &mut || Self::may_claim(core, next, len));
+        let (waited, spell) = control.wait_at(
+            waiter,
+            &mut self.learned,
+            deadline,
+            &mut || within::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
+            &mut || Self::may_claim(core, next, len),
+        );
         self.counts.wait(slowest, spell);
         let error = match waited {
             Ok(()) => return Ok(()),

@@ -138,21 +138,20 @@ pub(crate) trait Seat<E, L: Layout> {
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
-        if let Some(stage) = within::stuck_at(self.desk().control(), self.desk().stage, self.next())
-            && self.desk().core.is_claimed(self.next())
-        {
-            return Err(Closed::WaitsForItself(Box::new(self.desk().control().name(stage))).into());
-        }
         let waits_for = self.waits_for();
         let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.desk_mut().learned);
-        let mut waiting = Waiting { seat: self, learned, told: None, kind: PhantomData };
         let (waited, spell) = {
+            // Dropped where it is, at the end of this block: moving it to drop it would copy all its counts.
+            let mut waiting = Waiting { seat: &mut *self, learned, told: None, kind: PhantomData };
             let Waiting { ref seat, ref mut learned, ref mut told, .. } = waiting;
-            let lasts = &mut || *told = Some(seat.add_up());
-            seat.desk().control().wait_at(waiter, learned, deadline, lasts, &mut || seat.stirs())
+            let (desk, next) = (seat.desk(), seat.next());
+            let lasts = &mut || {
+                *told = Some(seat.add_up());
+                within::stuck_at(desk.control(), desk.stage, next).filter(|_| desk.core.is_claimed(next))
+            };
+            desk.control().wait_at(waiter, learned, deadline, lasts, &mut || seat.stirs())
         };
-        drop(waiting);
         self.desk_mut().counts.wait(waits_for, spell);
         if waited.is_err() {
             self.tell();
@@ -173,8 +172,11 @@ struct Waiting<'s, E, L: Layout, S: Seat<E, L> + ?Sized> {
 impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
     fn drop(&mut self) {
         let desk = self.seat.desk_mut();
-        desk.learned = std::mem::take(&mut self.learned);
-        desk.told = self.told.unwrap_or(desk.told);
+        std::mem::swap(&mut desk.learned, &mut self.learned);
+        // After a short wait there is nothing to copy.
+        if let Some(told) = self.told {
+            desk.told = told;
+        }
     }
 }
 

@@ -411,7 +411,7 @@ impl<'env> Crew<'env> {
                 // says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
                 if let Some((_, spell)) =
-                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, &mut learned, until, &mut || (), &mut ready)))
+                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready)))
                 {
                     let mut counts = Counts::default();
                     counts.wait(whom, spell);

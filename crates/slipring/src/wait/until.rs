@@ -4,17 +4,25 @@ use std::time::{Duration, Instant};
 
 use super::{Idle, Learner, Wait, WaitStrategy, Waited};
 use crate::bell::Bell;
-use crate::error::Contained;
+use crate::error::let_go;
 use crate::sync::{spin_loop, yield_now};
 use crate::system;
 
-/// What a waiter has learned, if its strategy learns.
+/// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no further.
 #[derive(Default)]
-pub(crate) struct Learned(Option<Contained<Box<dyn Learner>>>);
+pub(crate) struct Learned(Option<Box<dyn Learner>>);
 
 impl From<Option<Box<dyn Learner>>> for Learned {
     fn from(learner: Option<Box<dyn Learner>>) -> Learned {
-        Learned(learner.map(Contained::new))
+        Learned(learner)
+    }
+}
+
+impl Drop for Learned {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            let_go(self.0.take());
+        }
     }
 }
 
@@ -49,9 +57,14 @@ const UNRUNG: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline and the timeout. Calls `lasts` once, if it
-/// takes more than a few looks. `ready` runs no user code.
+/// takes more than a few looks; if that says that it is in vain, comes back after one more look. `ready` runs no user code.
 #[cold]
-pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn FnMut(), ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
+pub(crate) fn wait_until(
+    site: Site<'_>,
+    learned: &mut Learned,
+    lasts: &mut dyn FnMut() -> bool,
+    ready: &mut dyn FnMut() -> bool,
+) -> (bool, Spell) {
     let Site { wait, crowded, parks, bell, mut deadline, timeout } = site;
     let mut waited = Waited::none(crowded);
     let mut sleeps = 0;
@@ -70,7 +83,9 @@ pub(crate) fn wait_until(site: Site<'_>, learned: &mut Learned, lasts: &mut dyn 
             (waited.began, waited.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
-            lasts();
+            if !lasts() {
+                break ready();
+            }
         }
         let left = deadline.zip(waited.now).map(|(deadline, now)| deadline.saturating_duration_since(now));
         if left == Some(Duration::ZERO) {
@@ -133,7 +148,7 @@ mod tests {
     fn wait(wait: &Wait, parks: bool, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
         let bell = Bell::new();
         let site = Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
-        wait_until(site, &mut wait.learner().into(), &mut || (), ready)
+        wait_until(site, &mut wait.learner().into(), &mut || true, ready)
     }
 
     #[test]
@@ -144,6 +159,26 @@ mod tests {
             let (in_time, spell) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
             assert!(!in_time && Instant::now() >= deadline, "{strategy}");
             assert!(!spell.time.is_zero(), "{strategy}");
+        }
+    }
+
+    /// A wait that is found to be in vain ends, unless what it waits for comes at the last moment.
+    #[test]
+    fn a_wait_in_vain_ends_with_a_last_look() {
+        let _watched = crate::watchdog::watched();
+        for strategy in Wait::all() {
+            for comes in [false, true] {
+                let bell = Bell::new();
+                let site = Site { wait: &strategy, crowded: false, parks: true, bell: &bell, deadline: None, timeout: None };
+                let in_vain = std::cell::Cell::new(false);
+                let (mut before, mut after) = (0, 0);
+                let (in_time, spell) = wait_until(site, &mut strategy.learner().into(), &mut || in_vain.replace(true), &mut || {
+                    *(if in_vain.get() { &mut after } else { &mut before }) += 1;
+                    in_vain.get() && comes
+                });
+                assert_eq!((in_time, after, spell.sleeps), (comes, 1, 0), "{strategy}");
+                assert!(before <= FEW + 1, "{strategy}: {before} looks");
+            }
         }
     }
 
