@@ -550,9 +550,9 @@ impl Control {
         ready
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it takes more than a few looks; what that
-    /// returns is a stage of which the waiter waits for itself, and the wait ends. Not before: in a stream that is dense the next
-    /// event comes during those looks, and would wait for the answer.
+    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it lasts (as [`wait::wait_until`] does); if
+    /// that returns a stage, the waiter waits for what its own thread holds there, and the wait ends. This is not asked first: in a
+    /// dense stream the next event comes during the first looks, and would wait for the answer.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
@@ -578,8 +578,10 @@ impl Control {
             site,
             learned,
             &mut || {
-                self.cores.waits(self, party);
                 holder = lasts();
+                if holder.is_none() {
+                    self.cores.waits(self, party);
+                }
                 holder.is_none()
             },
             ready,

@@ -218,7 +218,7 @@ impl<E, L: Layout> Core<E, L> {
     /// Whether a claim in `[from, to)`, which is a lap at most, or one that is open since the lap before, may have to
     /// refresh stamps.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // Nothing was claimed before the start. Without this the first lap of a ring that starts at 0 would take the long way.
+        // Nothing was claimed before the start. Without this the first two laps of a ring that starts at 0 would take the long way.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped && [from.wrapping_sub(open), from, to].iter().any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
@@ -301,7 +301,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Whether the stream is known to go on at `seq`: it cannot end before that position any more. A few looks, for a call that is about to wait.
+    /// Whether the stream is known to go on at `seq`: it cannot end before that position any more. A few looks, for a call that waits.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;

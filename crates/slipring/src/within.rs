@@ -1,4 +1,4 @@
-//! Which stages the present thread is inside of, so that it can be told before it waits for itself.
+//! Which stages the present thread is inside of, so that it can be told that it waits for itself.
 //!
 //! Invariants
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it, and leaves when that loop does, also by a panic.

@@ -146,7 +146,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 pub trait Learner: fmt::Debug + Send + Sync {
     /// What to do after a look in vain. It must not block or panic.
     fn idle(&mut self, waited: &Waited) -> Idle;
-    /// The wait is over; `progress`: because there was something, or the end, and not because time was up. What was waited for is about to be
-    /// handled, so this should note what is to be learned, and leave the rest to the next wait.
+    /// The wait is over; `progress`: because there was something, or the end, and not because time was up, or because the wait would have
+    /// had no end ([`Closed::WaitsForItself`](crate::Closed::WaitsForItself)). What was waited for is about to be handled, so this should
+    /// note what is to be learned, and leave the rest to the next wait.
     fn over(&mut self, waited: &Waited, progress: bool);
 }

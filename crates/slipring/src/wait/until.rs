@@ -57,7 +57,8 @@ const UNRUNG: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline and the timeout. Calls `lasts` once, if it
-/// takes more than a few looks; if that says that it is in vain, comes back after one more look. `ready` runs no user code.
+/// takes more than a few looks, or more than spinning between them; if that says that it is in vain, comes back after one more look. `ready`
+/// runs no user code.
 #[cold]
 pub(crate) fn wait_until(
     site: Site<'_>,
