@@ -32,6 +32,7 @@ const FAILED: u32 = 4;
 const MAKER: u64 = 2;
 /// A maker was created since the sole maker last read the claim word.
 const COMPANY: u64 = 1;
+/// One maker, which has not read the claim word since another one was created.
 const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
 /// A worker's bound with this bit says that it holds nothing.

@@ -102,7 +102,7 @@ impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Pool<E, A, L> {
         self.place.bind(core, stage)
     }
 
-    /// Joins: the new worker takes its share of the events from now on. Never waits, and stops nobody. Allocates nothing
+    /// Joins: the new worker takes its share of the events from now on. Never waits, and stops no stage. Allocates nothing
     /// but what a strategy that learns keeps for the worker ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some
     /// hundred bytes).
     ///

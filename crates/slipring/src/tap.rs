@@ -249,7 +249,7 @@ impl<E, L: Layout> Tap<E, L> {
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// Joins: from the position it says on, the new reader misses nothing and sees nothing twice. Never waits, and
-    /// stops nobody; from any thread, at any time while the graph runs. Allocates nothing but what a strategy that learns keeps for
+    /// stops no stage; from any thread, at any time while the graph runs. Allocates nothing but what a strategy that learns keeps for
     /// the reader ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
     ///
     /// Joining takes about as long as ten claims: a lock that only joiners and leavers take, a fence, and a look at who stands behind.

@@ -215,6 +215,25 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
+/// How many events one attempt publishes: none where another producer was faster, or has closed the ring.
+fn try_one(tx: &mut SharedProducer<u64>) -> usize {
+    match tx.try_publish(|event| *event = 1) {
+        Ok(_) => 1,
+        Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Looks, in a ring that is closed, until the end; each look finds something.
+fn drain(rx: &mut Reader<u64>, published: usize) {
+    let mut seen = 0;
+    while let Ok(polled) = rx.poll(4, |_, _| ()) {
+        assert_ne!(polled, 0, "neither an event nor the end");
+        seen += polled;
+    }
+    assert_eq!(seen, published, "events were lost");
+}
+
 /// Two producers, of which one closes the ring for both. The one that remains finds itself alone, and moves the claim word by a plain
 /// store: it must find the closed bit there, and not overwrite it. (The closing handle fences before it leaves, so `left-relaxed` is the
 /// model's before that.)
@@ -225,20 +244,10 @@ fn loom_a_producer_is_left_alone_by_a_close() {
         let (mut one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let two = one.clone();
         let closing = thread::spawn(move || two.close_all());
-        let mut publish = || match one.try_publish(|event| *event = 1) {
-            Ok(_) => 1,
-            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
-            Err(other) => panic!("{other}"),
-        };
-        let published = publish() + publish();
+        let published = try_one(&mut one) + try_one(&mut one);
         closing.join().unwrap();
-        assert_eq!(publish(), 0, "a claim behind the close");
-        let mut seen = 0;
-        while let Ok(polled) = rx.poll(4, |_, _| ()) {
-            assert_ne!(polled, 0, "neither an event nor the end");
-            seen += polled;
-        }
-        assert_eq!(seen, published, "events were lost");
+        assert_eq!(try_one(&mut one), 0, "a claim behind the close");
+        drain(&mut rx, published);
     });
 }
 
@@ -264,20 +273,10 @@ fn loom_a_producer_is_made_while_the_last_one_goes() {
         let going = thread::spawn(move || drop(one));
         let mut two = shared_producer(&ring);
         ring.control.remove_maker();
-        let mut publish = || match two.try_publish(|event| *event = 1) {
-            Ok(_) => 1,
-            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
-            Err(other) => panic!("{other}"),
-        };
-        let published = publish() + publish();
+        let published = try_one(&mut two) + try_one(&mut two);
         going.join().unwrap();
         drop(two);
-        let mut seen = 0;
-        while let Ok(polled) = rx.poll(4, |_, _| ()) {
-            assert_ne!(polled, 0, "neither an event nor the end");
-            seen += polled;
-        }
-        assert_eq!(seen, published, "events were lost");
+        drain(&mut rx, published);
     });
 }
 
