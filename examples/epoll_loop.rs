@@ -1,4 +1,5 @@
-//! One thread, one `epoll`: two rings, which come in as descriptors through `slipring-eventfd`, and a timer. Linux only.
+//! One thread, one `epoll`: two rings, which come in as descriptors through `slipring-eventfd`, and
+//! a timer. Linux only.
 //!
 //! ```text
 //!   orders (thread)  ── ring ── eventfd ──┐
@@ -6,11 +7,13 @@
 //!                             timerfd   ──┘
 //! ```
 //!
-//! The loop looks at a ring when its descriptor says so, takes a bounded number of events so that no ring hides the other or the timer, and
-//! sleeps when all are empty. While it is busy the publishers make no system call for it: a descriptor is written to only when the
-//! loop was about to sleep.
+//! The loop looks at a ring when its descriptor says so, takes a bounded number of events so that
+//! no ring hides the other or the timer, and sleeps when all are empty. While it is busy the
+//! publishers make no system call for it: a descriptor is written to only when the loop was about
+//! to sleep.
 //!
-//! `cargo run --release --example epoll_loop` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example epoll_loop` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -24,7 +27,10 @@ mod linux {
     use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     use rustix::fd::OwnedFd;
     use rustix::io::{Errno, retry_on_intr};
-    use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    };
     use slipring::{Closed, Producer, Reader};
     use slipring_eventfd::EventFd;
 
@@ -39,7 +45,8 @@ mod linux {
         smoke: bool,
     }
 
-    /// What the descriptors are known by in the epoll set: the rings by their places, and the timer.
+    /// What the descriptors are known by in the epoll set: the rings by their places, and the
+    /// timer.
     const TIMER: u64 = 2;
     /// So many events are taken from a ring before the other one has its turn.
     const TURN: usize = 256;
@@ -66,7 +73,16 @@ mod linux {
 
     impl Source {
         fn new(name: &'static str, events: Reader<u64>) -> Result<Source> {
-            Ok(Source { name, events, ready: EventFd::new()?, look: true, open: true, count: 0, sum: 0, wakes: 0 })
+            Ok(Source {
+                name,
+                events,
+                ready: EventFd::new()?,
+                look: true,
+                open: true,
+                count: 0,
+                sum: 0,
+                wakes: 0,
+            })
         }
 
         /// A turn of at most so many events, and the arming when there are no more.
@@ -91,8 +107,15 @@ mod linux {
     }
 
     fn timer() -> Result<OwnedFd> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval: TICK, it_value: TICK })?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
+        timerfd_settime(
+            &timer,
+            TimerfdTimerFlags::empty(),
+            &Itimerspec { it_interval: TICK, it_value: TICK },
+        )?;
         Ok(timer)
     }
 
@@ -122,8 +145,10 @@ mod linux {
         let count = if args.smoke { 5000 } else { args.count };
         let (orders, orders_rx) = slipring::unicast(1024, || 0u64)?;
         let (signals, signals_rx) = slipring::unicast(64, || 0u64)?;
-        let publishers =
-            [thread::spawn(move || publish(orders, count, count / 20 + 1)), thread::spawn(move || publish(signals, count, count / 7 + 1))];
+        let publishers = [
+            thread::spawn(move || publish(orders, count, count / 20 + 1)),
+            thread::spawn(move || publish(signals, count, count / 7 + 1)),
+        ];
 
         let mut sources = [Source::new("orders", orders_rx)?, Source::new("signals", signals_rx)?];
         let timer = timer()?;
@@ -144,15 +169,24 @@ mod linux {
             let busy = sources.iter().any(|source| source.look);
             let limit = if busy { &NOW } else { &LIMIT };
             retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut readable), Some(limit)))?;
-            ensure!(busy || !readable.is_empty(), "nothing happened for {} seconds, and the timer should have ticked", LIMIT.tv_sec);
+            ensure!(
+                busy || !readable.is_empty(),
+                "nothing happened for {} seconds, and the timer should have ticked",
+                LIMIT.tv_sec
+            );
             sleeps += u64::from(!busy);
             for event in readable.drain(..) {
                 match event.data.u64() {
                     TIMER => {
                         ticked += ticks(&timer)?;
-                        // A ledger line, a heartbeat, a timeout: here a line for the first few ticks.
+                        // A ledger line, a heartbeat, a timeout: here a line for the first few
+                        // ticks.
                         if ticked <= TICKS {
-                            writeln!(out, "tick {ticked}: {} orders, {} signals so far", sources[0].count, sources[1].count)?;
+                            writeln!(
+                                out,
+                                "tick {ticked}: {} orders, {} signals so far",
+                                sources[0].count, sources[1].count
+                            )?;
                         }
                     }
                     number => {
@@ -170,13 +204,27 @@ mod linux {
         }
         writeln!(out, "\n{:<8} {:>10} {:>16} {:>8}", "ring", "events", "sum", "wakes")?;
         for source in &sources {
-            writeln!(out, "{:<8} {:>10} {:>16} {:>8}", source.name, source.count, source.sum, source.wakes)?;
+            writeln!(
+                out,
+                "{:<8} {:>10} {:>16} {:>8}",
+                source.name, source.count, source.sum, source.wakes
+            )?;
         }
         writeln!(out, "{sleeps} times there was nothing to do but wait; {ticked} ticks")?;
         for source in &sources {
             let sum = (0..count).sum::<u64>();
-            ensure!(source.count == count, "{}: {count} events were sent and {} came", source.name, source.count);
-            ensure!(source.sum == sum, "{}: the sum is {}, where it is {sum}", source.name, source.sum);
+            ensure!(
+                source.count == count,
+                "{}: {count} events were sent and {} came",
+                source.name,
+                source.count
+            );
+            ensure!(
+                source.sum == sum,
+                "{}: the sum is {}, where it is {sum}",
+                source.name,
+                source.sum
+            );
         }
         Ok(())
     }
@@ -190,5 +238,8 @@ fn main() -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn main() -> std::io::Result<()> {
     use std::io::Write as _;
-    writeln!(std::io::stdout(), "epoll_loop: this example needs epoll, timerfd and eventfd, which only Linux has")
+    writeln!(
+        std::io::stdout(),
+        "epoll_loop: this example needs epoll, timerfd and eventfd, which only Linux has"
+    )
 }

@@ -1,4 +1,5 @@
-//! FizzBuzz as a diamond: two stages look at every number at the same time, and a third, behind both, says the word.
+//! FizzBuzz as a diamond: two stages look at every number at the same time, and a third, behind
+//! both, says the word.
 //!
 //! ```text
 //!              ┌── fizz: does 3 divide it? ──┐
@@ -6,10 +7,12 @@
 //!              └── buzz: does 5 divide it? ──┘
 //! ```
 //!
-//! Stages side by side only read: each is lent `&Event` while the other has it too. What they find out they leave in atomics of the
-//! event. `Relaxed` is enough for these: `say` sees an event only when both have released it, and that orders all they did.
+//! Stages side by side only read: each is lent `&Event` while the other has it too. What they find
+//! out they leave in atomics of the event. `Relaxed` is enough for these: `say` sees an event only
+//! when both have released it, and that orders all they did.
 //!
-//! `cargo run --release --example fizzbuzz` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example fizzbuzz` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,7 +39,8 @@ struct Event {
 }
 
 impl Event {
-    /// A slot holds what was there a lap ago, so everything is set. Nobody else has the event now: no atomic store is needed.
+    /// A slot holds what was there a lap ago, so everything is set. Nobody else has the event now:
+    /// no atomic store is needed.
     fn fill(&mut self, number: u64) {
         *self = Event { number, ..Event::default() };
     }
@@ -86,11 +90,20 @@ fn main() -> Result<()> {
     // Not `println!`, which panics where the reader has gone (`| head`).
     let mut out = io::stdout().lock();
     writeln!(out, "{}{}", first.join(" "), if count > 15 { " ..." } else { "" })?;
-    writeln!(out, "{count} numbers: {} fizz, {} buzz, {} fizzbuzz", said.fizz, said.buzz, said.fizzbuzz)?;
+    writeln!(
+        out,
+        "{count} numbers: {} fizz, {} buzz, {} fizzbuzz",
+        said.fizz, said.buzz, said.fizzbuzz
+    )?;
     writeln!(out, "\n{}", done.report)?;
 
     let (threes, fives, both) = (count / 3, count / 5, count / 15);
-    let right = Said { fizz: threes - both, buzz: fives - both, fizzbuzz: both, numbers: count - threes - fives + both };
+    let right = Said {
+        fizz: threes - both,
+        buzz: fives - both,
+        fizzbuzz: both,
+        numbers: count - threes - fives + both,
+    };
     ensure!(said == right, "counted {said:?}, where it is {right:?}");
     let song = "1 2 fizz 4 buzz fizz 7 8 fizz buzz 11 fizz 13 14 fizzbuzz";
     let wanted: Vec<_> = song.split(' ').take(count.min(15) as usize).collect();

@@ -8,10 +8,12 @@
 //!                             └── ticker      joins late, from now on
 //! ```
 //!
-//! Nobody stops for them. From where a subscriber joined on, it sees every price once and in order, and the feed does not overwrite what it
-//! has not released. The feed pauses twice here, but only so that every run tells the same story.
+//! Nobody stops for them. From where a subscriber joined on, it sees every price once and in order,
+//! and the feed does not overwrite what it has not released. The feed pauses twice here, but only
+//! so that every run tells the same story.
 //!
-//! `cargo run --release --example late_subscriber` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example late_subscriber` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 use std::io::{self, Write as _};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -78,7 +80,11 @@ fn follow(mut quotes: Subscription<Quote>, mut seen_so_far: impl FnMut(u64)) -> 
         for (offset, quote) in batch.iter().enumerate() {
             let seq = batch.first_seq() + offset as u64;
             ensure!(seq == first + count, "after {count} prices from {first} on came price {seq}");
-            ensure!(quote.price == hundredths(seq) as f64 / 100.0, "price {seq} is wrong: {}", quote.price);
+            ensure!(
+                quote.price == hundredths(seq) as f64 / 100.0,
+                "price {seq} is wrong: {}",
+                quote.price
+            );
             sum += quote.price;
             count += 1;
         }
@@ -105,9 +111,12 @@ fn main() -> Result<()> {
                 journal_sum += quote.price;
             })
             .run(|feed| {
-                let mut publish = |range: std::ops::Range<u64>| feed.publish_all(range, |quote, seq| quote.hundredths = hundredths(seq));
+                let mut publish = |range: std::ops::Range<u64>| {
+                    feed.publish_all(range, |quote, seq| quote.hundredths = hundredths(seq))
+                };
 
-                // The first is there before the first price. Another thread makes it leave when it has seen enough.
+                // The first is there before the first price. Another thread makes it leave when it
+                // has seen enough.
                 let early = tap.subscribe(From::Now)?;
                 let leaver = early.leaver();
                 let (seen, watching) = mpsc::channel();
@@ -131,7 +140,8 @@ fn main() -> Result<()> {
                     return Err(Fault::msg("the desk was asked to leave and did not"));
                 }
 
-                // Two more join in the middle; the first of them wants the past, as far as it is still there.
+                // Two more join in the middle; the first of them wants the past, as far as it is
+                // still there.
                 let oldest = tap.subscribe(From::Oldest)?;
                 let now = tap.subscribe(From::Now)?;
                 let history = scope.spawn(move || follow(oldest, |_| ()));
@@ -139,29 +149,67 @@ fn main() -> Result<()> {
                 publish(count / 2..count)?;
                 Ok([desk, history, ticker])
             })?;
-        let [desk, history, ticker] = done.value.map(|thread| thread.join().expect("a subscriber panicked"));
+        let [desk, history, ticker] =
+            done.value.map(|thread| thread.join().expect("a subscriber panicked"));
         Ok([desk.context("desk")?, history.context("history")?, ticker.context("ticker")?])
     })?;
 
     // Not `println!`, which panics where the reader has gone (`| head`).
     let mut out = io::stdout().lock();
-    writeln!(out, "{count} prices, {journalled} in the journal, mean {:.2}", journal_sum / journalled as f64)?;
-    writeln!(out, "{:<10} {:>10} {:>10} {:>10} {:>8}  ended because", "subscriber", "first", "last", "prices", "mean")?;
+    writeln!(
+        out,
+        "{count} prices, {journalled} in the journal, mean {:.2}",
+        journal_sum / journalled as f64
+    )?;
+    writeln!(
+        out,
+        "{:<10} {:>10} {:>10} {:>10} {:>8}  ended because",
+        "subscriber", "first", "last", "prices", "mean"
+    )?;
     for (name, seen) in [("desk", &desk), ("history", &history), ("ticker", &ticker)] {
         let last = seen.next().checked_sub(1).context("nothing was seen")?;
-        writeln!(out, "{name:<10} {:>10} {last:>10} {:>10} {:>8.2}  {}", seen.first, seen.count, seen.sum / seen.count as f64, seen.end)?;
+        writeln!(
+            out,
+            "{name:<10} {:>10} {last:>10} {:>10} {:>8.2}  {}",
+            seen.first,
+            seen.count,
+            seen.sum / seen.count as f64,
+            seen.end
+        )?;
     }
 
     ensure!(journalled == count, "{count} prices were sent and {journalled} written");
-    ensure!(desk.first == 0 && desk.count >= ENOUGH, "the desk began at {} and saw {} prices", desk.first, desk.count);
-    ensure!(desk.next() <= count / 2, "the desk left before the second half and saw {} prices", desk.count);
-    ensure!(matches!(desk.end, Closed::Left), "the desk was asked to leave, but ended because {}", desk.end);
+    ensure!(
+        desk.first == 0 && desk.count >= ENOUGH,
+        "the desk began at {} and saw {} prices",
+        desk.first,
+        desk.count
+    );
+    ensure!(
+        desk.next() <= count / 2,
+        "the desk left before the second half and saw {} prices",
+        desk.count
+    );
+    ensure!(
+        matches!(desk.end, Closed::Left),
+        "the desk was asked to leave, but ended because {}",
+        desk.end
+    );
     for (name, seen) in [("history", &history), ("ticker", &ticker)] {
         ensure!(seen.next() == count, "{name} ended at {} of {count}", seen.next());
-        ensure!(matches!(seen.end, Closed::Drained), "{name} saw the end, but ended because {}", seen.end);
+        ensure!(
+            matches!(seen.end, Closed::Drained),
+            "{name} saw the end, but ended because {}",
+            seen.end
+        );
     }
     let held = count / 2 - history.first;
-    ensure!(history.first <= ticker.first && ticker.first <= count / 2, "history from {}, ticker from {}", history.first, ticker.first);
+    ensure!(
+        history.first <= ticker.first && ticker.first <= count / 2,
+        "history from {}, ticker from {}",
+        history.first,
+        ticker.first
+    );
     ensure!(held <= CAPACITY as u64, "{held} prices cannot be held by {CAPACITY} slots");
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Several producers, a pool of workers, and the results in order: the shape of a server whose clients send requests from many threads,
-//! whose work is shared among a few, and whose answers are written as the requests came.
+//! Several producers, a pool of workers, and the results in order: the shape of a server whose
+//! clients send requests from many threads, whose work is shared among a few, and whose answers are
+//! written as the requests came.
 //!
 //! ```text
 //!   producer 0 ──┐                ┌── work-0 ──┐
@@ -7,10 +8,12 @@
 //!   producer 2 ──┘                └── work-2 ──┘
 //! ```
 //!
-//! The producers' claims put all requests in one order. Each request goes to one worker, whoever is free; `collect` stands behind the
-//! pool and sees the answers in the order of the requests, however they were worked out. No event is copied and no lock is taken.
+//! The producers' claims put all requests in one order. Each request goes to one worker, whoever is
+//! free; `collect` stands behind the pool and sees the answers in the order of the requests,
+//! however they were worked out. No event is copied and no lock is taken.
 //!
-//! `cargo run --release --example many_to_many` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example many_to_many` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 use std::io::{self, Write as _};
 use std::thread;
@@ -37,7 +40,8 @@ struct Args {
     smoke: bool,
 }
 
-/// How many steps does it take from `start` to 1, halving what is even and taking 3n + 1 of what is odd?
+/// How many steps does it take from `start` to 1, halving what is even and taking 3n + 1 of what is
+/// odd?
 #[derive(Default)]
 struct Request {
     producer: usize,
@@ -71,19 +75,23 @@ fn main() -> Result<()> {
             }
         })
         .read("collect", |request, _| {
-            // What one producer sent stays in its order; here its starts go up in steps of `producers`.
+            // What one producer sent stays in its order; here its starts go up in steps of
+            // `producers`.
             let due = match last[request.producer] {
                 0 => request.producer as u64 + 1,
                 last => last + producers as u64,
             };
             if request.start != due {
                 let Request { producer, start, .. } = request;
-                return Err(Fault::msg(format!("producer {producer} sent {due} next, and here is {start}")));
+                return Err(Fault::msg(format!(
+                    "producer {producer} sent {due} next, and here is {start}"
+                )));
             }
             last[request.producer] = request.start;
             worked[request.worker] += 1;
             total += u64::from(request.steps);
-            longest = longest.max((request.steps, u64::MAX - request.start)); // of two as long, the one that starts lower
+            // of two as long, the one that starts lower
+            longest = longest.max((request.steps, u64::MAX - request.start));
             turns += u64::from(before.replace(request.producer) != Some(request.producer));
             Ok(())
         })
@@ -93,13 +101,19 @@ fn main() -> Result<()> {
                     .map(|number| {
                         let mut producer = producer.clone(); // a clone for each thread
                         scope.spawn(move || {
-                            let starts = (1 + number as u64..).step_by(producers).take(each as usize);
-                            producer.publish_all(starts, |slot, start| *slot = Request { producer: number, start, ..Request::default() })
+                            let starts =
+                                (1 + number as u64..).step_by(producers).take(each as usize);
+                            producer.publish_all(starts, |slot, start| {
+                                *slot = Request { producer: number, start, ..Request::default() }
+                            })
                         })
                     })
                     .collect();
-                // A panic in one of them is passed on by the scope; an error is the ring's, and ends them all.
-                sending.into_iter().try_for_each(|thread| thread.join().expect("a producer panicked").map(drop))
+                // A panic in one of them is passed on by the scope; an error is the ring's, and
+                // ends them all.
+                sending
+                    .into_iter()
+                    .try_for_each(|thread| thread.join().expect("a producer panicked").map(drop))
             })?;
             Ok(())
         })?;
@@ -108,12 +122,21 @@ fn main() -> Result<()> {
     let (most, from) = (longest.0, u64::MAX - longest.1);
     // Not `println!`, which panics where the reader has gone (`| head`).
     let mut out = io::stdout().lock();
-    writeln!(out, "{requests} requests of {producers} producers, who took {turns} turns in the ring")?;
-    writeln!(out, "the longest way to 1 begins at {from} and takes {most} steps; all ways together take {total}")?;
+    writeln!(
+        out,
+        "{requests} requests of {producers} producers, who took {turns} turns in the ring"
+    )?;
+    writeln!(
+        out,
+        "the longest way to 1 begins at {from} and takes {most} steps; all ways together take {total}"
+    )?;
     writeln!(out, "requests per worker: {worked:?}")?;
     writeln!(out, "\n{}", done.report)?;
 
-    ensure!(worked.iter().sum::<u64>() == requests, "{requests} requests were sent, and the workers had {worked:?}");
+    ensure!(
+        worked.iter().sum::<u64>() == requests,
+        "{requests} requests were sent, and the workers had {worked:?}"
+    );
     let alone = (1..=requests).map(|start| u64::from(steps(start))).sum::<u64>();
     ensure!(total == alone, "all ways together take {alone} steps, and the workers found {total}");
     Ok(())

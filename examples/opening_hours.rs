@@ -1,14 +1,17 @@
-//! A way to wait of one's own: spin while the market is open, sleep while it is closed, in one graph that runs all day.
+//! A way to wait of one's own: spin while the market is open, sleep while it is closed, in one
+//! graph that runs all day.
 //!
 //! ```text
 //!   feed ── gateway      spins from the opening to the close, and sleeps otherwise: `OpeningHours`
 //!         └ journal      sleeps whenever there is nothing: `blocking`
 //! ```
 //!
-//! A strategy only says what a waiter does next. What it goes by may be anything that can be read quickly: here a flag that another thread
-//! turns. Close, halt and deadlines reach a waiter whatever its strategy says.
+//! A strategy only says what a waiter does next. What it goes by may be anything that can be read
+//! quickly: here a flag that another thread turns. Close, halt and deadlines reach a waiter
+//! whatever its strategy says.
 //!
-//! `cargo run --release --example opening_hours` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example opening_hours` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -100,14 +103,25 @@ fn main() -> Result<()> {
             Ok(())
         })?;
 
-    ensure!(journal == 2 * orders, "the journal saw {journal} of {} orders in their places", 2 * orders);
-    ensure!((night.len() as u64, day.len() as u64) == (orders, orders), "the gateway missed orders");
+    ensure!(
+        journal == 2 * orders,
+        "the journal saw {journal} of {} orders in their places",
+        2 * orders
+    );
+    ensure!(
+        (night.len() as u64, day.len() as u64) == (orders, orders),
+        "the gateway missed orders"
+    );
     // Not `println!`, which panics where the reader has gone (`| head`).
     let mut out = io::stdout().lock();
     for (name, latencies) in [("closed", &mut night), ("open", &mut day)] {
         latencies.sort_unstable();
-        let (median, worst) = (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
-        writeln!(out, "{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}")?;
+        let (median, worst) =
+            (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
+        writeln!(
+            out,
+            "{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}"
+        )?;
     }
     writeln!(out, "{}", done.report)?;
     Ok(())

@@ -1,15 +1,18 @@
-//! Tasks of tokio where threads could stand: one fills the ring, one is a stage, beside a stage that has a thread of its own.
+//! Tasks of tokio where threads could stand: one fills the ring, one is a stage, beside a stage
+//! that has a thread of its own.
 //!
 //! ```text
 //!   sensor (task) ──┬── archive (thread)
 //!                   └── alarm (task)
 //! ```
 //!
-//! Both tasks live on one thread, which sleeps whenever neither has anything to do. `publish_async` waits for room, `batch_async` for
-//! events; neither holds the thread. The alarm also notices silence: it puts a timeout around `batch_async`. A timeout drops the future, and
-//! a future that is dropped has taken no event, so nothing is lost between two of them.
+//! Both tasks live on one thread, which sleeps whenever neither has anything to do. `publish_async`
+//! waits for room, `batch_async` for events; neither holds the thread. The alarm also notices
+//! silence: it puts a timeout around `batch_async`. A timeout drops the future, and a future that
+//! is dropped has taken no event, so nothing is lost between two of them.
 //!
-//! `cargo run --release --example tokio_stage` runs it, `-- --help` behind that tells of its arguments.
+//! `cargo run --release --example tokio_stage` runs it, `-- --help` behind that tells of its
+//! arguments.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -96,7 +99,8 @@ fn main() -> Result<()> {
     let bursts = if args.smoke { 3 } else { args.bursts };
     let (wall, cpu) = (Instant::now(), ProcessTime::now());
 
-    // Tasks are woken where the strategy parks; that is the default, `Wait::ADAPTIVE`, and `Wait::Blocking`.
+    // Tasks are woken where the strategy parks; that is the default, `Wait::ADAPTIVE`, and
+    // `Wait::Blocking`.
     let graph = Graph::new(CAPACITY, || 0i64);
     let (archive, alarmed) = (graph.reader("archive"), graph.reader("alarm"));
     let ring = graph.build()?;
@@ -111,7 +115,8 @@ fn main() -> Result<()> {
     let (heard, sent) = runtime.block_on(async {
         let silent = Arc::new(Notify::new());
         let sending = tokio::spawn(sensor(tx, bursts, silent.clone()));
-        // If the sensor fails it lets its producer go: the alarm sees the end of the ring then, and the sensor's error is here.
+        // If the sensor fails it lets its producer go: the alarm sees the end of the ring then, and
+        // the sensor's error is here.
         anyhow::Ok((alarm(rx, silent).await?, sending.await??))
     })?;
     let (archived, sum) = archiving.join().expect("the archive panicked")?;
@@ -120,12 +125,25 @@ fn main() -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{sent} samples in {bursts} bursts through {CAPACITY} slots")?;
     writeln!(out, "archive (thread): {archived} samples, sum {sum}")?;
-    writeln!(out, "alarm (task):     {} samples, highest {}, {} silences noticed", heard.count, heard.highest, heard.silences)?;
-    writeln!(out, "{:.0} ms went by, {:.0} ms of them on a core", wall.elapsed().as_secs_f64() * 1e3, cpu.elapsed().as_secs_f64() * 1e3)?;
+    writeln!(
+        out,
+        "alarm (task):     {} samples, highest {}, {} silences noticed",
+        heard.count, heard.highest, heard.silences
+    )?;
+    writeln!(
+        out,
+        "{:.0} ms went by, {:.0} ms of them on a core",
+        wall.elapsed().as_secs_f64() * 1e3,
+        cpu.elapsed().as_secs_f64() * 1e3
+    )?;
     writeln!(out, "\n{}", ring.report())?;
 
     ensure!(sent == bursts * BURST, "{} samples were to be sent and {sent} were", bursts * BURST);
-    ensure!(archived == sent && heard.count == sent, "{sent} were sent, {archived} archived, {} heard", heard.count);
+    ensure!(
+        archived == sent && heard.count == sent,
+        "{sent} were sent, {archived} archived, {} heard",
+        heard.count
+    );
     let right: i64 = (0..sent).map(sample).sum();
     ensure!(sum == right, "the archive's sum is {sum}, where it is {right}");
     ensure!(heard.silences >= bursts, "{bursts} silences, and only {} noticed", heard.silences);

@@ -1,7 +1,9 @@
-//! Run-length stamps in an array beside the events: what slipring's contiguous layout had for a single producer, too, until it got a cursor.
+//! Run-length stamps in an array beside the events: what slipring's contiguous layout had for a
+//! single producer, too, until it got a cursor.
 //!
-//! A publication touches a line of stamps besides the lines of its events, and so does whoever looks for it; in batches of ten the stamps
-//! of a lap fill as many lines as the events do. Many producers still publish so, because they finish out of order.
+//! A publication touches a line of stamps besides the lines of its events, and so does whoever
+//! looks for it; in batches of ten the stamps of a lap fill as many lines as the events do. Many
+//! producers still publish so, because they finish out of order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -23,7 +25,10 @@ impl<E> Beside<E> {
 
 impl<E: Copy + Default + Send> Design<E> for Beside<E> {
     fn new(capacity: usize) -> Self {
-        Beside { events: Cells::new(capacity), stamps: (0..capacity).map(|_| AtomicU64::new(0)).collect() }
+        Beside {
+            events: Cells::new(capacity),
+            stamps: (0..capacity).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
     #[inline(always)]
     fn cell(&self, seq: u64) -> &UnsafeCell<E> {

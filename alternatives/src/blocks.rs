@@ -1,8 +1,10 @@
-//! Block-wise control: the ring is cut in blocks, each with a word of its own that says how far it is published. After BBQ (Wang et al.,
-//! "BBQ: A Block-based Bounded Queue for Exchanging Data and Profiling", USENIX ATC 2022), reduced to one producer and one consumer.
+//! Block-wise control: the ring is cut in blocks, each with a word of its own that says how far it
+//! is published. After BBQ (Wang et al., "BBQ: A Block-based Bounded Queue for Exchanging Data and
+//! Profiling", USENIX ATC 2022), reduced to one producer and one consumer.
 //!
-//! A consumer that lags by a block or more never looks at the word that the producer writes. One that keeps up does, and there it is a cursor.
-//! With pauses between looks a single cursor serves as well, without the crossing from block to block.
+//! A consumer that lags by a block or more never looks at the word that the producer writes. One
+//! that keeps up does, and there it is a cursor. With pauses between looks a single cursor serves
+//! as well, without the crossing from block to block.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -15,7 +17,8 @@ const BLOCK: u64 = 64;
 /// See the module.
 pub struct Blocks<E> {
     events: Cells<E>,
-    /// By block, up to which position it was last published. Of an earlier lap: no later than where the block begins.
+    /// By block, up to which position it was last published. Of an earlier lap: no later than where
+    /// the block begins.
     ends: Box<[Line]>,
 }
 

@@ -1,13 +1,16 @@
-//! Ways to hand events over that slipring tried and does not use, kept so that anybody can measure them again.
+//! Ways to hand events over that slipring tried and does not use, kept so that anybody can measure
+//! them again.
 //!
-//! One producer, one consumer, plain events; the frame (positions, room, release) is the same for all, a [`Design`] is how publications are
-//! told and found. Why each was rejected stands with it; the figures are under `records/`.
+//! One producer, one consumer, plain events; the frame (positions, room, release) is the same for
+//! all, a [`Design`] is how publications are told and found. Why each was rejected stands with it;
+//! the figures are under `records/`.
 //!
 //! Invariants
-//! - I1: the producer writes only positions below `released + capacity`, and the consumer reads only positions that its design found
-//!   published: so no slot is written and read at once. There is one half of each, and both work through `&mut`.
-//! - I2: `released` is stored with release after the last read before it, and loaded with acquire before the first write behind it; a
-//!   design publishes with release and finds with acquire.
+//! - I1: the producer writes only positions below `released + capacity`, and the consumer reads
+//!   only positions that its design found published: so no slot is written and read at once. There
+//!   is one half of each, and both work through `&mut`.
+//! - I2: `released` is stored with release after the last read before it, and loaded with acquire
+//!   before the first write behind it; a design publishes with release and finds with acquire.
 
 mod beside;
 mod blocks;
@@ -37,7 +40,8 @@ pub trait Design<E>: Sized + Send + Sync {
     fn publish(&self, seq: u64, len: u64);
     /// How many are known to be published from `seq` on, with acquire: 0 if none.
     fn published(&self, seq: u64) -> u64;
-    /// Whether the look that found what lies before `seq` told all there was. Then a second one would only take the line from the producer.
+    /// Whether the look that found what lies before `seq` told all there was. Then a second one
+    /// would only take the line from the producer.
     fn told_all(&self, seq: u64) -> bool {
         let _ = seq;
         false
@@ -73,19 +77,29 @@ pub struct Consumer<E, D> {
 ///
 /// # Panics
 /// If the capacity is no power of two, or too small for the design.
-pub fn channel<E: Copy + Default + Send, D: Design<E>>(capacity: usize) -> (Producer<E, D>, Consumer<E, D>) {
+pub fn channel<E: Copy + Default + Send, D: Design<E>>(
+    capacity: usize,
+) -> (Producer<E, D>, Consumer<E, D>) {
     assert!(
         capacity.is_power_of_two() && capacity >= D::LEAST,
         "a capacity is a power of two, here {} or more; {capacity} is not",
         D::LEAST
     );
-    let ring = Arc::new(Ring { design: D::new(capacity), released: Line(AtomicU64::new(0)), capacity: capacity as u64 });
+    let ring = Arc::new(Ring {
+        design: D::new(capacity),
+        released: Line(AtomicU64::new(0)),
+        capacity: capacity as u64,
+    });
     let (event, made) = (std::marker::PhantomData, std::marker::PhantomData);
-    (Producer { ring: ring.clone(), next: 0, limit: capacity as u64, event }, Consumer { ring, next: 0, event: made })
+    (
+        Producer { ring: ring.clone(), next: 0, limit: capacity as u64, event },
+        Consumer { ring, next: 0, event: made },
+    )
 }
 
 impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
-    /// Publishes `len` events as one, which `make` makes in order, if there is room for all of them now.
+    /// Publishes `len` events as one, which `make` makes in order, if there is room for all of them
+    /// now.
     #[inline(always)]
     pub fn try_send(&mut self, len: u64, mut make: impl FnMut() -> E) -> bool {
         if self.next + len > self.limit {
@@ -106,7 +120,8 @@ impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
 }
 
 impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
-    /// Hands what is there to `f`, and lets go of it at an eighth of the ring and at the end; says how many there were.
+    /// Hands what is there to `f`, and lets go of it at an eighth of the ring and at the end; says
+    /// how many there were.
     #[inline(always)]
     pub fn poll(&mut self, mut f: impl FnMut(&E)) -> u64 {
         let start = self.next;

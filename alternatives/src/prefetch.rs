@@ -1,7 +1,8 @@
 //! Stamps inside the slots, the producer asking for lines to write some way ahead.
 //!
-//! It helps a producer that fills batches as fast as it can, while the consumer is slower; where the consumer keeps up, it takes lines away
-//! that the consumer has just come to. The caches' own prefetching does most of it without that.
+//! It helps a producer that fills batches as fast as it can, while the consumer is slower; where
+//! the consumer keeps up, it takes lines away that the consumer has just come to. The caches' own
+//! prefetching does most of it without that.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -46,7 +47,9 @@ fn fetch_to_write<T>(at: &T) {
 
 impl<E: Copy + Default + Send> Design<E> for Prefetch<E> {
     fn new(capacity: usize) -> Self {
-        let slots = (0..capacity).map(|_| Slot { stamp: AtomicU64::new(0), event: UnsafeCell::new(E::default()) }).collect();
+        let slots = (0..capacity)
+            .map(|_| Slot { stamp: AtomicU64::new(0), event: UnsafeCell::new(E::default()) })
+            .collect();
         Prefetch { slots, ahead: (512 / size_of::<Slot<E>>() as u64).max(1) }
     }
     #[inline(always)]

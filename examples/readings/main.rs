@@ -1,5 +1,6 @@
-//! Hourly rows of weather stations, checked for readings that are out of the ordinary: on one thread, on an executor,
-//! and on a ring. `cargo run --release --example readings -- --help` tells the rest.
+//! Hourly rows of weather stations, checked for readings that are out of the ordinary: on one
+//! thread, on an executor, and on a ring. `cargo run --release --example readings -- --help` tells
+//! the rest.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
-//! What the larger examples are made of, as a library, so that tests and programs use the same code.
+//! What the larger examples are made of, as a library, so that tests and programs use the same
+//! code.
 //!
-//! [`readings`] is `readings/main.rs`, the main job of a ring. The small examples are a file each, and show one thing each:
+//! [`readings`] is `readings/main.rs`, the main job of a ring. The small examples are a file each,
+//! and show one thing each:
 //!
 //! - `fizzbuzz.rs`: a diamond, two stages side by side and one behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order
@@ -9,8 +11,8 @@
 //! - `tokio_stage.rs`: tasks as a producer and as a stage, beside a stage on a thread
 //! - `epoll_loop.rs`: two rings and a timer in one event loop (Linux)
 //!
-//! No example panics where standard output refuses a write. `readings` treats a reader that has gone
-//! (`| head`) as one that has seen enough; its journal is complete by then. The small examples pass
-//! the error on and end with exit code 1.
+//! No example panics where standard output refuses a write. `readings` treats a reader that has
+//! gone (`| head`) as one that has seen enough; its journal is complete by then. The small examples
+//! pass the error on and end with exit code 1.
 
 pub mod readings;

@@ -16,7 +16,8 @@ const MODES: [&str; 3] = ["sequential", "executor", "slipring"];
 
 /// Runs the program: what it writes as results and as remarks, or the error.
 fn run(arguments: &[&str]) -> Result<(String, String), String> {
-    let args = Args::try_parse_from([&["readings"], arguments].concat()).map_err(|e| e.to_string())?;
+    let args =
+        Args::try_parse_from([&["readings"], arguments].concat()).map_err(|e| e.to_string())?;
     let (mut out, mut err) = (Vec::new(), Vec::new());
     match readings::run(&args, &mut out, &mut err, false) {
         Ok(()) => Ok((String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())),
@@ -31,13 +32,15 @@ fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Journal, results and remarks of a file with these rows, one mode after the other; all must agree.
+/// Journal, results and remarks of a file with these rows, one mode after the other; all must
+/// agree.
 fn journal_of(rows: impl AsRef<[u8]>) -> (String, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let input = file(folder.path(), "rows.csv", [HEADER.as_bytes(), rows.as_ref()].concat());
     let journal = folder.path().join("journal");
     let all = MODES.map(|mode| {
-        let (out, err) = run(&[&input, "--mode", mode, "--output", journal.to_str().unwrap()]).unwrap();
+        let (out, err) =
+            run(&[&input, "--mode", mode, "--output", journal.to_str().unwrap()]).unwrap();
         let remarks: Vec<&str> = err.lines().filter(|line| line.contains("malformed")).collect();
         (fs::read_to_string(&journal).unwrap(), out, remarks.join("\n"))
     });
@@ -52,7 +55,8 @@ fn missing_values_are_no_readings() {
         "A,2020,5,1,0,1.50,NA,-3,NA,NA,NA,0,NA,10,2020-05-01T00:00:00Z\n\
          A,2020,5,1,1,NA,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T01:00:00Z\n",
     );
-    let lines = ["temp,1.5", "humid,-3", "precip,0", "visib,10"].map(|end| format!("2020-05-01T00:00:00Z,A,{end}\n"));
+    let lines = ["temp,1.5", "humid,-3", "precip,0", "visib,10"]
+        .map(|end| format!("2020-05-01T00:00:00Z,A,{end}\n"));
     assert_eq!(journal, lines.concat());
     assert!(summary.ends_with("2 rows, 4 readings, 0 alarms, 0 malformed rows\n"), "{summary}");
     assert_eq!(remarks, "");
@@ -62,9 +66,14 @@ fn missing_values_are_no_readings() {
 #[test]
 fn a_station_may_have_a_name_of_any_length() {
     let name = "A".repeat(70_000);
-    let (journal, summary, _) = journal_of(format!("{name},2020,5,1,0,1.50,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T00:00:00Z\n"));
+    let (journal, summary, _) = journal_of(format!(
+        "{name},2020,5,1,0,1.50,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T00:00:00Z\n"
+    ));
     assert_eq!(journal, format!("2020-05-01T00:00:00Z,{name},temp,1.5\n"));
-    assert!(summary.contains(&name) && summary.ends_with("1 rows, 1 readings, 0 alarms, 0 malformed rows\n"));
+    assert!(
+        summary.contains(&name)
+            && summary.ends_with("1 rows, 1 readings, 0 alarms, 0 malformed rows\n")
+    );
 }
 
 #[test]
@@ -81,10 +90,12 @@ fn malformed_rows_are_told_and_counted_and_harm_nobody() {
         b"Z\xfcrich,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
         b"\"\n",
     ];
-    let (journal, summary, remarks) = journal_of([good.as_bytes(), &bad.concat(), good.as_bytes()].concat());
+    let (journal, summary, remarks) =
+        journal_of([good.as_bytes(), &bad.concat(), good.as_bytes()].concat());
     assert_eq!(journal.lines().count(), 18);
     assert!(summary.ends_with("11 rows, 18 readings, 0 alarms, 9 malformed rows\n"), "{summary}");
-    // In the order in which rows enter: station by station, a row without a time or a station behind the one before it.
+    // In the order in which rows enter: station by station, a row without a time or a station
+    // behind the one before it.
     let expected = "malformed row, line 7: the station has no name, or one that is not UTF-8\n\
                     malformed row, line 3: temp is not a number: 'warm'\n\
                     malformed row, line 4: 8 columns instead of 15\n\
@@ -118,7 +129,8 @@ fn a_file_that_cannot_be_used_is_named_and_so_is_the_reason() {
         ("none.csv", None, "No such file or directory"),
         ("", None, "Is a directory"),
     ] {
-        let input = content.map_or(format!("{path}/{name}"), |content| file(folder.path(), name, content));
+        let input =
+            content.map_or(format!("{path}/{name}"), |content| file(folder.path(), name, content));
         for mode in MODES.iter().chain(&["all"]) {
             let error = run(&[&input, "--mode", mode]).unwrap_err();
             assert!(error.contains(&input) && error.contains(reason), "{error}");
@@ -133,7 +145,10 @@ fn an_output_that_cannot_be_written_ends_every_mode_and_is_named() {
     let nowhere = folder.path().join("none/journal");
     for mode in MODES.iter().chain(&["all"]) {
         let error = run(&["--mode", mode, "--output", nowhere.to_str().unwrap()]).unwrap_err();
-        assert!(error.contains(nowhere.to_str().unwrap()) && error.contains("No such file"), "{error}");
+        assert!(
+            error.contains(nowhere.to_str().unwrap()) && error.contains("No such file"),
+            "{error}"
+        );
     }
     if Path::new("/dev/full").exists() {
         for mode in MODES.iter().chain(&["all"]) {
@@ -170,7 +185,9 @@ impl Write for Refused {
 #[test]
 fn a_summary_that_cannot_be_written_is_an_error() {
     let args = Args::try_parse_from(["readings", "--mode", "sequential"]).unwrap();
-    let error = readings::run(&args, &mut Refused(io::ErrorKind::StorageFull), &mut io::sink(), false).unwrap_err();
+    let error =
+        readings::run(&args, &mut Refused(io::ErrorKind::StorageFull), &mut io::sink(), false)
+            .unwrap_err();
     assert!(format!("{error:#}").starts_with("cannot write the summary: "), "{error:#}");
     // Unless somebody stopped reading it.
     readings::run(&args, &mut Refused(io::ErrorKind::BrokenPipe), &mut io::sink(), false).unwrap();
@@ -191,10 +208,12 @@ fn packed_or_not_is_the_same_whatever_the_name() {
     // Members one behind the other are one file, as they are for `gzip`.
     let (half, rest) = text.split_at(text.len() / 2);
     let members = file(folder.path(), "members", [gzip(half), gzip(rest)].concat());
-    let marked = file(folder.path(), "marked.csv", format!("\u{feff}{}", text.replace('\n', "\r\n")));
+    let marked =
+        file(folder.path(), "marked.csv", format!("\u{feff}{}", text.replace('\n', "\r\n")));
     let journal = folder.path().join("journal");
     let all = [plain, packed, members, marked].map(|input| {
-        let (summary, _) = run(&[&input, "--mode", "slipring", "--output", journal.to_str().unwrap()]).unwrap();
+        let (summary, _) =
+            run(&[&input, "--mode", "slipring", "--output", journal.to_str().unwrap()]).unwrap();
         (fs::read_to_string(&journal).unwrap(), summary)
     });
     assert!(all[0].0.lines().count() > 1_000);
@@ -204,8 +223,12 @@ fn packed_or_not_is_the_same_whatever_the_name() {
 #[test]
 fn a_comparison_has_a_line_for_each_mode_and_they_agree() {
     let (table, _) = run(&["--smoke"]).unwrap();
-    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    let modes: Vec<_> = MODES.iter().filter_map(|mode| lines.iter().find(|line| line.first() == Some(mode))).collect();
+    let lines: Vec<Vec<&str>> =
+        table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let modes: Vec<_> = MODES
+        .iter()
+        .filter_map(|mode| lines.iter().find(|line| line.first() == Some(mode)))
+        .collect();
     assert_eq!(modes.len(), 3, "{table}");
     for mode in modes {
         assert_eq!(mode[mode.len() - 2..], ["f510d6cf", "30c984de"], "{table}");
@@ -215,9 +238,14 @@ fn a_comparison_has_a_line_for_each_mode_and_they_agree() {
 
 #[test]
 fn arguments_out_of_range_are_refused() {
-    for arguments in
-        [["--workers", "0"], ["--workers", "65"], ["--repeat", "0"], ["--mode", "fast"], ["--wait", "patiently"], ["--parcel", "0"]]
-    {
+    for arguments in [
+        ["--workers", "0"],
+        ["--workers", "65"],
+        ["--repeat", "0"],
+        ["--mode", "fast"],
+        ["--wait", "patiently"],
+        ["--parcel", "0"],
+    ] {
         let error = run(&arguments).unwrap_err();
         assert!(error.contains("invalid value"), "{error}");
     }
@@ -230,7 +258,14 @@ fn arguments_out_of_range_are_refused() {
 fn repetitions_beyond_any_count_are_refused_in_every_mode() {
     for mode in MODES.iter().chain(&["all"]) {
         for bar in [false, true] {
-            let args = Args::try_parse_from(["readings", "--repeat", &u64::MAX.to_string(), "--mode", mode]).unwrap();
+            let args = Args::try_parse_from([
+                "readings",
+                "--repeat",
+                &u64::MAX.to_string(),
+                "--mode",
+                mode,
+            ])
+            .unwrap();
             let error = readings::run(&args, &mut io::sink(), &mut io::sink(), bar).unwrap_err();
             assert!(format!("{error:#}").contains("before the year 9999 ends"), "{error:#}");
         }

@@ -27,7 +27,10 @@ fn an_executor_writes_what_one_thread_writes() {
     for workers in 1..=7 {
         for parcel in [1, 5, 256] {
             let job = Job { parcel, ..job(workers) };
-            assert!(written(Mode::Executor, &input, &job) == expected, "{workers} workers, {parcel} rows at once");
+            assert!(
+                written(Mode::Executor, &input, &job) == expected,
+                "{workers} workers, {parcel} rows at once"
+            );
         }
     }
 }
@@ -39,7 +42,11 @@ fn a_ring_writes_what_one_thread_writes() {
     let days = Input::from_text(slice(&["2013-09-12", "2013-09-13"])).unwrap();
     let expected_days = written(Mode::Sequential, &days, &job(1));
     for wait in Wait::all() {
-        let (input, expected) = if matches!(wait, Wait::BusySpin) { (&days, &expected_days) } else { (&input, &expected) };
+        let (input, expected) = if matches!(wait, Wait::BusySpin) {
+            (&days, &expected_days)
+        } else {
+            (&input, &expected)
+        };
         for workers in 1..=7 {
             let job = Job { wait: wait.clone(), ..job(workers) };
             assert!(written(Mode::Slipring, input, &job) == *expected, "{workers} workers, {wait}");
@@ -58,7 +65,11 @@ fn repetitions_are_the_same_in_every_mode() {
     let times: Vec<&str> = expected.0.lines().map(|line| line.split(',').next().unwrap()).collect();
     assert!(times.is_sorted(), "time goes on");
     let hours = |times: &[&str]| times.iter().collect::<BTreeSet<_>>().len();
-    assert_eq!(hours(&times), 5 * hours(&times[..times.len() / 5]), "no two repetitions have a time in common");
+    assert_eq!(
+        hours(&times),
+        5 * hours(&times[..times.len() / 5]),
+        "no two repetitions have a time in common"
+    );
 }
 
 #[test]
@@ -71,13 +82,19 @@ fn any_number_of_stations_will_do() {
                 let value = f64::from((station * 7 + hour * 13) % 29) / 4.0;
                 let wild = if hour == 250 && station == 0 { 1e6 } else { value };
                 let (day, hour) = (1 + hour / 24, hour % 24);
-                text += &format!("S{station},2020,5,{day},{hour},{wild},NA,{value},1,2,NA,0,NA,9,2020-05-{day:02}T{hour:02}:00:00Z\n");
+                text += &format!(
+                    "S{station},2020,5,{day},{hour},{wild},NA,{value},1,2,NA,0,NA,9,2020-05-{day:02}T{hour:02}:00:00Z\n"
+                );
             }
         }
         let input = Input::from_text(text).unwrap();
         let expected = written(Mode::Sequential, &input, &job(1));
         assert_eq!(expected.0.lines().count() as u32, stations * 300 * 6);
-        assert_eq!(expected.0.matches(",alarm").count(), usize::from(stations > 0), "the one wild value");
+        assert_eq!(
+            expected.0.matches(",alarm").count(),
+            usize::from(stations > 0),
+            "the one wild value"
+        );
         assert_eq!(expected.1.lines().count() as u32, 2 + 9 * stations);
         for mode in [Mode::Executor, Mode::Slipring] {
             assert!(written(mode, &input, &job(2)) == expected, "{mode}, {stations} stations");

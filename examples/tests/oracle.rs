@@ -1,4 +1,5 @@
-//! The journal of the whole file, and windows in general, against slow and simple ways to work them out.
+//! The journal of the whole file, and windows in general, against slow and simple ways to work them
+//! out.
 
 mod common;
 
@@ -15,13 +16,18 @@ use slipring_examples::readings::measure::Mode;
 fn spread(readings: &[f64]) -> (usize, f64, f64) {
     let n = readings.len() as f64;
     let mean = readings.iter().sum::<f64>() / n;
-    (readings.len(), mean, readings.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0))
+    (
+        readings.len(),
+        mean,
+        readings.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / (n - 1.0),
+    )
 }
 
 #[test]
 fn the_journal_is_what_a_simple_program_makes_of_the_file() {
     let text = text();
-    let mut rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+    let mut rows: Vec<Vec<&str>> =
+        text.lines().skip(1).map(|line| line.split(',').collect()).collect();
     rows.sort_by_key(|row| (row[14], row[0]));
 
     let mut expected = String::new();
@@ -29,7 +35,8 @@ fn the_journal_is_what_a_simple_program_makes_of_the_file() {
     let mut past: HashMap<(&str, usize), Vec<(i64, f64)>> = HashMap::new();
     for row in rows {
         let time = parse_time(row[14]).unwrap();
-        for (dimension, field) in row[5..14].iter().enumerate().filter(|(_, field)| **field != "NA") {
+        for (dimension, field) in row[5..14].iter().enumerate().filter(|(_, field)| **field != "NA")
+        {
             let value: f64 = field.parse().unwrap();
             let past = past.entry((row[0], dimension)).or_default();
             let from = past.partition_point(|&(t, _)| t < time - WINDOW);
@@ -40,27 +47,34 @@ fn the_journal_is_what_a_simple_program_makes_of_the_file() {
             past.push((time, value));
             alarms += u64::from(alarm);
             let mark = if alarm { ",alarm" } else { "" };
-            expected += &format!("{},{},{},{value}{mark}\n", row[14], row[0], DIMENSIONS[dimension]);
+            expected +=
+                &format!("{},{},{},{value}{mark}\n", row[14], row[0], DIMENSIONS[dimension]);
         }
     }
     assert!(alarms > 100, "{alarms} alarms");
 
-    let (journal, summary) = written(Mode::Sequential, &Input::from_text(text.clone()).unwrap(), &job(1));
+    let (journal, summary) =
+        written(Mode::Sequential, &Input::from_text(text.clone()).unwrap(), &job(1));
     let difference = journal.lines().zip(expected.lines()).find(|(a, b)| a != b);
     assert_eq!(difference, None);
     assert_eq!(journal.len(), expected.len());
-    assert!(summary.contains(&format!(", {} alarms, 0 malformed rows", thousands(alarms))), "{summary}");
+    assert!(
+        summary.contains(&format!(", {} alarms, 0 malformed rows", thousands(alarms))),
+        "{summary}"
+    );
 }
 
 #[test]
 fn the_summary_is_what_a_simple_program_makes_of_the_file() {
     let text = text();
     let (_, summary) = written(Mode::Sequential, &Input::from_text(text.clone()).unwrap(), &job(1));
-    let lines: Vec<Vec<&str>> = summary.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let lines: Vec<Vec<&str>> =
+        summary.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     for station in ["EWR", "JFK", "LGA"] {
         for (dimension, name) in DIMENSIONS.iter().enumerate() {
             let rows = text.lines().skip(1).filter(|line| line.starts_with(station));
-            let values: Vec<f64> = rows.filter_map(|row| row.split(',').nth(5 + dimension)?.parse().ok()).collect();
+            let values: Vec<f64> =
+                rows.filter_map(|row| row.split(',').nth(5 + dimension)?.parse().ok()).collect();
             let line = lines.iter().find(|line| line[..2] == [station, name]).unwrap();
             let (count, mean, _) = spread(&values);
             assert_eq!(line[2], count.to_string());
@@ -76,7 +90,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }
@@ -102,9 +117,16 @@ fn windows_are_right_for_any_gaps_and_far_from_zero() {
             let (count, mean, variance) = spread(&inside);
             assert_eq!(spread_now.count() as usize, count, "step {step}");
             if count > 1 {
-                assert!((spread_now.mean() - mean).abs() <= 1e-12 * offset.abs().max(20.0), "step {step}");
+                assert!(
+                    (spread_now.mean() - mean).abs() <= 1e-12 * offset.abs().max(20.0),
+                    "step {step}"
+                );
                 let apart = (spread_now.variance() - variance).abs();
-                assert!(apart <= 1e-6 * variance.max(1e-3), "step {step}: {} {variance}", spread_now.variance());
+                assert!(
+                    apart <= 1e-6 * variance.max(1e-3),
+                    "step {step}: {} {variance}",
+                    spread_now.variance()
+                );
             }
             window.push(time, value);
             past.push((time, value));
@@ -116,7 +138,8 @@ fn windows_are_right_for_any_gaps_and_far_from_zero() {
 fn what_does_not_move_has_no_deviation_and_raises_no_alarm() {
     let mut window = Window::default();
     let mut time = 0;
-    // Three weeks of noise far from zero, then a constant that is no round number: nothing of the noise may be left.
+    // Three weeks of noise far from zero, then a constant that is no round number: nothing of the
+    // noise may be left.
     let mut dice = Dice(5);
     for _ in 0..500 {
         window.spread_before(time);
@@ -128,7 +151,10 @@ fn what_does_not_move_has_no_deviation_and_raises_no_alarm() {
         if n > 400 {
             assert_eq!(spread.variance(), 0.0, "{n} hours on");
             assert_eq!(spread.mean(), 0.1);
-            assert!(!spread.is_alarm(0.1) && !spread.is_alarm(1e9), "without deviation nothing is out of the ordinary");
+            assert!(
+                !spread.is_alarm(0.1) && !spread.is_alarm(1e9),
+                "without deviation nothing is out of the ordinary"
+            );
         }
         window.push(time, 0.1);
         time += 3600;
@@ -162,7 +188,9 @@ fn the_window_ends_after_fourteen_days_and_leaves_the_reading_out() {
     for hour in 0..200 {
         let value = if hour == 199 { 1000 } else { hour % 5 };
         let (day, hour) = (1 + hour / 24, hour % 24);
-        text += &format!("S,2020,5,{day},{hour},{value},NA,NA,{value},NA,NA,NA,NA,NA,2020-05-{day:02}T{hour:02}:00:00Z\n");
+        text += &format!(
+            "S,2020,5,{day},{hour},{value},NA,NA,{value},NA,NA,NA,NA,NA,2020-05-{day:02}T{hour:02}:00:00Z\n"
+        );
     }
     let (journal, _) = written(Mode::Sequential, &Input::from_text(text).unwrap(), &job(1));
     let marked: Vec<&str> = journal.lines().filter(|line| line.ends_with(",alarm")).collect();

@@ -14,15 +14,31 @@ use std::time::{Duration, Instant};
 /// Past this a program counts as one that hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-const ALL: [&str; 7] = ["readings", "fizzbuzz", "many_to_many", "late_subscriber", "opening_hours", "tokio_stage", "epoll_loop"];
+const ALL: [&str; 7] = [
+    "readings",
+    "fizzbuzz",
+    "many_to_many",
+    "late_subscriber",
+    "opening_hours",
+    "tokio_stage",
+    "epoll_loop",
+];
 
-/// An example as cargo builds it. Built here, since a test alone would meet whatever was built last.
+/// An example as cargo builds it. Built here, since a test alone would meet whatever was built
+/// last.
 fn program(name: &str) -> PathBuf {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
         let profile = test.ancestors().nth(2).unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "slipring-examples", "--examples", "--target-dir"]);
+        build.args([
+            "build",
+            "--quiet",
+            "--package",
+            "slipring-examples",
+            "--examples",
+            "--target-dir",
+        ]);
         build.arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             build.arg("--release");
@@ -87,15 +103,20 @@ fn no_example_panics_on_a_closed_pipe_or_a_full_disk() {
         let (code, said) = ended(example(name).arg("--smoke").stdout(full()).spawn().unwrap());
         assert!(code == 1 && said.contains("No space left"), "{name}: {code}: {said}");
     }
-    let (code, _) = ended(example("fizzbuzz").stdout(full()).stderr(full()).arg("--smoke").spawn().unwrap());
+    let (code, _) =
+        ended(example("fizzbuzz").stdout(full()).stderr(full()).arg("--smoke").spawn().unwrap());
     assert_eq!(code, 1);
-    assert_eq!(ended(example("readings").arg("/nowhere/at/all").stderr(full()).spawn().unwrap()).0, 1);
+    assert_eq!(
+        ended(example("readings").arg("/nowhere/at/all").stderr(full()).spawn().unwrap()).0,
+        1
+    );
 }
 
 #[test]
 fn the_journal_is_whole_where_nothing_reads_the_summary() {
     let folder = tempfile::tempdir().unwrap();
-    let [read, unread_, refused] = ["read", "unread", "refused"].map(|name| folder.path().join(name));
+    let [read, unread_, refused] =
+        ["read", "unread", "refused"].map(|name| folder.path().join(name));
     let run = |journal: &PathBuf| {
         let mut command = example("readings");
         command.args(["--mode", "sequential", "--output"]).arg(journal);
@@ -113,20 +134,28 @@ fn the_journal_is_whole_where_nothing_reads_the_summary() {
 fn the_journal_is_not_written_over_its_input_or_the_summary() {
     let folder = tempfile::tempdir().unwrap();
     let [rows, hard, out] = ["rows.csv", "hard.csv", "out"].map(|name| folder.path().join(name));
-    let header = "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
+    let header =
+        "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
     fs::write(&rows, header).unwrap();
     fs::hard_link(&rows, &hard).unwrap();
-    let (code, said) = ended(example("readings").arg(&rows).arg("--output").arg(&hard).spawn().unwrap());
+    let (code, said) =
+        ended(example("readings").arg(&rows).arg("--output").arg(&hard).spawn().unwrap());
     assert!(code == 1 && said.contains("overwrite"), "{said}");
     assert_eq!(fs::read_to_string(&rows).unwrap(), header);
     for name in [out.as_os_str(), "/dev/stdout".as_ref()] {
         let mut command = example("readings");
-        command.args(["--mode", "sequential", "--output"]).arg(name).stdout(File::create(&out).unwrap());
+        command
+            .args(["--mode", "sequential", "--output"])
+            .arg(name)
+            .stdout(File::create(&out).unwrap());
         let (code, said) = ended(command.spawn().unwrap());
         assert!(code == 1 && said.contains("overwrite"), "{said}");
     }
     let mut command = example("readings");
-    command.args(["--mode", "sequential", "--output"]).arg(&out).stderr(File::create(&out).unwrap());
+    command
+        .args(["--mode", "sequential", "--output"])
+        .arg(&out)
+        .stderr(File::create(&out).unwrap());
     let (code, _) = ended(command.spawn().unwrap());
     let said = fs::read_to_string(&out).unwrap();
     assert!(code == 1 && said.contains("overwrite"), "{said}");
@@ -146,6 +175,9 @@ fn numbers_that_are_too_large_are_refused() {
     ] {
         let (code, said) = ended(example(name).args(args).stdout(Stdio::null()).spawn().unwrap());
         assert!(code == 1 || code == 2, "{name} {args:?}: {said}");
-        assert!(said.contains("before the year 9999 ends") || said.contains("invalid value"), "{name} {args:?}: {said}");
+        assert!(
+            said.contains("before the year 9999 ends") || said.contains("invalid value"),
+            "{name} {args:?}: {said}"
+        );
     }
 }

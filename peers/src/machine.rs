@@ -4,11 +4,13 @@ use std::hint::spin_loop;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Binds the calling thread, and threads it starts, to these cores. Those that are not there do not count; where none is, or there is no such
-/// call, nothing happens, and the report says how many cores there were.
+/// Binds the calling thread, and threads it starts, to these cores. Those that are not there do not
+/// count; where none is, or there is no such call, nothing happens, and the report says how many
+/// cores there were.
 #[cfg(target_os = "linux")]
 pub fn bind(cores: impl IntoIterator<Item = usize>) {
-    // SAFETY: a zeroed set is an empty set, and the call reads it only. Where it fails it changes nothing.
+    // SAFETY: a zeroed set is an empty set, and the call reads it only. Where it fails it changes
+    // nothing.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cores.into_iter().for_each(|core| libc::CPU_SET(core, &mut set));
@@ -36,7 +38,8 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Pauses that take about 200 ns here: what a spaced consumer does after a look that found something.
+/// Pauses that take about 200 ns here: what a spaced consumer does after a look that found
+/// something.
 pub fn spacing() -> u32 {
     static PAUSES: OnceLock<u32> = OnceLock::new();
     *PAUSES.get_or_init(|| {

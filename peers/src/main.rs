@@ -1,7 +1,9 @@
-//! The same work through slipring, through what else one would pick, and through hand-made limits that protect nothing.
+//! The same work through slipring, through what else one would pick, and through hand-made limits
+//! that protect nothing.
 //!
-//! Contenders of a figure run one after another within each repetition, in rotating order; each checks order and sum of what it handed
-//! over before its time counts. Figures are medians; the raw values go to a file. Only ratios within one run mean anything.
+//! Contenders of a figure run one after another within each repetition, in rotating order; each
+//! checks order and sum of what it handed over before its time counts. Figures are medians; the raw
+//! values go to a file. Only ratios within one run mean anything.
 
 // Both panic where the stream refuses a write.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -91,7 +93,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if talks {
         let _ = write!(io::stderr(), "\r\x1b[K");
     }
-    // Saved first, and printed whatever became of that: with the values themselves where they are nowhere else.
+    // Saved first, and printed whatever became of that: with the values themselves where they are
+    // nowhere else.
     let saved = json.map_or(Ok(()), |json| save(json, &report::json(&series)?));
     let smoke = if args.smoke { ", smoke run: these are no figures" } else { "" };
     let mut text = format!("{} cores, {reps} repetitions{smoke}\n\n{}", machine::cores(), report::tables(&series));

@@ -1,4 +1,5 @@
-//! Figures, contenders, and how they are measured: interleaved in one run, every result checked by the contender itself before it comes back.
+//! Figures, contenders, and how they are measured: interleaved in one run, every result checked by
+//! the contender itself before it comes back.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -44,7 +45,8 @@ pub enum Kind {
 /// What one measurement says, by metric: `ns` (per event), or `p50` and `p99`.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// One way to do a figure's work. It checks order and sum of what it handed over, and panics where they are wrong.
+/// One way to do a figure's work. It checks order and sum of what it handed over, and panics where
+/// they are wrong.
 pub struct Contender {
     pub name: String,
     pub kind: Kind,
@@ -68,7 +70,8 @@ pub struct Figure {
     pub table: String,
     /// Its column there, such as `work 8`.
     pub column: String,
-    /// Nanoseconds per event that are no hand-over; measured in each repetition and taken off every contender's `ns` of that repetition.
+    /// Nanoseconds per event that are no hand-over; measured in each repetition and taken off every
+    /// contender's `ns` of that repetition.
     pub alone: Option<Box<dyn Fn() -> f64>>,
     pub contenders: Vec<Contender>,
 }
@@ -98,8 +101,9 @@ impl Series {
     }
 }
 
-/// Measures all figures `reps` times. Within a repetition the contenders of a figure follow each other at once, each time starting with
-/// another one, so that none always runs behind the same neighbour; `progress` is told before each.
+/// Measures all figures `reps` times. Within a repetition the contenders of a figure follow each
+/// other at once, each time starting with another one, so that none always runs behind the same
+/// neighbour; `progress` is told before each.
 pub fn measure(figures: &[Figure], reps: usize, mut progress: impl FnMut(usize, &Figure, &Contender)) -> Vec<Series> {
     let mut order = Vec::new();
     let mut all: BTreeMap<(usize, usize, &'static str), Vec<f64>> = BTreeMap::new();

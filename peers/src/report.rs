@@ -1,4 +1,5 @@
-//! What was measured, as tables for people and as lines for programs, and what it says of the library's claims.
+//! What was measured, as tables for people and as lines for programs, and what it says of the
+//! library's claims.
 
 use std::fmt::Write as _;
 use std::io;
@@ -25,7 +26,8 @@ pub fn json(series: &[Series]) -> io::Result<String> {
     Ok(lines)
 }
 
-/// A Markdown table for each table name: contenders down, columns across; medians, and in brackets where the middle four fifths lie.
+/// A Markdown table for each table name: contenders down, columns across; medians, and in brackets
+/// where the middle four fifths lie.
 pub fn tables(series: &[Series]) -> String {
     let mut out = String::new();
     for table in distinct(series.iter().map(|s| s.table.as_str())) {

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crate::measure::per_event;
 
-/// So many steps of a chain of multiplications that the compiler cannot shorten: about 2.5 ns each at 2.5 GHz.
+/// So many steps of a chain of multiplications that the compiler cannot shorten: about 2.5 ns each
+/// at 2.5 GHz.
 #[inline(always)]
 pub fn steps(count: u32, state: &mut u64) {
     for _ in 0..count {
@@ -52,7 +53,8 @@ pub fn amount(nanos: u32) -> String {
 pub trait Event: Copy + Send + Sync + Default + 'static {
     /// The event with this number, every word of it written.
     fn make(number: u64) -> Self;
-    /// The number it was made from, or a wrong one if any word of it is not what [`Event::make`] wrote.
+    /// The number it was made from, or a wrong one if any word of it is not what [`Event::make`]
+    /// wrote.
     fn number(&self) -> u64;
 }
 
@@ -111,7 +113,8 @@ impl Check {
     pub fn seen(&self) -> u64 {
         self.seen
     }
-    /// Panics unless exactly the events 1 to `events` were seen, in order: then the figure does not count.
+    /// Panics unless exactly the events 1 to `events` were seen, in order: then the figure does not
+    /// count.
     pub fn finish(&self, events: u64) {
         assert_eq!(self.seen, events, "events lost or doubled");
         assert_eq!(self.wrong, 0, "events out of order or damaged");

@@ -1,5 +1,5 @@
-//! What the compiler makes of a publication and of a release at a quiet bell: no model sees that, because the order of its store and its load rests on a fence that only
-//! the compiler knows of.
+//! What the compiler makes of a publication and of a release at a quiet bell: no model sees that,
+//! because the order of its store and its load rests on a fence that only the compiler knows of.
 
 use std::{
     fs, io,
@@ -11,7 +11,8 @@ use crate::{
     steps::{Step, Trouble},
 };
 
-/// The function whose machine code is read. The one that it calls when a bell is not quiet has models of its own.
+/// The function whose machine code is read. The one that it calls when a bell is not quiet has
+/// models of its own.
 const PUBLISHES: &str = "publish_under_a_quiet_bell:";
 /// The same for a release.
 const RELEASES: &str = "release_under_a_quiet_bell:";
@@ -43,9 +44,14 @@ pub fn call(folder: &Path) -> Call {
 /// The code that the compiler wrote into `folder`.
 pub fn read(folder: &Path) -> Result<String, String> {
     let examples = examples(folder);
-    let entries = fs::read_dir(&examples).map_err(|error| format!("{}: {error}", examples.display()))?;
-    let mut codes = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.extension().is_some_and(|end| end == "s"));
-    let code = codes.next().ok_or_else(|| format!("the compiler left no code in {}", examples.display()))?;
+    let entries =
+        fs::read_dir(&examples).map_err(|error| format!("{}: {error}", examples.display()))?;
+    let mut codes = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|end| end == "s"));
+    let code = codes
+        .next()
+        .ok_or_else(|| format!("the compiler left no code in {}", examples.display()))?;
     fs::read_to_string(&code).map_err(|error| format!("{}: {error}", code.display()))
 }
 
@@ -55,10 +61,20 @@ fn examples(folder: &Path) -> PathBuf {
 
 /// The instructions of a function whose label holds `name`.
 fn body<'c>(code: &'c str, name: &str) -> Result<Vec<&'c str>, String> {
-    let is_label = |line: &&str| line.ends_with(':') && format!("{}:", line.trim_end_matches(':')).contains(name);
-    let body: Vec<&str> =
-        code.lines().skip_while(|line| !is_label(line)).map(str::trim).take_while(|line| !line.starts_with(".cfi_endproc")).collect();
-    if body.is_empty() { Err(format!("there is no function `{name}` in the code")) } else { Ok(body) }
+    let is_label = |line: &&str| {
+        line.ends_with(':') && format!("{}:", line.trim_end_matches(':')).contains(name)
+    };
+    let body: Vec<&str> = code
+        .lines()
+        .skip_while(|line| !is_label(line))
+        .map(str::trim)
+        .take_while(|line| !line.starts_with(".cfi_endproc"))
+        .collect();
+    if body.is_empty() {
+        Err(format!("there is no function `{name}` in the code"))
+    } else {
+        Ok(body)
+    }
 }
 
 /// Says what is wrong with the order in `code`.
@@ -71,29 +87,53 @@ pub fn judge(code: &str) -> Result<(), String> {
     progress(code, "release", RELEASES, None, "ring_fenced")
 }
 
-/// Checks one function: what it is called here, its label, what comes before its progress, and what it calls for a bell
-/// that is not quiet.
-fn progress(code: &str, what: &str, label: &str, event: Option<&str>, rings: &str) -> Result<(), String> {
+/// Checks one function: what it is called here, its label, what comes before its progress, and what
+/// it calls for a bell that is not quiet.
+fn progress(
+    code: &str,
+    what: &str,
+    label: &str,
+    event: Option<&str>,
+    rings: &str,
+) -> Result<(), String> {
     let body = body(code, label)?;
-    // A word from a register into an array: a stamp, or a frontier. The handle's own fields lie in none.
-    let stores = |line: &str| line.starts_with("movq\t%r") && line.ends_with(')') && line.contains(",%r") && !line.contains("%rsp");
+    // A word from a register into an array: a stamp, or a frontier. The handle's own fields lie in
+    // none.
+    let stores = |line: &str| {
+        line.starts_with("movq\t%r")
+            && line.ends_with(')')
+            && line.contains(",%r")
+            && !line.contains("%rsp")
+    };
     let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
     let find = |from: usize, missing: &str, is: &dyn Fn(&str) -> bool| {
         let found = body[from..].iter().position(|line| is(line));
-        found.map(|at| from + at).ok_or_else(|| format!("a {what} has no {missing} where it should be"))
+        found
+            .map(|at| from + at)
+            .ok_or_else(|| format!("a {what} has no {missing} where it should be"))
     };
-    let begin = event.map_or(Ok(0), |mark| find(0, "store of its event", &|line| line.contains(mark)).map(|at| at + 1))?;
+    let begin = event.map_or(Ok(0), |mark| {
+        find(0, "store of its event", &|line| line.contains(mark)).map(|at| at + 1)
+    })?;
     let store = find(begin, "store of its progress", &stores)?;
     let bar = find(0, "fence for the compiler", &|line| line.contains("MEMBARRIER"))?;
-    let bell = find(bar + 1, "look at the bell", &|line| (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('('))?;
-    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| line.starts_with("call") && line.contains(rings))?;
+    let bell = find(bar + 1, "look at the bell", &|line| {
+        (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('(')
+    })?;
+    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| {
+        line.starts_with("call") && line.contains(rings)
+    })?;
     if store > bar {
-        return Err(format!("a {what} stores its progress in line {store} of its code, behind the fence in line {bar}"));
+        return Err(format!(
+            "a {what} stores its progress in line {store} of its code, behind the fence in line {bar}"
+        ));
     }
     if let Some(line) = body[begin..ring].iter().find(waits) {
         return Err(format!("a {what} waits for its stores at `{line}`"));
     }
-    say!("{what}: progress in line {store}, fence for the compiler in {bar}, bell in {bell}, none that waits");
+    say!(
+        "{what}: progress in line {store}, fence for the compiler in {bar}, bell in {bell}, none that waits"
+    );
     Ok(())
 }
 
@@ -120,7 +160,9 @@ mod tests {
     ];
 
     fn code(publishes: &[&str], releases: &[&str]) -> String {
-        let function = |name: &str, lines: &[&str]| format!("{name}_under_a_quiet_bell:\n{}\n.cfi_endproc\n", lines.join("\n"));
+        let function = |name: &str, lines: &[&str]| {
+            format!("{name}_under_a_quiet_bell:\n{}\n.cfi_endproc\n", lines.join("\n"))
+        };
         function("publish", publishes) + &function("release", releases)
     }
 
@@ -140,7 +182,10 @@ mod tests {
             let own = usize::from(!release);
             assert!(with(&|lines| lines.swap(own + 1, own + 2)).contains("behind the fence"));
             assert!(with(&|lines| lines.swap(own + 2, own + 3)).contains("look at the bell"));
-            assert!(with(&|lines| lines.retain(|line| !line.contains("BARRIER"))).contains("fence for the compiler"));
+            assert!(
+                with(&|lines| lines.retain(|line| !line.contains("BARRIER")))
+                    .contains("fence for the compiler")
+            );
             assert!(with(&|lines| _ = lines.remove(own + 1)).contains("progress"));
         }
         assert!(judge("").unwrap_err().contains("no function"));

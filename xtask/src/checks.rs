@@ -11,7 +11,8 @@ use crate::{
     tidy, workspace,
 };
 
-/// The cfg that switches the library's atomics to the model checker's; optimized, and yet with what the library asserts of itself.
+/// The cfg that switches the library's atomics to the model checker's; optimized, and yet with what
+/// the library asserts of itself.
 pub const LOOM: &str = "--cfg slipring_loom -C debug-assertions";
 /// What the names of all models contain.
 pub const MODELS: &str = "loom_";
@@ -28,7 +29,8 @@ pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
 /// Formatting.
 pub fn fmt(step: &mut Step) -> Result<(), Trouble> {
     need(step, "fmt", "rustfmt")?;
-    let colour = if stdout().is_terminal() { "auto" } else { "never" }; // rustfmt's own idea is always
+    // rustfmt's own idea is always
+    let colour = if stdout().is_terminal() { "auto" } else { "never" };
     step.run(&Call::cargo("fmt --all --check -- --color").args([colour]))
 }
 
@@ -48,7 +50,9 @@ fn need(step: &Step, command: &str, component: &str) -> Result<(), Trouble> {
 
 /// Documentation, its links and its examples' syntax.
 pub fn doc(step: &mut Step) -> Result<(), Trouble> {
-    step.run(&Call::cargo("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-Dwarnings"))
+    step.run(
+        &Call::cargo("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-Dwarnings"),
+    )
 }
 
 /// Unit tests, integration tests, documentation tests, and what must not compile.
@@ -57,15 +61,19 @@ pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     step.some_tests()
 }
 
-/// Every measurement once, with small amounts: it must still build, run, and find its results right.
+/// Every measurement once, with small amounts: it must still build, run, and find its results
+/// right.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
-    step.run(&Call::cargo("clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings"))?;
+    step.run(&Call::cargo(
+        "clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings",
+    ))?;
     step.run(&Call::cargo("test --release --manifest-path peers/Cargo.toml"))?;
     peers(step, &["--smoke".to_owned()])
 }
 
-/// The same work through slipring, its peers and hand-made limits. A workspace of its own, with a lock file and a target folder of its own.
+/// The same work through slipring, its peers and hand-made limits. A workspace of its own, with a
+/// lock file and a target folder of its own.
 pub fn peers(step: &mut Step, args: &[String]) -> Result<(), Trouble> {
     let call = Call::cargo("run --quiet --release --manifest-path peers/Cargo.toml --").args(args);
     step.run_within(Duration::from_secs(4 * 60 * 60), &call)
@@ -74,14 +82,22 @@ pub fn peers(step: &mut Step, args: &[String]) -> Result<(), Trouble> {
 /// The models of the memory orderings.
 pub fn loom(step: &mut Step, filter: Option<&str>) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
-    step.run(&Call::cargo("test --release -p slipring --lib").target_dir(&folder).args([filter.unwrap_or(MODELS)]).env("RUSTFLAGS", LOOM))?;
+    step.run(
+        &Call::cargo("test --release -p slipring --lib")
+            .target_dir(&folder)
+            .args([filter.unwrap_or(MODELS)])
+            .env("RUSTFLAGS", LOOM),
+    )?;
     step.some_tests()
 }
 
 /// Every example program once, with little data.
 pub fn examples(step: &mut Step) -> Result<(), Trouble> {
     for name in workspace::examples(&step.root) {
-        step.run(&Call::cargo("run --quiet -p slipring-examples --example").args([&name, "--", "--smoke"]))?;
+        step.run(
+            &Call::cargo("run --quiet -p slipring-examples --example")
+                .args([&name, "--", "--smoke"]),
+        )?;
     }
     Ok(())
 }

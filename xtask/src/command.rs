@@ -1,4 +1,5 @@
-//! Running other programs: shown as a person would type them, their test results counted on the way.
+//! Running other programs: shown as a person would type them, their test results counted on the
+//! way.
 
 use std::{
     env,
@@ -46,7 +47,9 @@ impl Tally {
         let Some((_, counts)) = line.split_once("test result: ") else { return };
         for part in counts.split(['.', ';']) {
             let mut words = part.split_whitespace();
-            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
+            let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else {
+                continue;
+            };
             match words.next() {
                 Some("passed") => self.passed += count,
                 Some("failed") => self.failed += count,
@@ -88,7 +91,11 @@ pub struct Call {
 impl Call {
     /// Cargo as this program was called by.
     pub fn cargo(args: &str) -> Self {
-        Self { toolchain: None, args: args.split_whitespace().map(str::to_owned).collect(), env: Vec::new() }
+        Self {
+            toolchain: None,
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            env: Vec::new(),
+        }
     }
 
     /// Cargo of another toolchain.
@@ -126,12 +133,15 @@ impl Call {
         for name in CLEARED {
             command.env_remove(name);
         }
-        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(folder);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder);
         command
     }
 
-    /// Runs the call to its end, in `folder`; passes its output through and counts the test results in it.
-    /// What takes longer than `limit` is ended, with everything it has started.
+    /// Runs the call to its end, in `folder`; passes its output through and counts the test results
+    /// in it. What takes longer than `limit` is ended, with everything it has started.
     pub fn run(&self, folder: &Path, limit: Duration, tally: &mut Tally) -> Result<(), String> {
         say!("$ {self}");
         let colour = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
@@ -139,7 +149,8 @@ impl Call {
         if colour && env::var_os("CARGO_TERM_COLOR").is_none() {
             command.env("CARGO_TERM_COLOR", "always"); // it writes to a pipe, but a person reads it
         }
-        let mut running = Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
+        let mut running =
+            Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
         let deadline = Some(Instant::now() + limit);
         loop {
             match running.line(deadline) {
@@ -158,7 +169,12 @@ impl Call {
 
     /// Whether the call succeeds, its output thrown away.
     pub fn succeeds(&self, folder: &Path) -> bool {
-        let quiet = self.command(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let quiet = self
+            .command(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         quiet.is_ok_and(|status| status.success())
     }
 }
@@ -176,7 +192,8 @@ impl fmt::Display for Call {
     }
 }
 
-/// A program at work, and what it says, line by line, in the order it says it. It is ended when this is dropped.
+/// A program at work, and what it says, line by line, in the order it says it. It is ended when
+/// this is dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -196,7 +213,8 @@ impl Running {
     /// Starts a program.
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (said, output) = io::pipe()?;
-        let child = command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
+        let child =
+            command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
         drop(command); // and with it our own end of the pipe
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -215,7 +233,9 @@ impl Running {
     pub fn line(&self, deadline: Option<Instant>) -> Line {
         let line = match deadline {
             None => self.lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            Some(deadline) => {
+                self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
         };
         match line {
             Ok(line) => Line::Said(line),
@@ -233,9 +253,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            let family: String = descendants(self.child.id()).iter().map(|id| format!(" {id}")).collect();
+            let family: String =
+                descendants(self.child.id()).iter().map(|id| format!(" {id}")).collect();
             if !family.is_empty() {
-                let _ = Command::new("sh").args(["-c", &format!("kill -KILL{family}")]).stderr(Stdio::null()).status();
+                let _ = Command::new("sh")
+                    .args(["-c", &format!("kill -KILL{family}")])
+                    .stderr(Stdio::null())
+                    .status();
             }
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -243,21 +267,28 @@ impl Drop for Running {
     }
 }
 
-/// The processes that `ancestor` has started, and those that they have; none where the system does not tell.
+/// The processes that `ancestor` has started, and those that they have; none where the system does
+/// not tell.
 fn descendants(ancestor: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
         // "id (name) state parent ...", and the name may contain anything
         let about = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = about.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
+        let parent = about
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse::<u32>().ok());
         parents.extend(parent.map(|parent| (id, parent)));
     }
     let mut family = vec![ancestor];
     let mut next = 0;
     while next < family.len() {
         let parent = family[next];
-        family.extend(parents.iter().filter(|(id, of)| *of == parent && *id != ancestor).map(|(id, _)| *id));
+        family.extend(
+            parents.iter().filter(|(id, of)| *of == parent && *id != ancestor).map(|(id, _)| *id),
+        );
         next += 1;
     }
     family.split_off(1)
@@ -271,7 +302,12 @@ fn quoted(text: &str) -> String {
 
 /// What `program` prints when called with `args`, if it succeeds.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
-    let said = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let said = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
@@ -286,7 +322,10 @@ mod tests {
         tally.read("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s");
         tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
         assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 1, measured: 0, filtered: 2 });
-        assert_eq!(tally.to_string(), "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 2 filtered out");
+        assert_eq!(
+            tally.to_string(),
+            "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 2 filtered out"
+        );
         let mut again = Tally::default();
         again.read(&tally.to_string());
         assert_eq!(again, tally);
@@ -313,7 +352,8 @@ mod tests {
 
     #[test]
     fn calls_are_shown_as_typed() {
-        let call = Call::cargo_of("nightly", "miri test").args(["--bench", "*"]).env("MIRIFLAGS", "-a -b");
+        let call =
+            Call::cargo_of("nightly", "miri test").args(["--bench", "*"]).env("MIRIFLAGS", "-a -b");
         assert_eq!(call.to_string(), "MIRIFLAGS='-a -b' cargo +nightly miri test --bench '*'");
     }
 }

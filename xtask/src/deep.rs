@@ -16,23 +16,35 @@ pub const SEEDS: u32 = 16;
 
 /// A toolchain beside the one in use, with the components it must have.
 fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
-    let installed = output("rustup", &["toolchain", "list"]).ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs"))?;
-    let there = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ' ']));
+    let installed = output("rustup", &["toolchain", "list"])
+        .ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs"))?;
+    let there = |line: &str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ' ']))
+    };
     if !installed.lines().any(there) {
-        let extra: String = components.iter().map(|component| format!(" --component {component}")).collect();
+        let extra: String =
+            components.iter().map(|component| format!(" --component {component}")).collect();
         let install = format!("rustup toolchain install {name} --profile minimal{extra}");
         return Err(Trouble::missing(format!("the toolchain {name}"), install));
     }
     if components.is_empty() {
         return Ok(());
     }
-    let has = output("rustup", &["component", "list", "--toolchain", name, "--installed"]).unwrap_or_default();
-    let lacking: Vec<&str> = components.iter().copied().filter(|component| !has.lines().any(|line| line.starts_with(component))).collect();
+    let has = output("rustup", &["component", "list", "--toolchain", name, "--installed"])
+        .unwrap_or_default();
+    let lacking: Vec<&str> = components
+        .iter()
+        .copied()
+        .filter(|component| !has.lines().any(|line| line.starts_with(component)))
+        .collect();
     if lacking.is_empty() {
         return Ok(());
     }
     let lacking = lacking.join(" ");
-    Err(Trouble::missing(format!("{lacking} of the {name} toolchain"), format!("rustup component add --toolchain {name} {lacking}")))
+    Err(Trouble::missing(
+        format!("{lacking} of the {name} toolchain"),
+        format!("rustup component add --toolchain {name} {lacking}"),
+    ))
 }
 
 /// Undefined behaviour and data races, over many schedules.
@@ -53,7 +65,10 @@ pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Troub
 pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     toolchain("nightly", &["rust-src"])?;
     let about = output("rustup", &["run", "nightly", "rustc", "-vV"]).unwrap_or_default();
-    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
+    let host = about
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap_or("x86_64-unknown-linux-gnu");
     let folder = step.scratch("tsan");
     step.run_within(
         LIMIT,
@@ -72,14 +87,19 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
 
 /// The oldest compiler that the manifest promises.
 pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
-    let version = workspace::minimum_version(&step.root)
-        .ok_or_else(|| Trouble::Failed("the workspace's Cargo.toml states no rust-version".to_owned()))?;
+    let version = workspace::minimum_version(&step.root).ok_or_else(|| {
+        Trouble::Failed("the workspace's Cargo.toml states no rust-version".to_owned())
+    })?;
     toolchain(&version, &[])?;
     let folder = step.scratch("msrv");
-    step.run_within(LIMIT, &Call::cargo_of(&version, "check --workspace --all-targets").target_dir(&folder))
+    step.run_within(
+        LIMIT,
+        &Call::cargo_of(&version, "check --workspace --all-targets").target_dir(&folder),
+    )
 }
 
-/// The tests that take their time: those marked `#[ignore]`, and those that do more when told to soak.
+/// The tests that take their time: those marked `#[ignore]`, and those that do more when told to
+/// soak.
 pub fn soak(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     step.run_within(
         LIMIT,

@@ -1,4 +1,5 @@
-//! The project's own checks: `cargo xtask test` before every commit, `cargo xtask test --deep` before a release.
+//! The project's own checks: `cargo xtask test` before every commit, `cargo xtask test --deep`
+//! before a release.
 //!
 //! What standard output refuses, for example where its reader has gone (`| head`), is left out: the
 //! checks go on, and the exit code says how they ended.
@@ -64,10 +65,12 @@ struct Asked {
 
 impl Asked {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut asked = Self { command: args.next().unwrap_or_else(|| "help".to_owned()), ..Self::default() };
+        let mut asked =
+            Self { command: args.next().unwrap_or_else(|| "help".to_owned()), ..Self::default() };
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-            let number = |text: String| text.parse::<u32>().map_err(|_| format!("`{text}` is not a number"));
+            let number =
+                |text: String| text.parse::<u32>().map_err(|_| format!("`{text}` is not a number"));
             match arg.as_str() {
                 _ if asked.command == "peers" => asked.filters.push(arg),
                 "--deep" => asked.deep = true,
@@ -103,7 +106,8 @@ fn say(line: std::fmt::Arguments<'_>) {
 }
 
 fn main() -> ExitCode {
-    let text = |arg: std::ffi::OsString| arg.into_string().map_err(|arg| format!("{arg:?} is not UTF-8"));
+    let text =
+        |arg: std::ffi::OsString| arg.into_string().map_err(|arg| format!("{arg:?} is not UTF-8"));
     let args: Result<Vec<String>, String> = env::args_os().skip(1).map(text).collect();
     let asked = match args.and_then(|args| Asked::parse(args.into_iter())) {
         Ok(asked) if matches!(asked.command.as_str(), "help" | "--help" | "-h") => {
@@ -180,17 +184,31 @@ mod tests {
     #[test]
     fn command_lines_are_read() {
         let all = asked("mutants --only gating --list --limit 9 --output a.txt").unwrap();
-        assert_eq!((all.mutants.only.as_deref(), all.mutants.list, all.mutants.limit), (Some("gating"), true, Some(9)));
-        assert_eq!(asked("miri --seeds 4 a b").map(|asked| (asked.seeds, asked.filters.len())), Ok((Some(4), 2)));
+        assert_eq!(
+            (all.mutants.only.as_deref(), all.mutants.list, all.mutants.limit),
+            (Some("gating"), true, Some(9))
+        );
+        assert_eq!(
+            asked("miri --seeds 4 a b").map(|asked| (asked.seeds, asked.filters.len())),
+            Ok((Some(4), 2))
+        );
         let peers = asked("peers --full --json a.json round").unwrap();
         assert_eq!(peers.filters, ["--full", "--json", "a.json", "round"]);
-        assert!(asked("miri --seeds x").is_err() && asked("miri --seeds").is_err() && asked("test --deeper").is_err());
+        assert!(
+            asked("miri --seeds x").is_err()
+                && asked("miri --seeds").is_err()
+                && asked("test --deeper").is_err()
+        );
     }
 
     #[test]
     fn missing_tools_fail_what_was_asked_for() {
         let allowed = |line| asked(line).unwrap().policy().allow_missing;
-        assert!(allowed("test") && allowed("test --deep --allow-missing") && allowed("miri --allow-missing"));
+        assert!(
+            allowed("test")
+                && allowed("test --deep --allow-missing")
+                && allowed("miri --allow-missing")
+        );
         assert!(!allowed("test --deep") && !allowed("miri") && !allowed("clippy"));
     }
 }

@@ -1,8 +1,8 @@
-//! Reading Rust source just well enough for the checks: what is code, what is comment, which function a place belongs to,
-//! and what only the tests see.
+//! Reading Rust source just well enough for the checks: what is code, what is comment, which
+//! function a place belongs to, and what only the tests see.
 //!
-//! This is a scanner, not a parser. It keeps every byte where it was, so that an offset into [`Source::code`] is an offset
-//! into [`Source::text`].
+//! This is a scanner, not a parser. It keeps every byte where it was, so that an offset into
+//! [`Source::code`] is an offset into [`Source::text`].
 
 use std::{ops::Range, path::PathBuf};
 
@@ -86,7 +86,8 @@ impl Source {
         found
     }
 
-    /// The end of the item that begins at or after `from`, and the module it names when that is in another file.
+    /// The end of the item that begins at or after `from`, and the module it names when that is in
+    /// another file.
     fn item(&self, mut from: usize) -> (usize, Option<PathBuf>) {
         let code = self.code.as_bytes();
         let mut path = None;
@@ -99,7 +100,9 @@ impl Source {
             }
             let Some(close) = closing(code, from + 1) else { break };
             let attribute = self.text[from + 2..close].trim();
-            if let Some(value) = attribute.strip_prefix("path").map(|rest| rest.trim_matches([' ', '=', '"'])) {
+            if let Some(value) =
+                attribute.strip_prefix("path").map(|rest| rest.trim_matches([' ', '=', '"']))
+            {
                 path = Some(PathBuf::from(value));
             }
             from = close + 1;
@@ -111,7 +114,8 @@ impl Source {
                 b'{' => return (closing(code, at).map_or(code.len(), |end| end + 1), None),
                 b';' => {
                     let item = self.code[from..at].trim();
-                    let name = words(item, "mod").next().map(|i| PathBuf::from(item[i + 3..].trim()));
+                    let name =
+                        words(item, "mod").next().map(|i| PathBuf::from(item[i + 3..].trim()));
                     return (at + 1, name.map(|name| path.unwrap_or(name)));
                 }
                 _ => {}
@@ -134,17 +138,25 @@ impl Source {
         })
     }
 
-    /// The calls, with their paths, of functions whose name begins with `prefix`, and that `is` accepts by name and arguments.
+    /// The calls, with their paths, of functions whose name begins with `prefix`, and that `is`
+    /// accepts by name and arguments.
     pub fn calls(&self, prefix: &str, is: impl Fn(&str, &str) -> bool) -> Vec<Range<usize>> {
         let code = self.code.as_bytes();
         let mut found = Vec::new();
-        for (at, _) in self.code.match_indices(prefix).filter(|&(at, _)| at == 0 || !is_name(code[at - 1])) {
+        for (at, _) in
+            self.code.match_indices(prefix).filter(|&(at, _)| at == 0 || !is_name(code[at - 1]))
+        {
             let open = at + code[at..].iter().take_while(|&&byte| is_name(byte)).count();
             if code.get(open) != Some(&b'(') {
                 continue;
             }
             let Some(close) = closing(code, open) else { continue };
-            let start = at - code[..at].iter().rev().take_while(|&&byte| is_name(byte) || byte == b':').count();
+            let start = at
+                - code[..at]
+                    .iter()
+                    .rev()
+                    .take_while(|&&byte| is_name(byte) || byte == b':')
+                    .count();
             let before = self.code[..start].trim_end();
             let (name, args) = (&self.code[at..open], self.code[open + 1..close].trim());
             if is(name, args) && !before.ends_with("fn") && !before.ends_with('.') {
@@ -174,7 +186,11 @@ impl Functions {
 
     /// The name of the innermost function around `offset`, or `-` outside of any.
     pub fn around(&self, offset: usize) -> &str {
-        self.0.iter().filter(|body| body.range.contains(&offset)).min_by_key(|body| body.range.len()).map_or("-", |body| &body.name)
+        self.0
+            .iter()
+            .filter(|body| body.range.contains(&offset))
+            .min_by_key(|body| body.range.len())
+            .map_or("-", |body| &body.name)
     }
 }
 
@@ -213,8 +229,12 @@ pub fn closing(code: &[u8], open: usize) -> Option<usize> {
 /// Whether an attribute leaves its item to tests alone: `cfg(test)`, `cfg(all(test, ...))`.
 fn is_test_attribute(attribute: &str) -> bool {
     let squeezed: String = attribute.split_whitespace().collect();
-    let Some(predicate) = squeezed.strip_prefix("cfg(").and_then(|rest| rest.strip_suffix(')')) else { return false };
-    let all = predicate.strip_prefix("all(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(predicate);
+    let Some(predicate) = squeezed.strip_prefix("cfg(").and_then(|rest| rest.strip_suffix(')'))
+    else {
+        return false;
+    };
+    let all =
+        predicate.strip_prefix("all(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(predicate);
     let mut depth = 0;
     all.split(|c| {
         depth += match c {
@@ -341,7 +361,11 @@ fn bodies(code: &str) -> Vec<Body> {
             let end = at + bytes[at..].iter().take_while(|&&b| is_name(b)).count();
             match (&code[at..end], &pending) {
                 ("fn", _) => {
-                    let name: String = code[end..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    let name: String = code[end..]
+                        .trim_start()
+                        .chars()
+                        .take_while(|c| c.is_alphanumeric() || *c == '_')
+                        .collect();
                     if !name.is_empty() {
                         pending = Some((true, name, nest));
                     }
@@ -351,7 +375,11 @@ fn bodies(code: &str) -> Vec<Body> {
                     pending = Some((false, implementor(header), nest));
                 }
                 ("trait", None) => {
-                    let name = code[end..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                    let name = code[end..]
+                        .trim_start()
+                        .chars()
+                        .take_while(|c| c.is_alphanumeric() || *c == '_')
+                        .collect();
                     pending = Some((false, name, nest));
                 }
                 _ => {}
@@ -366,9 +394,12 @@ fn bodies(code: &str) -> Vec<Body> {
                 pending = pending.filter(|&(_, _, outside)| outside != nest);
             }
             b'{' => {
-                if let Some((function, name, _)) = pending.take_if(|&mut (_, _, outside)| outside == nest) {
+                if let Some((function, name, _)) =
+                    pending.take_if(|&mut (_, _, outside)| outside == nest)
+                {
                     let owner = stack.iter().rev().find(|open| !open.function).filter(|_| function);
-                    let name = owner.map_or_else(|| name.clone(), |owner| format!("{}::{name}", owner.name));
+                    let name = owner
+                        .map_or_else(|| name.clone(), |owner| format!("{}::{name}", owner.name));
                     stack.push(Open { depth, function, name, start: at });
                 }
                 depth += 1;
@@ -417,10 +448,21 @@ mod tests {
 let b = 'z'; let c: &'static str = r#"raw " /* no */ "#; /* a /* nested */ block */ let d = '\''; let e = b"Acquire"; let é = 'é';"####;
         let source = Source::new(text);
         assert_eq!(source.code.len(), text.len());
-        assert!(!source.code.contains("no") && !source.code.contains("yes") && !source.code.contains("nested"));
-        assert!(source.code.contains("let c: &'static str") && source.code.contains("let d") && source.code.contains("let e"));
+        assert!(
+            !source.code.contains("no")
+                && !source.code.contains("yes")
+                && !source.code.contains("nested")
+        );
+        assert!(
+            source.code.contains("let c: &'static str")
+                && source.code.contains("let d")
+                && source.code.contains("let e")
+        );
         assert!(!source.code.contains("Acquire") && source.code.ends_with("let é = '  ';"));
-        assert!(source.comments.contains("// yes") && source.comments.contains("/* a /* nested */ block */"));
+        assert!(
+            source.comments.contains("// yes")
+                && source.comments.contains("/* a /* nested */ block */")
+        );
         assert!(!source.comments.contains("// no"));
     }
 
@@ -434,7 +476,10 @@ let b = 'z'; let c: &'static str = r#"raw " /* no */ "#; /* a /* nested */ block
         );
         let functions = source.functions();
         let of = |word: &str| functions.around(source.words(word).next().unwrap()).to_owned();
-        assert_eq!(["one", "two", "three", "four", "five"].map(of), ["free", "Claim::drop", "Claim::inner", "Wait::both", "-"]);
+        assert_eq!(
+            ["one", "two", "three", "four", "five"].map(of),
+            ["free", "Claim::drop", "Claim::inner", "Wait::both", "-"]
+        );
     }
 
     #[test]
@@ -452,7 +497,10 @@ let b = 'z'; let c: &'static str = r#"raw " /* no */ "#; /* a /* nested */ block
         assert_eq!(source.words("live").filter(|&at| !within(at)).count(), 3);
         assert!(source.words("dead").all(within));
         assert_eq!(tests.modules, [PathBuf::from("models"), PathBuf::from("elsewhere/t.rs")]);
-        assert_eq!(Source::new("#![cfg(all(test, slipring_loom))] fn a() {}").test_code().ranges.len(), 1);
+        assert_eq!(
+            Source::new("#![cfg(all(test, slipring_loom))] fn a() {}").test_code().ranges.len(),
+            1
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::{
     workspace,
 };
 
-/// What does not end by itself must not hold up a run for ever: the whole of it takes less, as a rule.
+/// What does not end by itself must not hold up a run for ever: the whole of it takes less, as a
+/// rule.
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// Why a step did not pass.
@@ -71,7 +72,11 @@ impl Step {
 
     /// Fails if not a single test has run: a filter that fits nothing must not look like success.
     pub fn some_tests(&self) -> Result<(), Trouble> {
-        if self.tally.passed > 0 { Ok(()) } else { Err(Trouble::Failed("not a single test ran".to_owned())) }
+        if self.tally.passed > 0 {
+            Ok(())
+        } else {
+            Err(Trouble::Failed("not a single test ran".to_owned()))
+        }
     }
 
     /// A folder of the step's own below the target folder.
@@ -119,13 +124,18 @@ impl Run {
     }
 
     /// Does one step, unless a failure before it has ended the run.
-    pub fn step(&mut self, name: &'static str, check: impl FnOnce(&mut Step) -> Result<(), Trouble>) {
+    pub fn step(
+        &mut self,
+        name: &'static str,
+        check: impl FnOnce(&mut Step) -> Result<(), Trouble>,
+    ) {
         if self.policy.fail_fast && self.failures() > 0 {
             return;
         }
         say!("\n==> {name}");
         let started = Instant::now();
-        let mut step = Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
+        let mut step =
+            Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
         let trouble = check(&mut step).err();
         let done = Done { name, took: started.elapsed(), tally: step.tally, trouble };
         match &done.trouble {
@@ -155,7 +165,11 @@ impl Run {
                 Some(Trouble::Failed(_)) => "FAILED",
                 Some(Trouble::Missing { .. }) => "MISSING",
             };
-            let tests = if *tally == Tally::default() { String::new() } else { format!("  {} tests", tally.passed) };
+            let tests = if *tally == Tally::default() {
+                String::new()
+            } else {
+                format!("  {} tests", tally.passed)
+            };
             say!("{name:<10} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
         }
         for Done { name, trouble, .. } in &self.done {
@@ -169,7 +183,8 @@ impl Run {
         if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// All tests; a step that is no set of tests counts as one, a failed step as one failure at least.
+    /// All tests; a step that is no set of tests counts as one, a failed step as one failure at
+    /// least.
     fn total(&self) -> Tally {
         let mut total = Tally::default();
         for Done { tally, trouble, .. } in &self.done {
@@ -189,7 +204,9 @@ impl Run {
 fn loudly(name: &str, trouble: &Trouble) {
     let Trouble::Missing { what, install } = trouble else { return };
     let bar = "!".repeat(78);
-    say!("\n{bar}\n!! {name} was NOT CHECKED: {what} is missing\n!! to install it: {install}\n{bar}");
+    say!(
+        "\n{bar}\n!! {name} was NOT CHECKED: {what} is missing\n!! to install it: {install}\n{bar}"
+    );
 }
 
 /// The first lines of a long message.
@@ -217,7 +234,14 @@ mod tests {
 
     #[test]
     fn failures_and_missing_tools_are_counted() {
-        let steps = || vec![Ok(()), Err(Trouble::missing("a tool", "get it")), Err("broken".to_owned().into()), Ok(())];
+        let steps = || {
+            vec![
+                Ok(()),
+                Err(Trouble::missing("a tool", "get it")),
+                Err("broken".to_owned().into()),
+                Ok(()),
+            ]
+        };
         let (total, failures) = run(Policy::default(), steps());
         assert_eq!((total.passed, total.failed, total.ignored, failures), (2, 2, 0, 2));
         let (total, failures) = run(Policy { allow_missing: true, fail_fast: false }, steps());

@@ -1,5 +1,5 @@
-//! The rules that no compiler knows: how long a module is, what no text may contain, that both ends of a synchronisation edge
-//! carry its label, where `SeqCst` may stand.
+//! The rules that no compiler knows: how long a module is, what no text may contain, that both ends
+//! of a synchronisation edge carry its label, where `SeqCst` may stand.
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +69,8 @@ pub fn check(root: &Path) -> io::Result<Findings> {
 
 /// No module is too long.
 fn lines(file: &File, found: &mut Findings) {
-    let tests = |part: Component<'_>| matches!(part.as_os_str().to_str(), Some("tests" | "benches"));
+    let tests =
+        |part: Component<'_>| matches!(part.as_os_str().to_str(), Some("tests" | "benches"));
     if !file.is_rust() || file.path.components().any(tests) {
         return;
     }
@@ -77,7 +78,9 @@ fn lines(file: &File, found: &mut Findings) {
     if count > LINES_AT_MOST {
         found.errors.push(format!("{path}: {count} lines; past {LINES_AT_MOST} a module is two"));
     } else if count > LINES_WARNED {
-        found.warnings.push(format!("{path}: {count} lines; a module has {LINES_WARNED} at most, as a rule"));
+        found
+            .warnings
+            .push(format!("{path}: {count} lines; a module has {LINES_WARNED} at most, as a rule"));
     }
 }
 
@@ -92,7 +95,9 @@ impl Strays {
         if root.components().count() > 2 {
             strays.0.push((root.display().to_string(), here));
         }
-        if let Some(home) = env::var_os("HOME").map(PathBuf::from).filter(|home| home.components().count() > 1) {
+        if let Some(home) =
+            env::var_os("HOME").map(PathBuf::from).filter(|home| home.components().count() > 1)
+        {
             strays.0.push((format!("{}/", home.display()), here));
         }
         strays
@@ -120,7 +125,11 @@ impl Strays {
         let lock = file.path.file_name().is_some_and(|name| name == "Cargo.lock");
         for (number, line) in file.text.lines().enumerate().filter(|_| !lock) {
             for (stray, why) in self.0.iter().filter(|(stray, _)| line.contains(stray.as_str())) {
-                found.errors.push(format!("{}:{}: `{stray}`: {why}", file.path.display(), number + 1));
+                found.errors.push(format!(
+                    "{}:{}: `{stray}`: {why}",
+                    file.path.display(),
+                    number + 1
+                ));
             }
         }
     }
@@ -137,7 +146,11 @@ fn registries(file: &File, found: &mut Findings) {
             _ => false,
         };
         if wrong {
-            found.errors.push(format!("{}:{}: not crates.io: {line}", file.path.display(), number + 1));
+            found.errors.push(format!(
+                "{}:{}: not crates.io: {line}",
+                file.path.display(),
+                number + 1
+            ));
         }
     }
 }
@@ -154,9 +167,18 @@ fn library(file: &File, found: &mut Findings) {
     };
     let fences = source.fences();
     // A fence for the compiler alone is none that a model could miss.
-    let is_fence = |at: &usize| fences.iter().any(|range| range.contains(at)) || file.text[..*at].ends_with("compiler_fence(");
-    for at in source.words("SeqCst").filter(|at| !uses.iter().any(|range| range.contains(at)) && !is_fence(at)) {
-        error(at, "`SeqCst` outside of a fence: an access needs no more than Acquire or Release, see PROTOCOL.md");
+    let is_fence = |at: &usize| {
+        fences.iter().any(|range| range.contains(at))
+            || file.text[..*at].ends_with("compiler_fence(")
+    };
+    for at in source
+        .words("SeqCst")
+        .filter(|at| !uses.iter().any(|range| range.contains(at)) && !is_fence(at))
+    {
+        error(
+            at,
+            "`SeqCst` outside of a fence: an access needs no more than Acquire or Release, see PROTOCOL.md",
+        );
     }
     if file.path.to_string_lossy().starts_with(ATOMICS) {
         return;
@@ -172,7 +194,8 @@ fn library(file: &File, found: &mut Findings) {
 
 /// Every test that may wait has a watchdog.
 fn watchdogs(file: &File, found: &mut Findings) {
-    let waits = WAITING_TESTS.iter().any(|folder| file.path.starts_with(folder)) && file.path != Path::new(COMPILING_TESTS);
+    let waits = WAITING_TESTS.iter().any(|folder| file.path.starts_with(folder))
+        && file.path != Path::new(COMPILING_TESTS);
     if !file.is_rust() || !waits {
         return;
     }
@@ -194,17 +217,21 @@ fn is_test_file(path: &Path) -> bool {
     })
 }
 
-/// Every label stands at both ends of its edge and in the protocol, and the protocol explains none that has gone.
+/// Every label stands at both ends of its edge and in the protocol, and the protocol explains none
+/// that has gone.
 fn labels(files: &[File], found: &mut Findings) {
     let mut seen: BTreeMap<String, (Vec<String>, usize)> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.starts_with(LIBRARY)) {
         let protocol = file.path == Path::new(PROTOCOL);
-        let text = if file.is_rust() { Source::new(&*file.text).comments } else { file.text.clone() };
+        let text =
+            if file.is_rust() { Source::new(&*file.text).comments } else { file.text.clone() };
         if !protocol && !file.is_rust() {
             continue;
         }
         // What a module's own documentation says about an edge is neither of its ends.
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//!")) {
+        for (number, line) in
+            text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//!"))
+        {
             for label in labels_in(line) {
                 let (places, explained) = seen.entry(label.to_owned()).or_default();
                 if protocol {
@@ -217,9 +244,15 @@ fn labels(files: &[File], found: &mut Findings) {
     }
     for (label, (places, explained)) in seen {
         match (places.as_slice(), explained) {
-            ([], _) => found.errors.push(format!("{PROTOCOL}: SYNC[{label}] is explained, but stands nowhere in the code")),
-            ([one], _) => found.errors.push(format!("{one}: SYNC[{label}] stands at one end only: who pairs with it?")),
-            ([first, ..], 0) => found.errors.push(format!("{first}: SYNC[{label}] is not explained in {PROTOCOL}")),
+            ([], _) => found.errors.push(format!(
+                "{PROTOCOL}: SYNC[{label}] is explained, but stands nowhere in the code"
+            )),
+            ([one], _) => found
+                .errors
+                .push(format!("{one}: SYNC[{label}] stands at one end only: who pairs with it?")),
+            ([first, ..], 0) => {
+                found.errors.push(format!("{first}: SYNC[{label}] is not explained in {PROTOCOL}"))
+            }
             _ => {}
         }
     }
@@ -247,7 +280,13 @@ mod tests {
     #[test]
     fn long_modules_are_found() {
         let mut found = Findings::default();
-        for (path, count) in [("a/src/a.rs", 600), ("a/src/b.rs", 601), ("a/src/c.rs", 801), ("a/tests/d.rs", 900), ("a.md", 900)] {
+        for (path, count) in [
+            ("a/src/a.rs", 600),
+            ("a/src/b.rs", 601),
+            ("a/src/c.rs", 801),
+            ("a/tests/d.rs", 900),
+            ("a.md", 900),
+        ] {
             lines(&file(path, "x\n".repeat(count)), &mut found);
         }
         assert_eq!((found.errors.len(), found.warnings.len()), (1, 1));
@@ -259,9 +298,18 @@ mod tests {
         let strays = Strays::always();
         let check = |file: &File, found: &mut Findings| strays.check(file, found);
         assert_eq!(errors(check, &file("a.md", "all is well")), 0);
-        assert_eq!(errors(check, &file("a.md", format!("see /{}/somebody and {}", "home", "TO".to_owned() + "DO"))), 2);
+        assert_eq!(
+            errors(
+                check,
+                &file("a.md", format!("see /{}/somebody and {}", "home", "TO".to_owned() + "DO"))
+            ),
+            2
+        );
         let own = Strays::of_this_machine(Path::new("/some/where/else"));
-        assert_eq!(errors(|file, found| own.check(file, found), &file("a.md", "in /some/where/else/a")), 1);
+        assert_eq!(
+            errors(|file, found| own.check(file, found), &file("a.md", "in /some/where/else/a")),
+            1
+        );
     }
 
     #[test]
@@ -275,7 +323,12 @@ mod tests {
     #[test]
     fn sequential_consistency_is_for_fences() {
         let of = |text: &str| errors(library, &file("crates/slipring/src/ring.rs", text));
-        assert_eq!(of("use crate::sync::{Ordering::SeqCst, fence}; fn f() { fence(SeqCst); sync::fence(sync::SeqCst) } // SeqCst"), 0);
+        assert_eq!(
+            of(
+                "use crate::sync::{Ordering::SeqCst, fence}; fn f() { fence(SeqCst); sync::fence(sync::SeqCst) } // SeqCst"
+            ),
+            0
+        );
         assert_eq!(of("fn f() { compiler_fence(SeqCst) }"), 0);
         assert_eq!(of("fn f() { a.load(SeqCst); b.store(1, Ordering::SeqCst); }"), 2);
     }
@@ -307,7 +360,13 @@ mod tests {
             labels(&[file("crates/slipring/src/a.rs", code), file(PROTOCOL, protocol)], &mut found);
             found.errors.join("\n")
         };
-        assert_eq!(found("// SYNC[a]: with b\nx();\n// SYNC[a]: with c\n", "SYNC[a] is enough because ..."), "");
+        assert_eq!(
+            found(
+                "// SYNC[a]: with b\nx();\n// SYNC[a]: with c\n",
+                "SYNC[a] is enough because ..."
+            ),
+            ""
+        );
         assert!(found("// SYNC[a]\n", "SYNC[a]").contains("one end only"));
         assert!(found("//! I1: SYNC[a]\nx(); // SYNC[a]\n", "SYNC[a]").contains("one end only"));
         assert!(found("// SYNC[a]\n// SYNC[a]\n", "").contains("not explained"));

@@ -9,7 +9,8 @@ use std::{
 /// The workspace's root.
 pub fn root() -> PathBuf {
     // Set by `cargo run`; the folder that this program was built from otherwise.
-    let own = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    let own = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
@@ -19,9 +20,13 @@ pub fn target() -> PathBuf {
     root().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// The project's files, relative to `root`, sorted: what git tracks or would track, else everything outside of `target`.
+/// The project's files, relative to `root`, sorted: what git tracks or would track, else everything
+/// outside of `target`.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
-    let git = Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root).output();
+    let git = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output();
     let mut found = match git {
         Ok(listed) if listed.status.success() => String::from_utf8_lossy(&listed.stdout)
             .split_terminator('\0')
@@ -51,8 +56,8 @@ fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Copies the project's files from `from` to `to`, rewriting only what differs, so that a build there stays warm.
-/// What `to` has beyond them is removed.
+/// Copies the project's files from `from` to `to`, rewriting only what differs, so that a build
+/// there stays warm. What `to` has beyond them is removed.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let files = files(from)?;
     if to.exists() {
@@ -108,8 +113,7 @@ mod tests {
 
     #[test]
     fn facts_are_read_from_manifests() {
-        let manifest =
-            "[package]\nname = \"p\"\n[[example]]\nname = \"a\" # first\npath = \"a.rs\"\n[[example]]\nname=\"b\"\n[lib]\nname = \"c\"\n";
+        let manifest = "[package]\nname = \"p\"\n[[example]]\nname = \"a\" # first\npath = \"a.rs\"\n[[example]]\nname=\"b\"\n[lib]\nname = \"c\"\n";
         assert_eq!(values(manifest, "[[example]]", "name"), ["a", "b"]);
         assert_eq!(values(manifest, "[package]", "name"), ["p"]);
         assert!(minimum_version(&root()).is_some_and(|version| version.starts_with("1.")));

@@ -22,10 +22,24 @@ fn code(output: &Output) -> i32 {
 #[test]
 fn the_verdict_does_not_depend_on_who_reads_it() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    for args in [["help"].as_slice(), &["tidy"], &["mutants", "--list"], &["nonsense"], &["miri", "--seeds", "x"]] {
+    for args in [
+        ["help"].as_slice(),
+        &["tidy"],
+        &["mutants", "--list"],
+        &["nonsense"],
+        &["miri", "--seeds", "x"],
+    ] {
         let read = code(&xtask(args).output().unwrap());
-        assert_eq!(code(&xtask(args).stdout(full()).output().unwrap()), read, "{args:?}: a full disk");
-        assert_eq!(code(&xtask(args).stdout(full()).stderr(full()).output().unwrap()), read, "{args:?}: two of them");
+        assert_eq!(
+            code(&xtask(args).stdout(full()).output().unwrap()),
+            read,
+            "{args:?}: a full disk"
+        );
+        assert_eq!(
+            code(&xtask(args).stdout(full()).stderr(full()).output().unwrap()),
+            read,
+            "{args:?}: two of them"
+        );
         let mut child = xtask(args).stdout(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         assert_eq!(code(&child.wait_with_output().unwrap()), read, "{args:?}: a closed pipe");
@@ -45,5 +59,8 @@ fn a_report_that_cannot_be_written_is_found_before_anything_is_judged() {
     let output = command.stdout(Stdio::piped()).output().unwrap();
     assert_eq!(code(&output), 1);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("cannot write to /nowhere/at/all") && !said.contains("models pass"), "{said}");
+    assert!(
+        said.contains("cannot write to /nowhere/at/all") && !said.contains("models pass"),
+        "{said}"
+    );
 }

@@ -46,21 +46,25 @@ enum Kind {
     Stderr,
     /// Through this descriptor of a pipe or device.
     Stream(File),
-    /// To a regular file. A new file has no descriptor yet; a file without a path left has only that.
+    /// To a regular file. A new file has no descriptor yet; a file without a path left has only
+    /// that.
     Regular { path: Option<PathBuf>, existing: Option<File> },
 }
 
 impl Destination {
     /// Opens the file that an option names. The error says why it cannot be written.
     pub fn open(option: &'static str, path: &Path) -> Result<Self> {
-        let opened = Self::identify(path).with_context(|| format!("{option}: cannot write to {}", path.display()));
+        let opened = Self::identify(path)
+            .with_context(|| format!("{option}: cannot write to {}", path.display()));
         let (identity, kind) = opened?;
         Ok(Self { option, path: path.to_owned(), identity, kind })
     }
 
     fn identify(path: &Path) -> Result<(Identity, Kind)> {
         let metadata = match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::missing(path)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self::missing(path)?);
+            }
             metadata => metadata?,
         };
         let inode = system::inode(&metadata).map(|(device, inode)| Identity::Inode(device, inode));
@@ -70,7 +74,10 @@ impl Destination {
         }
         if metadata.is_file() {
             let file = OpenOptions::new().write(true).open(path)?;
-            return Ok((identity()?, Kind::Regular { path: path.canonicalize().ok(), existing: Some(file) }));
+            return Ok((
+                identity()?,
+                Kind::Regular { path: path.canonicalize().ok(), existing: Some(file) },
+            ));
         }
         let mut file = system::open_stream(path, &metadata)?;
         // A full device refuses even this.
@@ -90,13 +97,19 @@ impl Destination {
     /// Refuses two names of one file, which would keep only the content that is saved last.
     pub fn refuse_same(&self, other: &Self) -> Result<()> {
         let same = match (&self.identity, &other.identity) {
-            (Identity::Path(one), Identity::Path(other)) if one != other => would_be_same(one, other)?,
+            (Identity::Path(one), Identity::Path(other)) if one != other => {
+                would_be_same(one, other)?
+            }
             (one, other) => one == other,
         };
         if !same {
             return Ok(());
         }
-        bail!("{} and {} name the same file, {self} and {other}: give each a file of its own", self.option, other.option)
+        bail!(
+            "{} and {} name the same file, {self} and {other}: give each a file of its own",
+            self.option,
+            other.option
+        )
     }
 
     /// Whether the content goes to standard output, so that nothing else should.
@@ -111,7 +124,9 @@ impl Destination {
             Kind::Stdout => console::print(content),
             Kind::Stderr => io::stderr().write_all(content.as_bytes()).map_err(Into::into),
             Kind::Stream(mut file) => file.write_all(content.as_bytes()).map_err(Into::into),
-            Kind::Regular { path, existing } => save_regular(path.as_deref(), existing, content).map_err(Into::into),
+            Kind::Regular { path, existing } => {
+                save_regular(path.as_deref(), existing, content).map_err(Into::into)
+            }
         };
         match saved {
             Err(error) if !error.is::<console::ReaderGone>() => {
@@ -188,9 +203,11 @@ fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> 
 
 /// Keeps content that could not be saved; says where it is.
 fn keep(path: &Path, content: &str) -> String {
-    let extension = path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();
+    let extension =
+        path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();
     let kept = || -> Result<PathBuf> {
-        let mut file = tempfile::Builder::new().prefix("slipring-").suffix(&extension).tempfile()?;
+        let mut file =
+            tempfile::Builder::new().prefix("slipring-").suffix(&extension).tempfile()?;
         file.write_all(content.as_bytes())?;
         file.as_file().sync_all()?;
         Ok(file.keep()?.1)
@@ -207,7 +224,9 @@ mod system {
     use std::fs::{self, File, Metadata, OpenOptions, Permissions};
     use std::io::{self, Write as _};
     use std::os::fd::AsFd;
-    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+    use std::os::unix::fs::{
+        FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    };
     use std::path::Path;
     use std::thread;
     use std::time::{Duration, Instant};
@@ -257,7 +276,10 @@ mod system {
         let deadline = Instant::now() + PATIENCE;
         let file = loop {
             match OpenOptions::new().write(true).custom_flags(flags).open(path) {
-                Err(error) if kind.is_fifo() && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                Err(error)
+                    if kind.is_fifo()
+                        && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
+                {
                     if Instant::now() > deadline {
                         bail!("no process reads from that pipe: start the reader first");
                     }
@@ -292,7 +314,9 @@ mod system {
     }
 
     /// The mode of a new file as any program creates it, instead of that of a secret.
-    pub fn with_usual_mode<'a>(builder: &'a mut tempfile::Builder<'static, 'static>) -> &'a mut tempfile::Builder<'static, 'static> {
+    pub fn with_usual_mode<'a>(
+        builder: &'a mut tempfile::Builder<'static, 'static>,
+    ) -> &'a mut tempfile::Builder<'static, 'static> {
         builder.permissions(Permissions::from_mode(0o666))
     }
 }
@@ -327,7 +351,9 @@ mod system {
         true
     }
 
-    pub fn with_usual_mode<'a>(builder: &'a mut tempfile::Builder<'static, 'static>) -> &'a mut tempfile::Builder<'static, 'static> {
+    pub fn with_usual_mode<'a>(
+        builder: &'a mut tempfile::Builder<'static, 'static>,
+    ) -> &'a mut tempfile::Builder<'static, 'static> {
         builder
     }
 }

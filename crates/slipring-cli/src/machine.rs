@@ -1,4 +1,5 @@
-//! What measurements need of the machine: a clock, cores to pin to, the processor time of threads, and what kind of machine it is.
+//! What measurements need of the machine: a clock, cores to pin to, the processor time of threads,
+//! and what kind of machine it is.
 //!
 //! Where the system is not Linux, what only Linux tells is absent, and pinning does nothing.
 
@@ -29,7 +30,8 @@ impl Clock {
 
     /// Holds the core until the clock shows `at` or more, and says what it shows then.
     ///
-    /// Without the processor's spin hint: it would make the steps coarser, and some hypervisors take the core from whoever hints for long.
+    /// Without the processor's spin hint: it would make the steps coarser, and some hypervisors
+    /// take the core from whoever hints for long.
     pub fn spin_until(&self, at: u64) -> u64 {
         loop {
             let now = self.ns();
@@ -39,7 +41,8 @@ impl Clock {
         }
     }
 
-    /// Sleeps until the clock shows `at`, as exactly as the system can, and says what it shows then.
+    /// Sleeps until the clock shows `at`, as exactly as the system can, and says what it shows
+    /// then.
     pub fn sleep_until(&self, at: u64) -> u64 {
         let now = self.ns();
         if now >= at {
@@ -49,7 +52,8 @@ impl Clock {
         self.ns()
     }
 
-    /// What reading a clock takes, in nanoseconds: the shortest of a few tries, since an interrupt only ever makes one longer.
+    /// What reading a clock takes, in nanoseconds: the shortest of a few tries, since an interrupt
+    /// only ever makes one longer.
     pub fn cost() -> f64 {
         const READINGS: u32 = 1000;
         let tries = (0..9).map(|_| {
@@ -63,7 +67,8 @@ impl Clock {
     }
 }
 
-/// How long a thread has run, and how long it had to wait for a core while it could have run; nanoseconds.
+/// How long a thread has run, and how long it had to wait for a core while it could have run;
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ran {
     /// On a core.
@@ -79,7 +84,8 @@ pub fn ran(thread: u32) -> Option<Ran> {
     Some(Ran { on_core: fields.next()??, kept_waiting: fields.next()?? })
 }
 
-/// How busy the whole machine has been, and this process with it: two looks tell what others did in between.
+/// How busy the whole machine has been, and this process with it: two looks tell what others did in
+/// between.
 #[derive(Clone, Copy, Debug)]
 pub struct Busy {
     at: Instant,
@@ -91,14 +97,32 @@ impl Busy {
     /// Since the machine started.
     pub fn look() -> Option<Self> {
         let text = std::fs::read_to_string("/proc/stat").ok()?;
-        let fields: Vec<u64> = text.lines().next()?.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
-        // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen by a hypervisor; what follows is counted already.
-        let busy: u64 = fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, ticks)| ticks).sum();
+        let fields: Vec<u64> = text
+            .lines()
+            .next()?
+            .split_ascii_whitespace()
+            .skip(1)
+            .map_while(|field| field.parse().ok())
+            .collect();
+        // User, nice, system, idle, waiting for a disk, two kinds of interrupts, stolen by a
+        // hypervisor; what follows is counted already.
+        let busy: u64 = fields
+            .iter()
+            .take(8)
+            .enumerate()
+            .filter(|(i, _)| ![3, 4].contains(i))
+            .map(|(_, ticks)| ticks)
+            .sum();
         // A tick of this file is a hundredth of a second wherever Linux runs today.
-        Some(Self { at: Instant::now(), all: Duration::from_millis(10 * busy), own: process_cpu()? })
+        Some(Self {
+            at: Instant::now(),
+            all: Duration::from_millis(10 * busy),
+            own: process_cpu()?,
+        })
     }
 
-    /// What others have used since then, in cores. Right to a tick and core or so, so nothing where that is not long enough ago.
+    /// What others have used since then, in cores. Right to a tick and core or so, so nothing where
+    /// that is not long enough ago.
     pub fn others_since(before: Self) -> Option<f64> {
         let now = Self::look().filter(|now| now.at - before.at > Duration::from_millis(200))?;
         // Some hypervisors take stolen time back, so a sum may have become less.
@@ -123,12 +147,17 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The first two cores that this process may use and that do not share one core of the hardware, if there are such; else the first two.
+    /// The first two cores that this process may use and that do not share one core of the
+    /// hardware, if there are such; else the first two.
     pub fn choose() -> Option<Self> {
         let allowed = system::allowed();
         let (&producer, others) = allowed.split_first()?;
-        let siblings =
-            |core: usize| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")).ok();
+        let siblings = |core: usize| {
+            std::fs::read_to_string(format!(
+                "/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+            ))
+            .ok()
+        };
         let own = siblings(producer);
         let apart = others.iter().find(|&&core| own.is_none() || siblings(core) != own);
         Some(Self { producer, waiter: *apart.or(others.first())? })
@@ -152,7 +181,10 @@ impl Machine {
     /// This one.
     pub fn look() -> Self {
         let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = about.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == "model name");
+        let model = about
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| key.trim() == "model name");
         let cpu = model.map(|(_, name)| name.trim().to_owned());
         Self { cores: cores(), cpu, kernel: system::kernel(), clock_ns: Clock::cost() }
     }
@@ -176,8 +208,12 @@ mod system {
         }
 
         pub fn sleep_until(self, at: u64, _left: Duration) {
-            if let Some(at) = Timespec::try_from(Duration::from_nanos(at)).ok().and_then(|at| self.0.checked_add(at)) {
-                // Woken by a signal it comes back early, and the event is early by as much: nobody sends one.
+            if let Some(at) = Timespec::try_from(Duration::from_nanos(at))
+                .ok()
+                .and_then(|at| self.0.checked_add(at))
+            {
+                // Woken by a signal it comes back early, and the event is early by as much: nobody
+                // sends one.
                 let _ = thread::clock_nanosleep_absolute(thread::ClockId::Monotonic, &at);
             }
         }

@@ -105,7 +105,8 @@ fn full() -> File {
 
 /// A complete record.
 fn record(text: &str) -> Value {
-    let record: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let record: Value =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(record["arrivals"][0]["strategies"][0]["strategy"], "blocking");
     record
 }
@@ -115,8 +116,10 @@ fn record_in(path: &Path) -> Value {
 }
 
 fn names_in(folder: &TempDir) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -125,7 +128,8 @@ fn names_in(folder: &TempDir) -> Vec<String> {
 fn results_are_saved_where_nothing_reads_the_tables() {
     let folder = tempdir().unwrap();
     let (json, picture) = (folder.path().join("a.json"), folder.path().join("a.svg"));
-    let files = [OsStr::new("--json"), json.as_os_str(), OsStr::new("--picture"), picture.as_os_str()];
+    let files =
+        [OsStr::new("--json"), json.as_os_str(), OsStr::new("--picture"), picture.as_os_str()];
     let (code, said) = ended(&run_unread(&mut little(&files)));
     assert_eq!((code, said.as_str()), (0, ""), "a reader that has seen enough is no failure");
     record_in(&json);
@@ -149,25 +153,49 @@ fn results_are_saved_before_the_first_line_is_printed() {
 fn results_are_saved_where_the_disk_of_the_tables_is_full() {
     let folder = tempdir().unwrap();
     let json = folder.path().join("a.json");
-    let (code, said) = ended(&run(little(&[OsStr::new("--json"), json.as_os_str()]).stdout(full())));
+    let (code, said) =
+        ended(&run(little(&[OsStr::new("--json"), json.as_os_str()]).stdout(full())));
     assert_eq!(code, 1);
-    assert!(said.contains("standard output") && said.contains("No space left") && said.contains("a.json"), "{said}");
+    assert!(
+        said.contains("standard output")
+            && said.contains("No space left")
+            && said.contains("a.json"),
+        "{said}"
+    );
     record_in(&json);
 }
 
 #[test]
 fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
     let bystander = ["lab", "bystander"].as_slice();
-    for args in [&["--help"], &["--version"], ["lab", "--help"].as_slice(), &["lab", "waits", "--help"], &LITTLE, bystander] {
+    for args in [
+        &["--help"],
+        &["--version"],
+        ["lab", "--help"].as_slice(),
+        &["lab", "waits", "--help"],
+        &LITTLE,
+        bystander,
+    ] {
         let (code, said) = ended(&run_unread(slipring().args(args)));
         assert_eq!((code, said.as_str()), (0, ""), "{args:?}");
         let (code, said) = ended(&run(slipring().args(args).stdout(full())));
         assert_eq!(code, 1, "{args:?}: {said}");
-        assert!(said.contains("cannot write to standard output: No space left"), "{args:?}: {said}");
-        assert_eq!(ended(&run(slipring().args(args).stdout(full()).stderr(full()))).0, 1, "{args:?}: nothing can be told, but no panic");
+        assert!(
+            said.contains("cannot write to standard output: No space left"),
+            "{args:?}: {said}"
+        );
+        assert_eq!(
+            ended(&run(slipring().args(args).stdout(full()).stderr(full()))).0,
+            1,
+            "{args:?}: nothing can be told, but no panic"
+        );
     }
     // What goes to standard error is told to nothing, and the exit code stays what it is.
-    for (args, code) in [(["lab", "wait"].as_slice(), 2), (&[], 2), (&["lab", "waits", "--json", "/nowhere/at/all"], 1)] {
+    for (args, code) in [
+        (["lab", "wait"].as_slice(), 2),
+        (&[], 2),
+        (&["lab", "waits", "--json", "/nowhere/at/all"], 1),
+    ] {
         assert_eq!(ended(&run(slipring().args(args).stderr(full()))).0, code, "{args:?}");
         let mut child = slipring().args(args).spawn().unwrap();
         drop(child.stderr.take());
@@ -180,7 +208,12 @@ fn a_full_device_and_what_is_no_file_are_refused_before_anything_is_measured() {
     let folder = tempdir().unwrap();
     for option in ["--json", "--picture"] {
         let message = refused(&mut little(&[option, "/dev/full"]));
-        assert!(message.contains(option) && message.contains("/dev/full") && message.contains("No space left"), "{message}");
+        assert!(
+            message.contains(option)
+                && message.contains("/dev/full")
+                && message.contains("No space left"),
+            "{message}"
+        );
         let message = refused(&mut little(&[OsStr::new(option), folder.path().as_os_str()]));
         assert!(message.contains("cannot write to") && message.contains("directory"), "{message}");
         let message = refused(&mut little(&[option, ""]));
@@ -204,7 +237,8 @@ fn standard_output_as_a_file_gets_the_record_alone() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("out");
     for name in [OsStr::new("/dev/stdout"), path.as_os_str()] {
-        let output = run(little(&[OsStr::new("--json"), name]).stdout(File::create(&path).unwrap()));
+        let output =
+            run(little(&[OsStr::new("--json"), name]).stdout(File::create(&path).unwrap()));
         let (code, said) = ended(&output);
         assert!(code == 0 && said.contains("| blocking"), "{said}");
         record_in(&path);
@@ -218,7 +252,8 @@ fn standard_output_as_a_file_gets_the_record_alone() {
 fn a_process_substitution_gets_the_record() {
     let folder = tempdir().unwrap();
     let copy = folder.path().join("copy");
-    let script = format!("\"$@\" --json >(cat > '{0}.part' && mv '{0}.part' '{0}')", copy.display());
+    let script =
+        format!("\"$@\" --json >(cat > '{0}.part' && mv '{0}.part' '{0}')", copy.display());
     let mut bash = Command::new("bash");
     bash.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_slipring")]).args(LITTLE);
     let output = run(bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -271,14 +306,21 @@ fn what_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() {
         let path = path.clone();
         move || drop(File::open(path).unwrap())
     });
-    let output = run(little(&[OsStr::new("--json"), path.as_os_str()]).env("TMPDIR", folder.path()));
+    let output =
+        run(little(&[OsStr::new("--json"), path.as_os_str()]).env("TMPDIR", folder.path()));
     reader.join().unwrap();
     let (code, said) = ended(&output);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("cannot write to") && said.contains("Broken pipe"), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("| blocking"), "the tables are printed all the same");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("| blocking"),
+        "the tables are printed all the same"
+    );
     let names = names_in(&folder);
-    let kept = names.iter().find(|name| *name != "fifo").expect("a copy in the folder for temporary files");
+    let kept = names
+        .iter()
+        .find(|name| *name != "fifo")
+        .expect("a copy in the folder for temporary files");
     assert!(said.contains(kept), "{said}");
     record_in(&folder.path().join(kept));
 }
@@ -286,7 +328,15 @@ fn what_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() {
 /// Runs it where no file may become larger than half a kilobyte or so.
 fn run_without_room(args: &[&OsStr]) -> Output {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_slipring")]).args(LITTLE).args(args);
+    shell
+        .args([
+            "-c",
+            "trap '' XFSZ; ulimit -f 1; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_slipring"),
+        ])
+        .args(LITTLE)
+        .args(args);
     run(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
@@ -299,11 +349,16 @@ fn without_room_for_files_the_old_one_stays_and_the_record_is_printed() {
     let (code, said) = ended(&output);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("old.json") && said.contains("File too large"), "{said}");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "an old record", "half a record is worse than an old one");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "an old record",
+        "half a record is worse than an old one"
+    );
     assert_eq!(names_in(&folder), ["old.json"]);
     let out = String::from_utf8(output.stdout).unwrap();
     let json = &out[out.find("{\n").expect("the record is on standard output")..];
-    let printed: Value = serde_json::Deserializer::from_str(json).into_iter().next().unwrap().unwrap();
+    let printed: Value =
+        serde_json::Deserializer::from_str(json).into_iter().next().unwrap().unwrap();
     record(&printed.to_string());
     assert!(out.contains("| blocking"), "{out}");
 }
@@ -314,7 +369,13 @@ fn a_run_that_is_killed_leaves_the_old_file_and_nothing_else() {
     let (old, new) = (folder.path().join("old.json"), folder.path().join("new.svg"));
     fs::write(&old, "an old record").unwrap();
     let mut child = slipring();
-    let mut child = child.args(["lab", "waits", "--json"]).arg(&old).arg("--picture").arg(&new).spawn().unwrap();
+    let mut child = child
+        .args(["lab", "waits", "--json"])
+        .arg(&old)
+        .arg("--picture")
+        .arg(&new)
+        .spawn()
+        .unwrap();
     // Long enough to be measuring; were it not, the test would only show less.
     thread::sleep(Duration::from_millis(300));
     child.kill().unwrap();
@@ -331,14 +392,20 @@ fn a_replaced_file_keeps_its_links_and_its_mode() {
     fs::write(&real, "an old record").unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     symlink("real", &soft).unwrap();
-    assert_eq!(ended(&run(&mut little(&[OsStr::new("--json"), soft.as_os_str()]))), (0, String::new()));
+    assert_eq!(
+        ended(&run(&mut little(&[OsStr::new("--json"), soft.as_os_str()]))),
+        (0, String::new())
+    );
     record_in(&real);
     assert!(fs::symlink_metadata(&soft).unwrap().is_symlink());
     assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
 
     fs::write(&real, "an old record").unwrap();
     fs::hard_link(&real, &hard).unwrap();
-    assert_eq!(ended(&run(&mut little(&[OsStr::new("--json"), hard.as_os_str()]))), (0, String::new()));
+    assert_eq!(
+        ended(&run(&mut little(&[OsStr::new("--json"), hard.as_os_str()]))),
+        (0, String::new())
+    );
     record_in(&real);
 }
 
@@ -363,15 +430,26 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
         ("dangling", "new"),
         ("new", "dangling"),
     ] {
-        let message = refused(&mut little(&[OsStr::new("--json"), &at(one), OsStr::new("--picture"), &at(other)]));
-        assert!(message.contains("--json and --picture") && message.contains("the same file"), "{one}, {other}: {message}");
+        let message = refused(&mut little(&[
+            OsStr::new("--json"),
+            &at(one),
+            OsStr::new("--picture"),
+            &at(other),
+        ]));
+        assert!(
+            message.contains("--json and --picture") && message.contains("the same file"),
+            "{one}, {other}: {message}"
+        );
         assert_eq!(names_in(&folder), before, "{one}, {other}");
         assert_eq!(fs::read_to_string(at("old")).unwrap(), "an old record");
     }
     let message = refused(&mut little(&["--json", "/dev/stdout", "--picture", "/dev/fd/1"]));
     assert!(message.contains("the same file"), "{message}");
     // A relative name and an absolute one.
-    let message = refused(little(&[OsStr::new("--json"), OsStr::new("new"), OsStr::new("--picture"), &at("new")]).current_dir(&folder));
+    let message = refused(
+        little(&[OsStr::new("--json"), OsStr::new("new"), OsStr::new("--picture"), &at("new")])
+            .current_dir(&folder),
+    );
     assert!(message.contains("the same file"), "{message}");
 }
 
@@ -382,8 +460,11 @@ fn run_without_bystander(arrivals: &str, json: &Path) -> Output {
     let program = folder.path().join("slipring");
     fs::hard_link(env!("CARGO_BIN_EXE_slipring"), &program).unwrap();
     let mut command = Command::new(&program);
-    command.args(["lab", "waits", "--smoke", "--only", "blocking", "--arrivals", arrivals, "--json"]).arg(json);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command
+        .args(["lab", "waits", "--smoke", "--only", "blocking", "--arrivals", arrivals, "--json"])
+        .arg(json);
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(folder);
     finish(child)
 }
@@ -402,8 +483,14 @@ fn what_was_measured_before_a_failure_is_saved_and_printed() {
     let (code, said) = ended(&output);
     assert!(code == 1 && said.contains("the bystander does not start"), "{said}");
     let record = record_in(&json);
-    assert_eq!((record["arrivals"].as_array().unwrap().len(), &record["arrivals"][0]["arrival"]), (1, &Value::from("burst")));
-    assert!(record["stopped"].as_str().unwrap().contains("the bystander does not start"), "{record}");
+    assert_eq!(
+        (record["arrivals"].as_array().unwrap().len(), &record["arrivals"][0]["arrival"]),
+        (1, &Value::from("burst"))
+    );
+    assert!(
+        record["stopped"].as_str().unwrap().contains("the bystander does not start"),
+        "{record}"
+    );
     assert!(String::from_utf8_lossy(&output.stdout).contains("| blocking"));
 }
 
@@ -412,14 +499,36 @@ fn thousands_of_names_are_read_at_once() {
     // As long as an argument can be, several times; only the last name is wrong, so that nothing is
     // measured.
     let many = "blocking,".repeat(14_000);
-    let message = refused(slipring().args(["lab", "waits", "--only", &many[..many.len() - 1], "--only", &format!("{many}sleepy")]));
+    let message = refused(slipring().args([
+        "lab",
+        "waits",
+        "--only",
+        &many[..many.len() - 1],
+        "--only",
+        &format!("{many}sleepy"),
+    ]));
     assert!(message.contains("sleepy"), "{message}");
     // Every name is another strategy: to tell them apart is no more work.
     let different: Vec<String> = (0..9_000).map(|spins| format!("yielding:{spins}")).collect();
-    let message = refused(slipring().args(["lab", "waits", "--only", &different.join(","), "--json", "/nowhere/at/all"]));
+    let message = refused(slipring().args([
+        "lab",
+        "waits",
+        "--only",
+        &different.join(","),
+        "--json",
+        "/nowhere/at/all",
+    ]));
     assert!(message.contains("/nowhere/at/all"), "{message}");
     // All of them are the same one, and it is measured once.
-    let output = run(slipring().args(["lab", "waits", "--smoke", "--arrivals", "burst", "--only", &many[..many.len() - 1]]));
+    let output = run(slipring().args([
+        "lab",
+        "waits",
+        "--smoke",
+        "--arrivals",
+        "burst",
+        "--only",
+        &many[..many.len() - 1],
+    ]));
     assert_eq!(ended(&output), (0, String::new()));
     assert_eq!(String::from_utf8(output.stdout).unwrap().matches("| blocking").count(), 1);
 }
@@ -438,7 +547,8 @@ fn a_bystander_with_impossible_cores_says_so() {
         assert!(message.contains(reason), "{cores}: {message}");
     }
     let first = first_core();
-    let message = refused(slipring().args(["lab", "bystander", "--cores", &format!("{first},{first}")]));
+    let message =
+        refused(slipring().args(["lab", "bystander", "--cores", &format!("{first},{first}")]));
     assert!(message.contains("twice"), "{message}");
     // One that can be had, and an input that ends at once.
     let output = run(slipring().args(["lab", "bystander", "--cores", &first]));
@@ -449,7 +559,8 @@ fn a_bystander_with_impossible_cores_says_so() {
 /// The first core that this process may use.
 fn first_core() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let list =
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     list.split([',', '-']).next().unwrap().to_owned()
 }
 
@@ -459,7 +570,8 @@ fn a_system_without_threads_is_an_error() {
     let output = run(little::<&str>(&[]).env("RUST_MIN_STACK", "1000000000000000"));
     let (code, said) = ended(&output);
     assert!(code == 1 && said.contains("thread"), "{said}");
-    let output = run(slipring().args(["lab", "bystander"]).env("RUST_MIN_STACK", "1000000000000000"));
+    let output =
+        run(slipring().args(["lab", "bystander"]).env("RUST_MIN_STACK", "1000000000000000"));
     let (code, said) = ended(&output);
     assert!(code == 1 && said.contains("thread"), "{said}");
 }
@@ -468,12 +580,22 @@ fn a_system_without_threads_is_an_error() {
 fn arguments_that_are_no_text_are_refused() {
     let bad = OsStr::from_bytes(b"block\xffing");
     for option in ["--only", "--arrivals", "--cores"] {
-        let message = refused(slipring().args(["lab", if option == "--cores" { "bystander" } else { "waits" }, option]).arg(bad));
-        assert!(message.contains("UTF-8") || message.contains("invalid value"), "{option}: {message}");
+        let message = refused(
+            slipring()
+                .args(["lab", if option == "--cores" { "bystander" } else { "waits" }, option])
+                .arg(bad),
+        );
+        assert!(
+            message.contains("UTF-8") || message.contains("invalid value"),
+            "{option}: {message}"
+        );
     }
     // As a file's name it is as good as any.
     let folder = tempdir().unwrap();
     let path = folder.path().join(bad);
-    assert_eq!(ended(&run(&mut little(&[OsStr::new("--json"), path.as_os_str()]))), (0, String::new()));
+    assert_eq!(
+        ended(&run(&mut little(&[OsStr::new("--json"), path.as_os_str()]))),
+        (0, String::new())
+    );
     record_in(&path);
 }

@@ -1,4 +1,5 @@
-//! A process that has no descriptors left is told so. Alone in its file, for the limit is the whole process's.
+//! A process that has no descriptors left is told so. Alone in its file, for the limit is the whole
+//! process's.
 #![cfg(target_os = "linux")]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]

@@ -1,4 +1,5 @@
-//! Event loops on epoll and poll, as a user would write them. A wait that nobody ends within thirty seconds is a failure.
+//! Event loops on epoll and poll, as a user would write them. A wait that nobody ends within thirty
+//! seconds is a failure.
 #![cfg(target_os = "linux")]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]
@@ -32,7 +33,13 @@ impl Epoll {
     fn triggered_by(edge: epoll::EventFlags, fds: &[EventFd]) -> Epoll {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         for (number, fd) in fds.iter().enumerate() {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN | edge).unwrap();
+            epoll::add(
+                &epoll,
+                fd,
+                epoll::EventData::new_u64(number as u64),
+                epoll::EventFlags::IN | edge,
+            )
+            .unwrap();
         }
         Epoll(epoll)
     }
@@ -113,7 +120,11 @@ fn no_wake_up_is_lost_with_poll() {
     while take(&mut rx, &mut next) {
         if !ready.arm(&mut rx) {
             let mut fds = [PollFd::new(&ready, PollFlags::IN)];
-            assert_eq!(retry_on_intr(|| poll(&mut fds, Some(&LIMIT))).unwrap(), 1, "a wake-up was lost");
+            assert_eq!(
+                retry_on_intr(|| poll(&mut fds, Some(&LIMIT))).unwrap(),
+                1,
+                "a wake-up was lost"
+            );
             assert_eq!(fds[0].revents(), PollFlags::IN);
             assert!(ready.clear().unwrap());
         }
@@ -158,7 +169,8 @@ fn signals_that_come_together_are_written_once_and_none_is_lost() {
         rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
     };
     let fd = EventFd::new().unwrap();
-    let (mut txs, mut rxs): (Vec<_>, Vec<_>) = (0..3).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
+    let (mut txs, mut rxs): (Vec<_>, Vec<_>) =
+        (0..3).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
     assert!(rxs.iter_mut().all(|rx| !fd.arm(rx)));
     txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
     assert_eq!(written(&fd), 1);
@@ -166,7 +178,8 @@ fn signals_that_come_together_are_written_once_and_none_is_lost() {
     txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
     assert_eq!(written(&fd), 0, "nobody was armed");
 
-    // Threads that signal as fast as they can: each waits until the loop has seen what it announced before it signalled.
+    // Threads that signal as fast as they can: each waits until the loop has seen what it announced
+    // before it signalled.
     const ROUNDS: u64 = 10_000;
     let said: Arc<[AtomicU64; 3]> = Arc::default();
     let (told, tellers): (Vec<_>, Vec<_>) = (0..3)
@@ -234,7 +247,11 @@ fn a_future_is_polled_in_a_loop() {
         loop {
             match rx.batch_async(3).await {
                 Ok(batch) => {
-                    next += batch.iter().zip(next..).map(|(&value, due)| assert_eq!(value, due)).count() as u64;
+                    next += batch
+                        .iter()
+                        .zip(next..)
+                        .map(|(&value, due)| assert_eq!(value, due))
+                        .count() as u64;
                     batch.release();
                 }
                 Err(closed) => return (next, closed),
@@ -310,7 +327,9 @@ fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
                             fds[0].clear().unwrap();
                         }
                         Ok(_) => {}
-                        Err(closed) => return assert!(matches!(closed, Closed::Drained), "{closed}"),
+                        Err(closed) => {
+                            return assert!(matches!(closed, Closed::Drained), "{closed}");
+                        }
                     }
                 }
             })
@@ -337,7 +356,8 @@ fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
 
 /// Publishes to several rings by turns; each closes at its end.
 fn several(rings: usize, each: u64) -> (Vec<Reader<u64>>, thread::JoinHandle<()>) {
-    let (mut txs, rxs): (Vec<_>, Vec<_>) = (0..rings).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
+    let (mut txs, rxs): (Vec<_>, Vec<_>) =
+        (0..rings).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
     let publishing = thread::spawn(move || {
         for i in 0..each {
             for tx in &mut txs {
@@ -415,7 +435,10 @@ fn an_end_is_signalled_and_stays() {
         epoll.wait();
         assert!(fds[0].clear().unwrap());
         let end = rx.poll(8, |_, _| ()).unwrap_err();
-        assert!(matches!((halted, &end), (true, Closed::Halted) | (false, Closed::Drained)), "{end}");
+        assert!(
+            matches!((halted, &end), (true, Closed::Halted) | (false, Closed::Drained)),
+            "{end}"
+        );
         assert!(fds[0].arm(&mut rx) && fds[0].arm(&mut rx), "it is over, and nobody will signal");
         ending.join().unwrap();
         assert!(epoll.within(&NOW).is_empty());
@@ -446,7 +469,10 @@ fn a_failure_is_signalled_to_everybody() {
         }
     }
     let failed = other.poll(1, |_, _| ()).unwrap_err();
-    assert!(matches!(&failed, Closed::Failed(_)) && failed.to_string().contains("first"), "{failed}");
+    assert!(
+        matches!(&failed, Closed::Failed(_)) && failed.to_string().contains("first"),
+        "{failed}"
+    );
     assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Closed(Closed::Failed(_)))));
     assert!(failing.join().is_err());
 }
@@ -552,7 +578,9 @@ fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
 fn descriptors_are_dropped_while_somebody_publishes() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
-    let publishing = thread::spawn(move || (0..5_000).for_each(|i| assert_eq!(tx.publish(|slot| *slot = i).unwrap(), i)));
+    let publishing = thread::spawn(move || {
+        (0..5_000).for_each(|i| assert_eq!(tx.publish(|slot| *slot = i).unwrap(), i))
+    });
     let (mut next, mut rounds) = (0, 0u64);
     while take(&mut rx, &mut next) {
         // A new one each time; every other one goes while the publisher may be signalling it.

@@ -1,5 +1,6 @@
-//! One publication and one release, out of line, whose machine code `cargo xtask asm` reads. While a bell is quiet, neither
-//! may contain a fence of the machine, and neither may look at the bell before its stamp, or its frontier, is stored.
+//! One publication and one release, out of line, whose machine code `cargo xtask asm` reads. While
+//! a bell is quiet, neither may contain a fence of the machine, and neither may look at the bell
+//! before its stamp, or its frontier, is stored.
 
 use std::hint::black_box;
 

@@ -1,15 +1,16 @@
 //! Every state of a few bells on a machine whose cores keep stores back (bell::I4).
 //!
-//! The loom models know no barrier that one thread makes in another, so there no bell is quiet. These
-//! models know it. **The code that they explore is `bell.rs` itself**, included here a second time below
-//! the [`machine`]'s atomics, locks and barrier: a step that is changed there is changed here.
+//! The loom models know no barrier that one thread makes in another, so there no bell is quiet.
+//! These models know it. **The code that they explore is `bell.rs` itself**, included here a second
+//! time below the [`machine`]'s atomics, locks and barrier: a step that is changed there is changed
+//! here.
 //!
-//! Not covered here: memory orderings (the loom models), which bells a publication rings (loom, and the
-//! plan's tests), and the loads of `Glance`, which are those of `ring` through a pointer. `cargo xtask asm`
-//! checks that the compiled publication stores before it looks at the bell.
+//! Not covered here: memory orderings (the loom models), which bells a publication rings (loom, and
+//! the plan's tests), and the loads of `Glance`, which are those of `ring` through a pointer.
+//! `cargo xtask asm` checks that the compiled publication stores before it looks at the bell.
 //!
-//! Ringers publish and end, so each model ends when all is published. A sleeper that is left asleep then has
-//! lost its wake-up. An announcement that is left makes each later ring fence and wake.
+//! Ringers publish and end, so each model ends when all is published. A sleeper that is left asleep
+//! then has lost its wake-up. An announcement that is left makes each later ring fence and wake.
 
 #[path = "bell.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
@@ -87,8 +88,12 @@ impl Parties {
             }
             let woken = &self.wakers[usize::from(call)];
             woken.0.compare_exchange(1, 0, Relaxed, Relaxed).ok();
-            let ready = self.bells[bell].arm(7, &Waker::from(woken.clone()), &mut || self.sees_all());
-            assert!(ready || !was_refused(), "a task stays asleep although its barrier was refused");
+            let ready =
+                self.bells[bell].arm(7, &Waker::from(woken.clone()), &mut || self.sees_all());
+            assert!(
+                ready || !was_refused(),
+                "a task stays asleep although its barrier was refused"
+            );
             match ready {
                 true => (!self.sees_all()).then_some(0),
                 false => Some(call + 1),
@@ -116,7 +121,10 @@ impl Parties {
             let word = bell.word().peek();
             assert!(matches!(word, QUIET | FENCED), "bell {i} ends with the word {word}");
             let asleep = bell.gate().peek();
-            assert!(asleep.contains("threads: 0") && asleep.contains("tasks: []"), "bell {i} ends with {asleep}");
+            assert!(
+                asleep.contains("threads: 0") && asleep.contains("tasks: []"),
+                "bell {i} ends with {asleep}"
+            );
         }
     }
 
@@ -129,35 +137,55 @@ type Explored = Result<usize, String>;
 
 fn two_ringers(twin: &'static str) -> Explored {
     let parties = Parties::new(1, 2, 2);
-    let threads = vec![("first ringer", parties.publishes(0)), ("second ringer", parties.publishes(1)), ("sleeper", parties.sleeps(0, 0))];
+    let threads = vec![
+        ("first ringer", parties.publishes(0)),
+        ("second ringer", parties.publishes(1)),
+        ("sleeper", parties.sleeps(0, 0)),
+    ];
     parties.model(threads).explore(twin)
 }
 
 /// The second sleeper's time is over once.
 fn two_sleepers(twin: &'static str) -> Explored {
     let parties = Parties::new(1, 1, 2);
-    let threads = vec![("ringer", parties.publishes(0)), ("first sleeper", parties.sleeps(0, 0)), ("second sleeper", parties.sleeps(0, 1))];
+    let threads = vec![
+        ("ringer", parties.publishes(0)),
+        ("first sleeper", parties.sleeps(0, 0)),
+        ("second sleeper", parties.sleeps(0, 1)),
+    ];
     parties.model(threads).explore(twin)
 }
 
 /// A task with two wakers, and one that is polled once and dropped.
 fn two_tasks(twin: &'static str) -> Explored {
     let parties = Parties::new(1, 1, 2);
-    let threads = vec![("ringer", parties.publishes(0)), ("task", parties.polls(0)), ("fickle task", parties.goes_away(0))];
+    let threads = vec![
+        ("ringer", parties.publishes(0)),
+        ("task", parties.polls(0)),
+        ("fickle task", parties.goes_away(0)),
+    ];
     parties.model(threads).explore(twin)
 }
 
 /// One publication rings two bells, with a sleeper at each.
 fn two_bells(twin: &'static str) -> Explored {
     let parties = Parties::new(2, 1, 2);
-    let threads = vec![("ringer", parties.publishes(0)), ("first sleeper", parties.sleeps(0, 0)), ("second sleeper", parties.sleeps(1, 0))];
+    let threads = vec![
+        ("ringer", parties.publishes(0)),
+        ("first sleeper", parties.sleeps(0, 0)),
+        ("second sleeper", parties.sleeps(1, 0)),
+    ];
     parties.model(threads).explore(twin)
 }
 
 /// Barriers may be refused.
 fn refused(twin: &'static str) -> Explored {
     let parties = Parties::new(1, 1, 2);
-    let threads = vec![("ringer", parties.publishes(0)), ("sleeper", parties.sleeps(0, 0)), ("task", parties.polls(0))];
+    let threads = vec![
+        ("ringer", parties.publishes(0)),
+        ("sleeper", parties.sleeps(0, 0)),
+        ("task", parties.polls(0)),
+    ];
     Model { refuses: true, ..parties.model(threads) }.explore(twin)
 }
 
@@ -200,7 +228,11 @@ fn every_step_of_a_quiet_bell_is_needed() {
     let steps = ["barrier-left-out", "barrier-late", "ringer-unfenced", "ringer-unlocked"];
     catches(two_ringers, "left asleep: sleeper;", &steps);
     catches(two_sleepers, "left asleep: ", &["announced-unlocked", "one-woken"]);
-    catches(two_tasks, "left asleep: task;", &["barrier-left-out", "ringer-unfenced", "tasks-unwoken"]);
+    catches(
+        two_tasks,
+        "left asleep: task;",
+        &["barrier-left-out", "ringer-unfenced", "tasks-unwoken"],
+    );
     catches(two_bells, "left asleep: second sleeper;", &["one-bell-looked-at", "one-bell-rung"]);
     catches(two_sleepers, "ends with the word", &["quiet-by-store"]);
 }

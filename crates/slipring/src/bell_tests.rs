@@ -35,10 +35,10 @@ fn hush(bell: &Bell) -> bool {
     word(bell) == QUIET
 }
 
-/// Two threads in rounds. In each, the sleeper makes the bell quiet, asks, and takes the steps of falling
-/// asleep; the ringer publishes an answer and rings. The sleeper only notes whether its look saw the
-/// answer: nothing sleeps, so a round takes about a microsecond, and every ring is as good as the last.
-/// A wake-up is lost if the look saw nothing and the ring did nothing.
+/// Two threads in rounds. In each, the sleeper makes the bell quiet, asks, and takes the steps of
+/// falling asleep; the ringer publishes an answer and rings. The sleeper only notes whether its
+/// look saw the answer: nothing sleeps, so a round takes about a microsecond, and every ring is as
+/// good as the last. A wake-up is lost if the look saw nothing and the ring did nothing.
 struct Duel {
     bell: Bell,
     asked: Line<AtomicU64>,
@@ -64,12 +64,14 @@ const OVER: u64 = u64::MAX;
 const STORES: u64 = 40;
 
 impl Duel {
-    /// Plays so many rounds, for so long, or until a wake-up is lost. `barrier`: `false` leaves it out.
+    /// Plays so many rounds, for so long, or until a wake-up is lost. `barrier`: `false` leaves it
+    /// out.
     fn play(rounds: u64, time: Duration, barrier: bool) -> Outcome {
         let word = || Line(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
         let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
-        let duel = Duel { bell: Bell::new(), asked: word(), answered: word(), rung: word(), ballast };
+        let duel =
+            Duel { bell: Bell::new(), asked: word(), answered: word(), rung: word(), ballast };
         std::thread::scope(|scope| {
             scope.spawn(|| duel.rings());
             BARRIER_LEFT_OUT.set(!barrier);
@@ -115,7 +117,8 @@ impl Duel {
             });
             let together = Self::wait(&self.rung.0, round);
             // A ring that finds the bell not quiet wakes a sleeper, or counts a fence for none.
-            let noticed = self.bell.calm().load(Relaxed) != 0 || lock(self.bell.gate()).woken != woken;
+            let noticed =
+                self.bell.calm().load(Relaxed) != 0 || lock(self.bell.gate()).woken != woken;
             delay = match saw {
                 true => delay.saturating_sub(1),
                 false => delay + u64::from(together),
@@ -155,8 +158,9 @@ fn sleep_until(bell: &Bell, progress: &AtomicU64, value: u64) {
     }
 }
 
-/// Two threads hand a number to and fro. Each publication is the last one until the other side has answered, so a wake-up that is lost is never made
-/// up for; and each is made at a bell that has just fallen quiet, at about the moment when the other side falls asleep.
+/// Two threads hand a number to and fro. Each publication is the last one until the other side has
+/// answered, so a wake-up that is lost is never made up for; and each is made at a bell that has
+/// just fallen quiet, at about the moment when the other side falls asleep.
 #[test]
 fn a_quiet_bell_loses_no_wake_up() {
     let (there, back) = (Bell::new(), Bell::new());
@@ -179,13 +183,15 @@ fn a_quiet_bell_loses_no_wake_up() {
             quiet
         });
         for round in 1..=rounds {
-            // From the time that the other side takes to look to the time that it takes to fall asleep.
+            // From the time that the other side takes to look to the time that it takes to fall
+            // asleep.
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
             // Stores that miss every cache, and keep the one behind them back for long.
             for store in 0..16 {
-                let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % ballast.len();
+                let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
+                    % ballast.len();
                 ballast[at].store(round, Relaxed);
             }
             ping.store(round, Release);
@@ -241,7 +247,9 @@ fn a_quiet_bell_and_a_sleeper_see_each_other() {
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
 fn without_the_barrier_they_do_not() {
-    if !Bell::new().may_rest() || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+    if !Bell::new().may_rest()
+        || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2)
+    {
         println!("not on this machine: no barrier, or no second core");
         return;
     }
@@ -318,9 +326,11 @@ fn a_sleeper_whose_time_is_over_is_announced_no_longer() {
 }
 
 /// A waker that panics when it is woken and when it is dropped.
-static RUDE: RawWakerVTable = RawWakerVTable::new(|data| RawWaker::new(data, &RUDE), panics, panics, panics);
+static RUDE: RawWakerVTable =
+    RawWakerVTable::new(|data| RawWaker::new(data, &RUDE), panics, panics, panics);
 /// A waker that panics when it is cloned.
-static SHY: RawWakerVTable = RawWakerVTable::new(|_| resume_unwind(Box::new("a waker")), |_| (), |_| (), |_| ());
+static SHY: RawWakerVTable =
+    RawWakerVTable::new(|_| resume_unwind(Box::new("a waker")), |_| (), |_| (), |_| ());
 
 fn panics(_: *const ()) {
     resume_unwind(Box::new("a waker"));
@@ -331,20 +341,27 @@ fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), functions) })
 }
 
-/// A panic of a waker leaves no announcement, no lock, and no other task asleep; two at once do not end the
-/// process.
+/// A panic of a waker leaves no announcement, no lock, and no other task asleep; two at once do not
+/// end the process.
 #[test]
 fn wakers_may_panic() {
     let (bell, rude) = (Bell::new(), waker_of(&RUDE));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
     assert!(!bell.arm(1, &rude, &mut || false));
-    assert!(bell.arm(1, &rude, &mut || true), "two wakers are let go: the one before, and this one");
+    assert!(
+        bell.arm(1, &rude, &mut || true),
+        "two wakers are let go: the one before, and this one"
+    );
     assert!(!bell.arm(1, &rude, &mut || false));
     bell.disarm(1);
     assert_eq!(word(&bell), FENCED);
 
-    assert!(!bell.arm(1, &rude, &mut || false) && !bell.arm(2, &waker, &mut || false) && !bell.arm(3, &rude, &mut || false));
+    assert!(
+        !bell.arm(1, &rude, &mut || false)
+            && !bell.arm(2, &waker, &mut || false)
+            && !bell.arm(3, &rude, &mut || false)
+    );
     ring(&bell);
     assert_eq!((woken.take(), word(&bell)), (1, FENCED));
 

@@ -1,8 +1,10 @@
 //! Claiming: slots, lent to be filled: one, or several in a row.
 //!
 //! Invariants
-//! - I1: a claim borrows its producer mutably, so a handle has one claim at a time, and nothing else happens to its positions meanwhile.
-//! - I2: a claim ends once: published, or given up (dropped), or forgotten; then its producer settles it (producer::I3).
+//! - I1: a claim borrows its producer mutably, so a handle has one claim at a time, and nothing
+//!   else happens to its positions meanwhile.
+//! - I2: a claim ends once: published, or given up (dropped), or forgotten; then its producer
+//!   settles it (producer::I3).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -51,36 +53,45 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` slots in a row if they are free now.
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], [`ClaimError::Closed`].
+    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`],
+    /// [`ClaimError::Closed`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
         Ok(self.lend(seq, len))
     }
 
-    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline if it is `None`.
+    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline
+    /// if it is `None`.
     ///
     /// # Errors
     /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
     #[inline]
-    pub fn claim_n_by(&mut self, len: usize, deadline: impl Into<Option<Instant>>) -> Result<Slots<'_, E, L, S>, ClaimError> {
+    pub fn claim_n_by(
+        &mut self,
+        len: usize,
+        deadline: impl Into<Option<Instant>>,
+    ) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.reserve_by(len as u64, deadline.into())?;
         Ok(self.lend(seq, len))
     }
 }
 
-/// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped without it, it is given up.
+/// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped
+/// without it, it is given up.
 pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
     slots: Slots<'p, E, L, S>,
 }
 
-/// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it, they are given up.
+/// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it,
+/// they are given up.
 pub struct Slots<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// A claim gives out `&E` as a `&mut [E]` does, so it may be shared only where `E` may; its producer may be shared always.
+    /// A claim gives out `&E` as a `&mut [E]` does, so it may be shared only where `E` may; its
+    /// producer may be shared always.
     lent: PhantomData<&'p mut E>,
 }
 
@@ -137,8 +148,10 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
     /// The slot at an offset.
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: claimed by the handle that this borrows (I1, producer::I2), and `&mut self` keeps a second reference away.
-        (offset < self.len).then(|| unsafe { &mut *self.producer.cell(self.seq.wrapping_add(offset as u64)) })
+        // SAFETY: claimed by the handle that this borrows (I1, producer::I2), and `&mut self` keeps
+        // a second reference away.
+        (offset < self.len)
+            .then(|| unsafe { &mut *self.producer.cell(self.seq.wrapping_add(offset as u64)) })
     }
 
     /// The slots in order.
@@ -188,7 +201,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Slots<'_, E, L, S> {
 
 impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slots<'_, E, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: claimed by the handle that this borrows (I1, producer::I2); `&self` keeps writers away.
+        // SAFETY: claimed by the handle that this borrows (I1, producer::I2); `&self` keeps writers
+        // away.
         unsafe { Events::<E, L>::new(self.producer.view(), self.seq, self.len as u64) }.fmt(f)
     }
 }

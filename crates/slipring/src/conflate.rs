@@ -1,9 +1,12 @@
 //! Keeping the newest per key while the ring is full: conflation, in a table of the producer's own.
 //!
 //! Invariants
-//! - I1: `places` has one entry for each value that is kept, and says how many values were kept before it, counted from the first ever.
-//! - I2: what is kept goes out in the order in which its keys came, and before anything that comes later.
-//! - I3: nothing is allocated after the build: the queue never holds more than `room`, and the table has room for twice as many.
+//! - I1: `places` has one entry for each value that is kept, and says how many values were kept
+//!   before it, counted from the first ever.
+//! - I2: what is kept goes out in the order in which its keys came, and before anything that comes
+//!   later.
+//! - I3: nothing is allocated after the build: the queue never holds more than `room`, and the
+//!   table has room for twice as many.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,12 +17,14 @@ use crate::error::{BuildError, ClaimError, Closed};
 use crate::producer::{Producer, sealed};
 use crate::slots::Layout;
 
-/// A producer that never waits: while the ring is full it keeps values, the newest for each key, up to so many, and publishes
-/// them as soon as there is room. For prices, positions, states: where only the last value counts. From [`Producer::conflate`].
+/// A producer that never waits: while the ring is full it keeps values, the newest for each key, up
+/// to so many, and publishes them as soon as there is room. For prices, positions, states: where
+/// only the last value counts. From [`Producer::conflate`].
 ///
-/// Values that were replaced are counted as dropped ([`StageReport::dropped`](crate::StageReport::dropped)), as are those still kept when this goes. Room is
-/// looked for when something is sent, and on [`flush`](Conflator::flush); call that when nothing is sent for a while, and
-/// [`finish`](Conflator::finish) at the end.
+/// Values that were replaced are counted as dropped
+/// ([`StageReport::dropped`](crate::StageReport::dropped)), as are those still kept when this goes.
+/// Room is looked for when something is sent, and on [`flush`](Conflator::flush); call that when
+/// nothing is sent for a while, and [`finish`](Conflator::finish) at the end.
 ///
 /// ```
 /// let (tx, mut rx) = slipring::unicast(2, || ("", 0))?;
@@ -109,7 +114,8 @@ pub enum Sent<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
-    /// The ring is full, and so is the table, and nothing with this key is in it. The value comes back.
+    /// The ring is full, and so is the table, and nothing with this key is in it. The value comes
+    /// back.
     Full {
         /// How many values the table has room for.
         room: usize,
@@ -143,12 +149,14 @@ impl<T> From<Closed> for ConflateError<T> {
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Makes this a producer that keeps the newest value for each key while the ring is full, for up to `room` keys. `fill` fills an event from a
-    /// key and a value. See [`Conflator`]; where there is only `&mut` of a producer, as in [`Chain::run`](crate::Chain::run),
+    /// Makes this a producer that keeps the newest value for each key while the ring is full, for
+    /// up to `room` keys. `fill` fills an event from a key and a value. See [`Conflator`]; where
+    /// there is only `&mut` of a producer, as in [`Chain::run`](crate::Chain::run),
     /// [`Conflator::new`] takes that.
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is none for so many; the ring is closed then, for this handle is gone.
+    /// [`BuildError::Memory`] if there is none for so many; the ring is closed then, for this
+    /// handle is gone.
     pub fn conflate<K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T)>(
         self,
         room: usize,
@@ -159,20 +167,26 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 }
 
 impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
-    /// Keeps the newest value for each key while the ring is full, for up to `room` keys. `fill` fills an event from a key and a value.
+    /// Keeps the newest value for each key while the ring is full, for up to `room` keys. `fill`
+    /// fills an event from a key and a value.
     ///
     /// # Errors
     /// [`BuildError::Memory`] if there is none for so many.
     pub fn new(producer: P, room: usize, fill: F) -> Result<Self, BuildError> {
         let (mut kept, mut places) = (VecDeque::new(), HashMap::new());
-        let enough = kept.try_reserve_exact(room).is_ok() && places.try_reserve(room.saturating_mul(2)).is_ok();
+        let enough = kept.try_reserve_exact(room).is_ok()
+            && places.try_reserve(room.saturating_mul(2)).is_ok();
         if !enough {
-            return Err(BuildError::Memory { capacity: room, bytes_per_slot: size_of::<(K, T)>() + 2 * size_of::<(K, usize)>() });
+            return Err(BuildError::Memory {
+                capacity: room,
+                bytes_per_slot: size_of::<(K, T)>() + 2 * size_of::<(K, usize)>(),
+            });
         }
         Ok(Conflator { producer, fill, room, kept, places, gone: 0 })
     }
 
-    /// Publishes the value if there is room, after all that is kept; otherwise keeps it. Never waits.
+    /// Publishes the value if there is room, after all that is kept; otherwise keeps it. Never
+    /// waits.
     ///
     /// # Errors
     /// [`ConflateError::Full`], [`ConflateError::Closed`].
@@ -197,7 +211,8 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
         Ok(Sent::Kept)
     }
 
-    /// Publishes what is kept while there is room; says how many values are still kept. Never waits.
+    /// Publishes what is kept while there is room; says how many values are still kept. Never
+    /// waits.
     ///
     /// # Errors
     /// When the ring takes nothing any more.
@@ -210,7 +225,8 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
         Ok(self.kept.len())
     }
 
-    /// Publishes all that is kept, waiting for room by the graph's strategy until `deadline` (`None`: as long as it takes).
+    /// Publishes all that is kept, waiting for room by the graph's strategy until `deadline`
+    /// (`None`: as long as it takes).
     ///
     /// # Errors
     /// [`ClaimError::TimedOut`] with what is left still kept, [`ClaimError::Closed`].
@@ -262,6 +278,10 @@ impl<P: Sends, K, T, F> Drop for Conflator<P, K, T, F> {
 
 impl<P: Sends + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Conflator").field("producer", &self.producer).field("kept", &self.kept.len()).field("room", &self.room).finish()
+        f.debug_struct("Conflator")
+            .field("producer", &self.producer)
+            .field("kept", &self.kept.len())
+            .field("room", &self.room)
+            .finish()
     }
 }

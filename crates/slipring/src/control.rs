@@ -1,13 +1,18 @@
-//! What a ring shares besides its slots: positions, status, bells. It knows nothing of the event type, and no slot.
+//! What a ring shares besides its slots: positions, status, bells. It knows nothing of the event
+//! type, and no slot.
 //!
 //! Invariants
-//! - I1: a released position only grows, and everything before it has been handled by its stage; whoever loads it (acquire) may do
-//!   with those slots what the stage's followers may (`SYNC[released]`).
-//! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers that are not idle. A worker publishes
-//!   its bound before it takes a chunk off the claim word, and whoever computes the frontier loads the claim word *first*: it sees the
-//!   bound of every chunk that the word it loaded has given away (`SYNC[chunk-taken]`).
-//! - I3: the last position is stored before the closed bit is (`SYNC[closed]`), and once closed nothing is claimed any more.
-//! - I4: of several failures the first is kept, and it is stored before the failed bit is (`SYNC[failed]`).
+//! - I1: a released position only grows, and everything before it has been handled by its stage;
+//!   whoever loads it (acquire) may do with those slots what the stage's followers may
+//!   (`SYNC[released]`).
+//! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
+//!   that are not idle. A worker publishes its bound before it takes a chunk off the claim word,
+//!   and whoever computes the frontier loads the claim word *first*: it sees the bound of every
+//!   chunk that the word it loaded has given away (`SYNC[chunk-taken]`).
+//! - I3: the last position is stored before the closed bit is (`SYNC[closed]`), and once closed
+//!   nothing is claimed any more.
+//! - I4: of several failures the first is kept, and it is stored before the failed bit is
+//!   (`SYNC[failed]`).
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +24,10 @@ use crate::error::{BatchError, Cause, Closed, Failure, panic_message};
 use crate::gauges::{Counts, Gauges, Samples};
 use crate::name::{Name, PRODUCER};
 use crate::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE, Stage};
-use crate::sync::{AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock, twin};
+use crate::sync::{
+    AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock,
+    twin,
+};
 use crate::wait::{self, Learned, Site, Spell, Wait, WaitStrategy};
 use crate::warning::Cores;
 
@@ -27,8 +35,9 @@ const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
-/// One maker in [`Control::makers`]. Each maker owns the ring (owner::I1), and the process aborts before 2^62 owners are
-/// counted, forgotten handles included. So the count of makers never leaves its 63 bits.
+/// One maker in [`Control::makers`]. Each maker owns the ring (owner::I1), and the process aborts
+/// before 2^62 owners are counted, forgotten handles included. So the count of makers never leaves
+/// its 63 bits.
 const MAKER: u64 = 2;
 /// A maker was created since the sole maker last read the claim word.
 const COMPANY: u64 = 1;
@@ -95,8 +104,8 @@ pub struct Control {
     pub(crate) gauges: Gauges,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
-    /// Live makers times [`MAKER`], and [`COMPANY`]. A maker is a handle that can claim, or can create a
-    /// handle that claims: the producers' handles and the ring's own.
+    /// Live makers times [`MAKER`], and [`COMPANY`]. A maker is a handle that can claim, or can
+    /// create a handle that claims: the producers' handles and the ring's own.
     makers: AtomicU64,
     /// How many handles had tasks that waited.
     tasks: AtomicU64,
@@ -109,8 +118,9 @@ pub struct Control {
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
-/// The position nearest to `near` whose low `bits` bits are `low`. Nearest either way: what a handle knows may be newer than the word it
-/// just loaded, where it learned of it from somebody else.
+/// The position nearest to `near` whose low `bits` bits are `low`. Nearest either way: what a
+/// handle knows may be newer than the word it just loaded, where it learned of it from somebody
+/// else.
 #[inline(always)]
 fn widen(low: u64, bits: u32, near: u64) -> u64 {
     let spare = 64 - bits;
@@ -136,7 +146,8 @@ pub(crate) fn bound_ahead(bound: u64, near: u64) -> i64 {
     ((bound >> 1).wrapping_sub(near) << 1) as i64 >> 1
 }
 
-/// A pool's claim word: the position up to which chunks were taken, and what is left of the run it lies in.
+/// A pool's claim word: the position up to which chunks were taken, and what is left of the run it
+/// lies in.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolWord(pub(crate) u64);
 
@@ -179,7 +190,13 @@ impl Control {
     pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
 
     /// `None`: there is no memory for the lines of so many workers, readers and stages.
-    pub(crate) fn new(plan: Plan, start: u64, deadline: Option<Duration>, timed: bool, samples: Option<Samples>) -> Option<Control> {
+    pub(crate) fn new(
+        plan: Plan,
+        start: u64,
+        deadline: Option<Duration>,
+        timed: bool,
+        samples: Option<Samples>,
+    ) -> Option<Control> {
         let mut lines = array(plan.lines, |_| Line(AtomicU64::new(start)))?;
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
@@ -191,12 +208,16 @@ impl Control {
                     PoolWord::new(start, 0).0
                 }
                 Crew::Tap(room) => {
-                    lines[stage.line + 1 + room..][..room].iter_mut().for_each(|ticket| *ticket = Line(AtomicU64::new(0)));
+                    lines[stage.line + 1 + room..][..room]
+                        .iter_mut()
+                        .for_each(|ticket| *ticket = Line(AtomicU64::new(0)));
                     0
                 }
             };
             lines[stage.line] = Line(AtomicU64::new(first));
-            lines[stage.line + 1..][..stage.crew.room()].iter_mut().for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
+            lines[stage.line + 1..][..stage.crew.room()]
+                .iter_mut()
+                .for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
         }
         let mut orphans = Vec::new();
         orphans.try_reserve_exact(pools).ok()?;
@@ -204,7 +225,8 @@ impl Control {
             let crew = plan.stages[stage].crew;
             Some(array(crew.room(), |seat| seat < crew.len())?.into_vec())
         };
-        let seats: Option<Vec<_>> = (0..plan.stages.len()).map(|stage| seats(stage).map(Mutex::new)).collect();
+        let seats: Option<Vec<_>> =
+            (0..plan.stages.len()).map(|stage| seats(stage).map(Mutex::new)).collect();
         Some(Control {
             crowded: plan.threads > wait::cores(),
             start,
@@ -245,8 +267,8 @@ impl Control {
 
     // Who may claim.
 
-    /// Counts a new maker in. Called only through a borrow of an existing maker, or while the ring is built; so no
-    /// maker appears beside the sole one while that one claims.
+    /// Counts a new maker in. Called only through a borrow of an existing maker, or while the ring
+    /// is built; so no maker appears beside the sole one while that one claims.
     pub(crate) fn add_maker(&self) {
         let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
         let added = self.makers.fetch_update(Relaxed, Relaxed, add);
@@ -258,8 +280,8 @@ impl Control {
         self.makers.fetch_sub(MAKER, twin!("left-relaxed": Release => Relaxed)); // SYNC[left-alone]: who goes, after its last claim
     }
 
-    /// Whether the asking maker is the only one, and whether another one existed since it last called
-    /// [`Control::settle_alone`].
+    /// Whether the asking maker is the only one, and whether another one existed since it last
+    /// called [`Control::settle_alone`].
     #[inline(always)]
     pub(crate) fn company(&self) -> Company {
         let makers = self.makers.load(twin!("alone-relaxed": Acquire => Relaxed)); // SYNC[left-alone]: who remains
@@ -271,16 +293,18 @@ impl Control {
         }
     }
 
-    /// Forgets former makers. Called by the sole maker after it has read the claim word: only that maker can
-    /// change the count now, so a store does not lose another one's change.
+    /// Forgets former makers. Called by the sole maker after it has read the claim word: only that
+    /// maker can change the count now, so a store does not lose another one's change.
     pub(crate) fn settle_alone(&self) {
         self.makers.store(MAKER, Relaxed);
     }
 
-    /// The position in a claim word, whatever others claimed since a caller learned of `near`. The word has 63 bits of it;
-    /// the last one comes from a stage, which is within a lap. Not for a claim's usual way: it loads a stage's line.
+    /// The position in a claim word, whatever others claimed since a caller learned of `near`. The
+    /// word has 63 bits of it; the last one comes from a stage, which is within a lap. Not for a
+    /// claim's usual way: it loads a stage's line.
     pub(crate) fn claim_at(&self, word: ClaimWord, near: u64) -> u64 {
-        // A model's producers go a few positions. The line changes nothing there, and looking at it multiplies the orders.
+        // A model's producers go a few positions. The line changes nothing there, and looking at it
+        // multiplies the orders.
         if cfg!(slipring_loom) {
             return word.seq(near);
         }
@@ -305,7 +329,9 @@ impl Control {
     pub(crate) fn frontier(&self, number: usize, near: u64) -> u64 {
         let stage = &self.plan.stages[number];
         match stage.crew {
-            Crew::One => self.lines[stage.line].0.load(twin!("frontier-relaxed": Acquire => Relaxed)), // SYNC[released]: followers and producers
+            Crew::One => {
+                self.lines[stage.line].0.load(twin!("frontier-relaxed": Acquire => Relaxed))
+            } // SYNC[released]: followers and producers
             Crew::Pool { room, .. } => {
                 // I2: the claim word first.
                 let claim = &self.lines[stage.line].0;
@@ -319,7 +345,8 @@ impl Control {
                 }
                 let word = twin!("frontier-word-last": word => PoolWord(claim.load(Acquire)));
                 least = least.min(ahead(word.seq(near), near));
-                // A worker that lost a race for a chunk may show an old bound for a moment; what was let go stays let go.
+                // A worker that lost a race for a chunk may show an old bound for a moment; what
+                // was let go stays let go.
                 near.wrapping_add(least.max(0) as u64)
             }
             Crew::Shards(shards) => self.least_passed(stage.line, shards, near),
@@ -330,7 +357,8 @@ impl Control {
         }
     }
 
-    /// The least that any of these stages has let go, and which one holds it. `near`: what they are known to have let go.
+    /// The least that any of these stages has let go, and which one holds it. `near`: what they are
+    /// known to have let go.
     #[inline]
     pub(crate) fn least_frontier(&self, stages: &[usize], near: u64) -> (u64, usize) {
         let (mut least, mut slowest) = (i64::MAX, 0);
@@ -361,8 +389,9 @@ impl Control {
         self.lines[SENTINEL_LINE].0.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed)) // SYNC[sentinel]: a tap, and those behind it
     }
 
-    /// How far `stage` may go, where it does not look at stamps: what those before it have let go, and which of them holds it. Where
-    /// the sentinel stands for the producers, somebody has to move it: see `Core::upstream`.
+    /// How far `stage` may go, where it does not look at stamps: what those before it have let go,
+    /// and which of them holds it. Where the sentinel stands for the producers, somebody has to
+    /// move it: see `Core::upstream`.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
         match &self.plan.stages[stage].after[..] {
@@ -432,7 +461,8 @@ impl Control {
         twin!("failed-before-why": () => { self.status.0.bits.fetch_or(FAILED, Relaxed); });
         let mut failure = lock(&self.failure);
         // Somebody who goes after the end harms nobody.
-        let already_over = matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
+        let already_over =
+            matches!(cause, Cause::Dropped) && self.status.0.bits.load(Relaxed) & HALTED != 0;
         if twin!("last-failure-stays": failure.is_none() => true) && !already_over {
             *failure = Some(Failure::new(self.name(party), seq, cause));
             self.status.0.bits.fetch_or(FAILED, Relaxed); // SYNC[failed]: the failing party, under the lock
@@ -487,7 +517,8 @@ impl Control {
 
     /// Why a stage that stands at `next` and found nothing there will never find anything, if so.
     ///
-    /// `None` after a close means: look again, for what was published before the close is visible from now on.
+    /// `None` after a close means: look again, for what was published before the close is visible
+    /// from now on.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<Closed> {
         let bits = self.status.0.bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed)); // SYNC[closed]: stages
@@ -499,7 +530,8 @@ impl Control {
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
         }
-        (bits & CLOSED != 0 && self.status.0.final_seq.load(Relaxed) == next).then_some(Closed::Drained)
+        (bits & CLOSED != 0 && self.status.0.final_seq.load(Relaxed) == next)
+            .then_some(Closed::Drained)
     }
 
     // Waiting.
@@ -520,13 +552,15 @@ impl Control {
         self.plan.stages.get(party).map_or(self.plan.producer_parks, |stage| stage.parks)
     }
 
-    /// What one who waits for a stage, or one of the producers, begins to learn from. Runs the strategy's code, which may be the user's: call
-    /// it before anything is counted or pinned, and under no lock. So constructors of handles take a learner and make none.
+    /// What one who waits for a stage, or one of the producers, begins to learn from. Runs the
+    /// strategy's code, which may be the user's: call it before anything is counted or pinned, and
+    /// under no lock. So constructors of handles take a learner and make none.
     pub(crate) fn learner(&self, party: usize) -> Learned {
         self.wait_of(party).learner().into()
     }
 
-    /// As [`Control::learner`], where a panic must not go through: it fails the graph, for this party.
+    /// As [`Control::learner`], where a panic must not go through: it fails the graph, for this
+    /// party.
     pub(crate) fn learner_contained(&self, party: usize) -> Learned {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -539,8 +573,15 @@ impl Control {
         NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
     }
 
-    /// Has a task woken when `ready`, unless it is: then `true`. Where nobody rings, the task is woken at once, to look again.
-    pub(crate) fn arm(&self, party: usize, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
+    /// Has a task woken when `ready`, unless it is: then `true`. Where nobody rings, the task is
+    /// woken at once, to look again.
+    pub(crate) fn arm(
+        &self,
+        party: usize,
+        number: u64,
+        waker: &Waker,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
         if self.parks(party) {
             return self.bell_of(party).arm(number, waker, ready);
         }
@@ -551,9 +592,10 @@ impl Control {
         ready
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it lasts (as [`wait::wait_until`] does); if
-    /// that returns a stage, the waiter waits for what its own thread holds there, and the wait ends. This is not asked first: in a
-    /// dense stream the next event comes during the first looks, and would wait for the answer.
+    /// Waits until `ready`, the graph's own deadline, or `deadline`. Calls `lasts` once if it lasts
+    /// (as [`wait::wait_until`] does); if that returns a stage, the waiter waits for what its own
+    /// thread holds there, and the wait ends. This is not asked first: in a dense stream the next
+    /// event comes during the first looks, and would wait for the answer.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
@@ -571,7 +613,14 @@ impl Control {
         let (wait, bell) = (self.wait_of(party), self.bell_of(party));
         // Whoever names a moment does not mean an earlier one.
         let timeout = if deadline.is_none() { wait.timeout() } else { None };
-        let site = Site { wait, crowded: self.crowded, parks: self.parks(party), bell, deadline: earliest, timeout };
+        let site = Site {
+            wait,
+            crowded: self.crowded,
+            parks: self.parks(party),
+            bell,
+            deadline: earliest,
+            timeout,
+        };
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
         let mut holder = None;
@@ -612,8 +661,8 @@ impl Control {
         self.deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline)
     }
 
-    /// Fails the graph if its deadline has passed; says whether it has. `party` still waits, at this position. Every loop that may go round
-    /// without progress asks this.
+    /// Fails the graph if its deadline has passed; says whether it has. `party` still waits, at
+    /// this position. Every loop that may go round without progress asks this.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.deadline.filter(|_| self.is_overdue());
         if let Some((_, after)) = overdue {
@@ -626,7 +675,8 @@ impl Control {
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.is_running() {
-            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let left = until
+                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() || self.expire(party, at) {
                 return;
             }
@@ -671,7 +721,8 @@ impl Control {
             return None; // SYNC[orphaned]: the glance of every other worker
         }
         let mut orphans = lock(&self.orphans);
-        let at = orphans.iter().position(|(pool, _)| twin!("any-orphan": *pool == stage => true))?;
+        let at =
+            orphans.iter().position(|(pool, _)| twin!("any-orphan": *pool == stage => true))?;
         self.orphaned[stage].0.fetch_sub(1, Relaxed);
         Some(orphans.swap_remove(at).1)
     }
@@ -698,16 +749,23 @@ mod tests {
     /// However many makers there are or were, a count of them is not taken for another one.
     #[test]
     fn makers_are_counted_beyond_32_bits() {
-        let ring = Core::<u64, Inside>::build(Settings::new(1), Vec::new(), Vec::new(), &mut || 0).unwrap();
+        let ring = Core::<u64, Inside>::build(Settings::new(1), Vec::new(), Vec::new(), &mut || 0)
+            .unwrap();
         let control = &ring.control;
         assert!(control.company() == Company::Now, "no maker is the only one of none");
         control.add_maker();
         assert!(control.company() == Company::Earlier);
         control.settle_alone();
         assert!(control.company() == Company::Never);
-        for forgotten in [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 62) - 1] {
+        for forgotten in
+            [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 62) - 1]
+        {
             control.makers.fetch_add(MAKER * forgotten, Relaxed);
-            assert!(control.company() == Company::Now, "one of {} makers believes that it is alone", forgotten + 1);
+            assert!(
+                control.company() == Company::Now,
+                "one of {} makers believes that it is alone",
+                forgotten + 1
+            );
             control.add_maker();
             assert!(control.company() == Company::Now);
             control.makers.fetch_sub(MAKER * (forgotten + 1), Relaxed);

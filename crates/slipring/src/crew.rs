@@ -1,12 +1,15 @@
 //! Workers that join a pool while it works. They leave by being dropped, as all workers do.
 //!
 //! Invariants
-//! - I1: a worker's line belongs to who has its seat, and to who took over a chunk that it bounds. A seat is given away again only when nobody
-//!   has it and its line says [`IDLE`]: when such a chunk is done, too.
-//! - I2: every line of a pool is looked at by whoever computes its frontier, be its seat taken or not; so joining tells nobody anything.
-//! - I3: the landmark is a position that the claim word has passed, by no more than 2^32 and one lap of the ring. A
-//!   worker stores it after the swap that crosses a multiple of 2^32, and before it lets that chunk go; until then the
-//!   chunk's bound keeps the word within one lap. So joiners and idle workers widen the claim word from it.
+//! - I1: a worker's line belongs to who has its seat, and to who took over a chunk that it bounds.
+//!   A seat is given away again only when nobody has it and its line says [`IDLE`]: when such a
+//!   chunk is done, too.
+//! - I2: every line of a pool is looked at by whoever computes its frontier, be its seat taken or
+//!   not; so joining tells nobody anything.
+//! - I3: the landmark is a position that the claim word has passed, by no more than 2^32 and one
+//!   lap of the ring. A worker stores it after the swap that crosses a multiple of 2^32, and before
+//!   it lets that chunk go; until then the chunk's bound keeps the word within one lap. So joiners
+//!   and idle workers widen the claim word from it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,8 +26,9 @@ use crate::tap::{Place, SubscribeError};
 
 /// A pool that workers can join while it works, from any thread.
 ///
-/// Put where the pool is with [`Chain::open`](crate::Chain::open), or had from a worker with [`Consumer::pool`]. A worker that joined is one
-/// of the pool: it shares the events with the others, and whoever comes after sees sequence order. Dropping it is leaving; the others finish
+/// Put where the pool is with [`Chain::open`](crate::Chain::open), or had from a worker with
+/// [`Consumer::pool`]. A worker that joined is one of the pool: it shares the events with the
+/// others, and whoever comes after sees sequence order. Dropping it is leaving; the others finish
 /// what it had begun. When the last one leaves before the stream has ended, the graph fails.
 ///
 /// ```
@@ -58,14 +62,16 @@ impl<E, A, L: Layout> Clone for Pool<E, A, L> {
 }
 
 impl<E, L: Layout> Pool<E, Reading, L> {
-    /// For a pool that reads; with room for so many workers, those that it has from the beginning included.
+    /// For a pool that reads; with room for so many workers, those that it has from the beginning
+    /// included.
     pub fn reading(room: usize) -> Self {
         Pool { place: Place::nowhere(), room, access: PhantomData }
     }
 }
 
 impl<E, L: Layout> Pool<E, Writing, L> {
-    /// For a pool that may write; with room for so many workers, those that it has from the beginning included.
+    /// For a pool that may write; with room for so many workers, those that it has from the
+    /// beginning included.
     pub fn writing(room: usize) -> Self {
         Pool { place: Place::nowhere(), room, access: PhantomData }
     }
@@ -96,17 +102,24 @@ impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Pool<E, A, L> {
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let plan = &core.control.plan.stages[stage];
         if plan.access != A::ACCESS {
-            let (is, marked) = if A::ACCESS == Access::Write { ("only reads", "reading") } else { ("may write", "writing") };
-            return Err(BuildError::Misplaced { what: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name) });
+            let (is, marked) = if A::ACCESS == Access::Write {
+                ("only reads", "reading")
+            } else {
+                ("may write", "writing")
+            };
+            return Err(BuildError::Misplaced {
+                what: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),
+            });
         }
         self.place.bind(core, stage)
     }
 
-    /// Joins: the new worker takes its share of the events from now on. Never waits, and stops no stage. Allocates nothing
-    /// but what a strategy that learns keeps for the worker ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some
-    /// hundred bytes).
+    /// Joins: the new worker takes its share of the events from now on. Never waits, and stops no
+    /// stage. Allocates nothing but what a strategy that learns keeps for the worker
+    /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
     ///
-    /// A worker that leaves in the middle of a chunk keeps its place until a colleague has finished that chunk.
+    /// A worker that leaves in the middle of a chunk keeps its place until a colleague has finished
+    /// that chunk.
     ///
     /// # Errors
     /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Closed`].
@@ -134,21 +147,28 @@ impl<E, A, L: Layout> fmt::Debug for Pool<E, A, L> {
 
 #[allow(private_bounds)]
 impl<E, A: Marked + crate::lease::sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
-    /// The pool this worker is of, so that others can join it: as many at a time as it was declared with room for.
+    /// The pool this worker is of, so that others can join it: as many at a time as it was declared
+    /// with room for.
     pub fn pool(&self) -> Pool<E, A, L> {
         let desk = self.desk();
-        Pool { place: Place::at(&desk.core, desk.stage), room: desk.plan().crew.room(), access: PhantomData }
+        Pool {
+            place: Place::at(&desk.core, desk.stage),
+            room: desk.plan().crew.room(),
+            access: PhantomData,
+        }
     }
 }
 
 impl Control {
-    /// Takes a seat in a pool, if one is free. An error if the pool has nobody left, and so is over.
+    /// Takes a seat in a pool, if one is free. An error if the pool has nobody left, and so is
+    /// over.
     fn hire(&self, pool: usize) -> Result<Option<usize>, Closed> {
         let line = self.plan.stages[pool].line;
         let mut taken = lock(&self.seats[pool]);
         let free = |(seat, taken): (usize, &bool)| {
             // SYNC[released]: what the last one in this seat was done with (I1)
-            !taken && twin!("bounded-seat": self.line(line + 1 + seat).load(twin!("seat-unacquired": Acquire => Relaxed)) == IDLE => true)
+            !taken
+                && twin!("bounded-seat": self.line(line + 1 + seat).load(twin!("seat-unacquired": Acquire => Relaxed)) == IDLE => true)
         };
         let Some(seat) = taken.iter().enumerate().position(free) else { return Ok(None) };
         self.sign_on(pool)?;

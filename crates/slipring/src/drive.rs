@@ -1,8 +1,10 @@
-//! The loop that runs a stage: look, handle, release, wait. One loop for the handlers of a chain and for `for_each`.
+//! The loop that runs a stage: look, handle, release, wait. One loop for the handlers of a chain
+//! and for `for_each`.
 //!
 //! Invariants
-//! - I1: an event is released only after its handler came back from it; if the handler fails or panics at an event, exactly the events
-//!   before that one are advanced over, and released by nobody else but this seat's owner.
+//! - I1: an event is released only after its handler came back from it; if the handler fails or
+//!   panics at an event, exactly the events before that one are advanced over, and released by
+//!   nobody else but this seat's owner.
 //! - I2: nothing that was handled stays unreleased while the loop waits.
 
 use std::marker::PhantomData;
@@ -20,7 +22,8 @@ use crate::stamp::Run;
 pub(crate) trait Handler<E, L: Layout> {
     /// Whether it wants long stretches rather than soon ones.
     const GATHERS: bool = false;
-    /// Handles the stretch, and keeps `walked.handled` at the number of events it is done with, whatever happens.
+    /// Handles the stretch, and keeps `walked.handled` at the number of events it is done with,
+    /// whatever happens.
     fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault>;
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
@@ -59,8 +62,9 @@ pub(crate) struct Lent<'a, E, L: Layout> {
 
 impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// # Safety
-    /// The seat of this desk has looked at these events (seat::I2) and releases them only when this is gone. `max` is more than `len`
-    /// only where whatever is published is this seat's to look at.
+    /// The seat of this desk has looked at these events (seat::I2) and releases them only when this
+    /// is gone. `max` is more than `len` only where whatever is published is this seat's to look
+    /// at.
     #[inline(always)]
     unsafe fn new(desk: &'a Desk<E, L>, first: u64, len: u64, max: u64) -> Self {
         desk.touch(first, len);
@@ -70,7 +74,8 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// For a stage that reads.
     #[inline(always)]
     pub(crate) fn read(self) -> Events<'a, E, L> {
-        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody writes meanwhile.
+        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody
+        // writes meanwhile.
         unsafe { Events::new(self.desk.slots, self.first, self.len) }
     }
 
@@ -80,13 +85,18 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// The stage was declared as one that writes.
     #[inline(always)]
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
-        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody else touches the events meanwhile.
+        // SAFETY: seat::I2 until the release, which `'a` does not outlive; by plan::I1 nobody else
+        // touches the events meanwhile.
         unsafe { EventsMut::new(self.desk.slots, self.first, self.len) }
     }
 
     /// Calls `f` for each event of a stage that reads.
     #[inline(always)]
-    pub(crate) fn each(self, walked: &mut Walked, mut f: impl FnMut(&E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) fn each(
+        self,
+        walked: &mut Walked,
+        mut f: impl FnMut(&E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         // SAFETY: as in `read`.
         self.cells(walked, |event, at| f(unsafe { &*event }, at))
     }
@@ -96,21 +106,30 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// # Safety
     /// As for [`Lent::write`].
     #[inline(always)]
-    pub(crate) unsafe fn each_mut(self, walked: &mut Walked, mut f: impl FnMut(&mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+    pub(crate) unsafe fn each_mut(
+        self,
+        walked: &mut Walked,
+        mut f: impl FnMut(&mut E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         // SAFETY: as in `write`; one reference at a time.
         self.cells(walked, |event, at| f(unsafe { &mut *event }, at))
     }
 
-    /// Steps from event to event, and from run to run while there are runs and `max` is not reached. One walk: stamps and events are
-    /// fetched in the order in which they lie.
+    /// Steps from event to event, and from run to run while there are runs and `max` is not
+    /// reached. One walk: stamps and events are fetched in the order in which they lie.
     #[inline(always)]
-    fn cells(self, walked: &mut Walked, mut f: impl FnMut(*mut E, At) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn cells(
+        self,
+        walked: &mut Walked,
+        mut f: impl FnMut(*mut E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let Lent { desk, first, len, max, .. } = self;
         let slots = desk.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
             // Straight on to the ring's end, then on from its beginning.
-            let bend = from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
+            let bend =
+                from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
                 let mut event = slots.event(first.wrapping_add(from));
                 for offset in from..to {
@@ -123,7 +142,8 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // Runs are often as long as the one before. While they are, nothing waits for the stamp's arrival.
+            // Runs are often as long as the one before. While they are, nothing waits for the
+            // stamp's arrival.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {
@@ -150,7 +170,8 @@ pub(crate) enum End {
     Panic(String),
 }
 
-/// How much a loop handles before it tells the others: about a microsecond's worth, and no more than an eighth of the ring.
+/// How much a loop handles before it tells the others: about a microsecond's worth, and no more
+/// than an eighth of the ring.
 pub(crate) struct Pace {
     most: u64,
     /// How much a handler of batches is given at most.
@@ -175,7 +196,8 @@ const LONGEST_STRETCH: u64 = 256;
 pub(crate) const ENOUGH: u64 = 32;
 /// Bytes of events that make a run long: a few lines.
 const LONG_RUN: u64 = 192;
-/// A pass of so many events that came to the end of what there was says that they come faster than one in ten nanoseconds or so.
+/// A pass of so many events that came to the end of what there was says that they come faster than
+/// one in ten nanoseconds or so.
 const DENSE: u64 = 32;
 
 impl Pace {
@@ -207,10 +229,12 @@ impl Pace {
         }
     }
 
-    /// How many times to pause, in units of the spacing, after a pass of `had` events that came to the end of what there was: the upstream
-    /// writes just there, and looking again at once would fight with it over the line. Once after a short pass, so that a single event is
-    /// late by no more than that. Longer where events come densely: a pass of many costs a miss per line, and while it lasts the upstream
-    /// goes on to about the same place again, so only a longer pause gets away from it. Not at all where the ring may fill up meanwhile.
+    /// How many times to pause, in units of the spacing, after a pass of `had` events that came to
+    /// the end of what there was: the upstream writes just there, and looking again at once would
+    /// fight with it over the line. Once after a short pass, so that a single event is late by no
+    /// more than that. Longer where events come densely: a pass of many costs a miss per line, and
+    /// while it lasts the upstream goes on to about the same place again, so only a longer pause
+    /// gets away from it. Not at all where the ring may fill up meanwhile.
     fn spaces(&self, had: u64) -> u32 {
         if !self.keeps_up || had == 0 {
             0
@@ -263,9 +287,10 @@ impl Found {
 
 /// Looks for what to hand over next: at most `max` events.
 ///
-/// Long runs are walked while they are handled, so that memory is fetched in the order in which it lies. Of short runs, about `enough` are
-/// looked at before: the producer may be writing to the very same line, and a consumer that went to and fro between stamps and events
-/// there would wait for that line event by event.
+/// Long runs are walked while they are handled, so that memory is fetched in the order in which it
+/// lies. Of short runs, about `enough` are looked at before: the producer may be writing to the
+/// very same line, and a consumer that went to and fro between stamps and events there would wait
+/// for that line event by event.
 #[inline(always)]
 pub(crate) fn find<E, L: Layout, S: Seat<E, L>>(seat: &mut S, enough: u64, max: u64) -> Found {
     if !seat.walks_runs() {
@@ -288,11 +313,13 @@ pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
     found: &Found,
 ) -> (Walked, Result<(), Fault>) {
     let first = seat.next();
-    let mut pass = Pass { seat, walked: Walked { found: found.len, ..Walked::default() }, ring: PhantomData };
+    let mut pass =
+        Pass { seat, walked: Walked { found: found.len, ..Walked::default() }, ring: PhantomData };
     if H::GATHERS {
         pass.seat.desk_mut().stretch = found.len;
     }
-    // SAFETY: just looked at (seat::I2); the seat releases nothing while the pass borrows it. Only for one that walks runs there are more.
+    // SAFETY: just looked at (seat::I2); the seat releases nothing while the pass borrows it. Only
+    // for one that walks runs there are more.
     let lent = unsafe { Lent::new(pass.seat.desk(), first, found.len, found.to) };
     let outcome = handler.handle(lent, &mut pass.walked);
     let walked = pass.walked;
@@ -310,7 +337,11 @@ impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
 
 /// Handles what is there now, as far as the pace lets it. Does not release.
 #[inline(always)]
-fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> (u64, Result<(), Fault>) {
+fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+    pace: &mut Pace,
+) -> (u64, Result<(), Fault>) {
     let most = if H::GATHERS { pace.gather } else { pace.most };
     let mut done = 0;
     let mut clock = None;
@@ -319,9 +350,13 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
     while done < most {
         let left = most - done;
         let max = if H::GATHERS { left } else { pace.stretch.min(left) };
-        // The first event is handled before anybody looks for a second, unless both come at once: often it is alone.
-        let found =
-            if H::GATHERS { Found::gathered(seat.gather(max, max), max) } else { find(seat, if done == 0 { 1 } else { ENOUGH }, max) };
+        // The first event is handled before anybody looks for a second, unless both come at once:
+        // often it is alone.
+        let found = if H::GATHERS {
+            Found::gathered(seat.gather(max, max), max)
+        } else {
+            find(seat, if done == 0 { 1 } else { ENOUGH }, max)
+        };
         if found.len == 0 {
             pace.keeps_up = true;
             break;
@@ -332,7 +367,8 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
         if outcome.is_err() {
             return (done, outcome);
         }
-        // It came to the end of what there was. Looking again so soon would only find what the producer is writing.
+        // It came to the end of what there was. Looking again so soon would only find what the
+        // producer is writing.
         if S::GATHERS_ALL && (found.all || walked.ended) {
             pace.keeps_up = true;
             break;
@@ -356,15 +392,22 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &m
     (done, Ok(()))
 }
 
-/// One round of a stage: what is there, up to a pace, then release. Comes back with how many events it handled.
+/// One round of a stage: what is there, up to a pace, then release. Comes back with how many events
+/// it handled.
 #[inline(always)]
-pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H, pace: &mut Pace) -> Result<u64, End> {
+pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+    pace: &mut Pace,
+) -> Result<u64, End> {
     seat.check().map_err(End::Closed)?;
-    // What was skipped, and what came before it, is a batch of its own: whoever starts again later starts behind it.
+    // What was skipped, and what came before it, is a batch of its own: whoever starts again later
+    // starts behind it.
     if seat.holds() {
         end_batch(seat, handler)?;
     }
-    // Only here is an event at fault if something fails; everywhere else it is nobody's, and nothing can be skipped.
+    // Only here is an event at fault if something fails; everywhere else it is nobody's, and
+    // nothing can be skipped.
     seat.desk_mut().between = false;
     let (done, outcome) = pass(seat, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -376,7 +419,10 @@ pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, 
 }
 
 #[inline(always)]
-fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> Result<(), End> {
+fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+) -> Result<(), End> {
     handler.batch_end(seat.next()).map_err(End::Fault)?;
     seat.count_batch();
     seat.release();
@@ -386,14 +432,21 @@ fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handle
 
 /// Tells a handler that there is nothing.
 #[inline(always)]
-pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &S, handler: &mut H) -> Result<(), End> {
+pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &S,
+    handler: &mut H,
+) -> Result<(), End> {
     debug_assert!(seat.desk().between);
     handler.idle().map_err(End::Fault)
 }
 
-/// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's closure adds up stays in registers.
+/// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's
+/// closure adds up stays in registers.
 #[inline(always)]
-pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S, handler: &mut H) -> End {
+pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
+    seat: &mut S,
+    handler: &mut H,
+) -> End {
     let mut pace = Pace::new(seat.desk());
     loop {
         match step(seat, handler, &mut pace) {
@@ -405,7 +458,13 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(seat: &mut S,
                     return end;
                 }
                 match seat.wait(pace.idles_until()) {
-                    Ok(()) | Err(BatchError::TimedOut | BatchError::Unavailable | BatchError::Contended | BatchError::Gated { .. }) => {}
+                    Ok(())
+                    | Err(
+                        BatchError::TimedOut
+                        | BatchError::Unavailable
+                        | BatchError::Contended
+                        | BatchError::Gated { .. },
+                    ) => {}
                     Err(BatchError::Closed(closed)) => return End::Closed(closed),
                 }
             }

@@ -1,7 +1,8 @@
 //! What can go wrong, in the words of the one who has to mend it.
 //!
 //! - [`Closed`]: why a blocking call will never succeed again.
-//! - [`ClaimError`], [`BatchError`]: why a non-blocking or a bounded call did not succeed this time.
+//! - [`ClaimError`], [`BatchError`]: why a non-blocking or a bounded call did not succeed this
+//!   time.
 //! - [`Failure`]: what ended a graph: which stage, at which event, why.
 //! - [`Error`]: what building or running a graph comes back with.
 
@@ -27,7 +28,8 @@ pub enum Cause {
     Error(Fault),
     /// It panicked, with this message.
     Panic(String),
-    /// Its handle was dropped before the stream ended, so the events behind it can never be released.
+    /// Its handle was dropped before the stream ended, so the events behind it can never be
+    /// released.
     Dropped,
     /// It waited past the deadline that the graph was given.
     Deadline(Duration),
@@ -73,7 +75,8 @@ impl Failure {
         }
     }
 
-    /// What lies behind the cause. The cause itself is part of the message, so a chain of messages says everything once.
+    /// What lies behind the cause. The cause itself is part of the message, so a chain of messages
+    /// says everything once.
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),
@@ -85,7 +88,11 @@ impl Failure {
 
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure").field("stage", &self.0.stage).field("seq", &self.0.seq).field("cause", &self.0.cause).finish()
+        f.debug_struct("Failure")
+            .field("stage", &self.0.stage)
+            .field("seq", &self.0.seq)
+            .field("cause", &self.0.cause)
+            .finish()
     }
 }
 
@@ -127,24 +134,30 @@ impl fmt::Display for Failure {
 
 /// Why a blocking call will never succeed again.
 ///
-/// All later calls on the same handle say the same, but for [`Closed::WaitsForItself`], which ends as soon as something is let go.
+/// All later calls on the same handle say the same, but for [`Closed::WaitsForItself`], which ends
+/// as soon as something is let go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Closed {
-    /// The producers closed the ring. A reader gets this when it has seen every event; a producer, when another one closed for all.
+    /// The producers closed the ring. A reader gets this when it has seen every event; a producer,
+    /// when another one closed for all.
     Drained,
     /// Somebody halted the graph: what was published and not yet seen stays unseen.
     Halted,
     /// A stage or a producer failed; the graph has ended.
     Failed(Failure),
-    /// The call would wait for its own caller for ever: this stage holds what it waits for, and only the caller could move it on. Nothing was
-    /// published or lent; the graph goes on, and so may later calls.
-    // Boxed: every call comes back with a result that may be a `Closed`, and a wider one cost a fifth of the time in batches of ten.
+    /// The call would wait for its own caller for ever: this stage holds what it waits for, and
+    /// only the caller could move it on. Nothing was published or lent; the graph goes on, and so
+    /// may later calls.
+    // Boxed: every call comes back with a result that may be a `Closed`, and a wider one cost a
+    // fifth of the time in batches of ten.
     WaitsForItself(Box<Name>),
-    /// A wait lasted longer than the strategy's own timeout ([`Wait::Timeout`](crate::Wait::Timeout)), for want of this stage's progress, or the
+    /// A wait lasted longer than the strategy's own timeout
+    /// ([`Wait::Timeout`](crate::Wait::Timeout)), for want of this stage's progress, or the
     /// producer's. Nothing was published or lent; the graph goes on, and so may later calls.
     TimedOut(Box<Name>),
-    /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph goes on.
+    /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph
+    /// goes on.
     Left,
     /// This reader could not join: a [`SubscribeError`] that was turned into a `Closed` by `?`.
     Refused(Arc<SubscribeError>),
@@ -167,9 +180,14 @@ impl fmt::Display for Closed {
             Closed::Halted => f.write_str("the graph was halted"),
             Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
             Closed::WaitsForItself(stage) => {
-                write!(f, "this would wait for ever: stage `{stage}` holds what is waited for, and only the caller can move it on")
+                write!(
+                    f,
+                    "this would wait for ever: stage `{stage}` holds what is waited for, and only the caller can move it on"
+                )
             }
-            Closed::TimedOut(stage) => write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows"),
+            Closed::TimedOut(stage) => {
+                write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows")
+            }
             Closed::Left => f.write_str("the reader was asked to leave its tap"),
             Closed::Refused(why) => why.fmt(f),
         }
@@ -188,7 +206,8 @@ const _: () = assert!(size_of::<Closed>() <= 2 * size_of::<usize>());
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The ring is full: `stage`, the furthest behind, still holds the slots, `lag` events behind the claim.
+    /// The ring is full: `stage`, the furthest behind, still holds the slots, `lag` events behind
+    /// the claim.
     Gated {
         /// The stage that is furthest behind.
         stage: Name,
@@ -209,7 +228,8 @@ pub enum ClaimError {
         /// What the ring has.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) holds a claim that is not done: waiting for another one while holding one could wait for ever.
+    /// A [`RawProducer`](crate::RawProducer) holds a claim that is not done: waiting for another
+    /// one while holding one could wait for ever.
     Held {
         /// The first position that is claimed and not done.
         first: u64,
@@ -221,7 +241,8 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// What ended a wait of a possible length that had no deadline: only an end of the graph can, or the strategy's timeout.
+    /// What ended a wait of a possible length that had no deadline: only an end of the graph can,
+    /// or the strategy's timeout.
     pub(crate) fn without_deadline(self) -> Closed {
         match self {
             ClaimError::Closed(closed) => closed,
@@ -234,14 +255,24 @@ impl ClaimError {
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClaimError::Gated { stage, lag } => write!(f, "the ring is full: stage `{stage}` is {lag} events behind"),
+            ClaimError::Gated { stage, lag } => {
+                write!(f, "the ring is full: stage `{stage}` is {lag} events behind")
+            }
             ClaimError::Contended => f.write_str("another producer claimed at the same moment"),
-            ClaimError::TimedOut { stage } => write!(f, "the ring stayed full until the deadline: stage `{stage}` holds it"),
+            ClaimError::TimedOut { stage } => {
+                write!(f, "the ring stayed full until the deadline: stage `{stage}` holds it")
+            }
             ClaimError::Length { asked, capacity } => {
-                write!(f, "cannot claim {asked} slots at once: a claim on this ring takes 1 to {capacity}")
+                write!(
+                    f,
+                    "cannot claim {asked} slots at once: a claim on this ring takes 1 to {capacity}"
+                )
             }
             ClaimError::Held { first, len } => {
-                write!(f, "{len} slots from position {first} on are claimed already: publish them with `done`, or give them up")
+                write!(
+                    f,
+                    "{len} slots from position {first} on are claimed already: publish them with `done`, or give them up"
+                )
             }
             ClaimError::Closed(closed) => closed.fmt(f),
         }
@@ -263,7 +294,8 @@ impl From<Closed> for ClaimError {
     }
 }
 
-/// A position that a raw handle does not hold: it has not claimed it, or was not lent it, or is done with it.
+/// A position that a raw handle does not hold: it has not claimed it, or was not lent it, or is
+/// done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotHeld {
@@ -279,8 +311,14 @@ impl fmt::Display for NotHeld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotHeld { seq, first, len } = self;
         match len {
-            0 => write!(f, "position {seq} is not held by this handle, nor any other: call `next` first"),
-            _ => write!(f, "position {seq} is not held by this handle: it holds {len} from {first} on"),
+            0 => write!(
+                f,
+                "position {seq} is not held by this handle, nor any other: call `next` first"
+            ),
+            _ => write!(
+                f,
+                "position {seq} is not held by this handle: it holds {len} from {first} on"
+            ),
         }
     }
 }
@@ -293,15 +331,17 @@ impl StdError for NotHeld {}
 pub enum BatchError {
     /// Nothing new: the stages before this one have released nothing yet.
     Unavailable,
-    /// Published, but `stage`, the furthest behind of those before this one, has not let it go; it has `lag` events left to release. Only
-    /// [`RawConsumer`](crate::RawConsumer) tells this from `Unavailable`.
+    /// Published, but `stage`, the furthest behind of those before this one, has not let it go; it
+    /// has `lag` events left to release. Only [`RawConsumer`](crate::RawConsumer) tells this from
+    /// `Unavailable`.
     Gated {
         /// The stage that is furthest behind.
         stage: Name,
         /// How many events it could handle and has not released.
         lag: u64,
     },
-    /// Another worker of the pool took the events, and left none that this one could take; more may come at any time.
+    /// Another worker of the pool took the events, and left none that this one could take; more may
+    /// come at any time.
     Contended,
     /// The deadline passed and nothing came.
     TimedOut,
@@ -313,7 +353,10 @@ impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BatchError::Unavailable => f.write_str("no event is available yet"),
-            BatchError::Gated { stage, lag } => write!(f, "stage `{stage}` has not released the next event; it is {lag} events behind"),
+            BatchError::Gated { stage, lag } => write!(
+                f,
+                "stage `{stage}` has not released the next event; it is {lag} events behind"
+            ),
             BatchError::Contended => f.write_str("another worker took the events"),
             BatchError::TimedOut => f.write_str("no event came until the deadline"),
             BatchError::Closed(closed) => closed.fmt(f),
@@ -345,7 +388,8 @@ pub enum BuildError {
         /// What was asked for.
         asked: usize,
     },
-    /// So many slots do not fit into this machine's memory; or so many lines of 128 bytes, of which each worker, shard, reader and stage takes a few.
+    /// So many slots do not fit into this machine's memory; or so many lines of 128 bytes, of which
+    /// each worker, shard, reader and stage takes a few.
     Memory {
         /// Slots asked for.
         capacity: usize,
@@ -373,7 +417,8 @@ pub enum BuildError {
         /// The panic's message.
         panic: String,
     },
-    /// A stage (or a thread) needs a name that is not empty, has no zero byte, and is not [`PRODUCER`].
+    /// A stage (or a thread) needs a name that is not empty, has no zero byte, and is not
+    /// [`PRODUCER`].
     Name {
         /// What was given.
         given: String,
@@ -383,7 +428,8 @@ pub enum BuildError {
         /// That name.
         stage: String,
     },
-    /// A pool (or a stage of shards) needs at least one worker, and no more than the ring has slots, nor than [`MAX_CREW`](crate::MAX_CREW).
+    /// A pool (or a stage of shards) needs at least one worker, and no more than the ring has
+    /// slots, nor than [`MAX_CREW`](crate::MAX_CREW).
     Workers {
         /// The pool.
         stage: String,
@@ -392,7 +438,8 @@ pub enum BuildError {
         /// What the ring has.
         capacity: usize,
     },
-    /// The soundness rule: a stage that may write must come before or after every other stage, and these two stand side by side.
+    /// The soundness rule: a stage that may write must come before or after every other stage, and
+    /// these two stand side by side.
     SideBySide {
         /// The stage that may write.
         writer: String,
@@ -416,7 +463,8 @@ pub enum BuildError {
         /// That stage.
         stage: String,
     },
-    /// A setting that must come before the first stage (or applies to the last stage) stood where it has no meaning.
+    /// A setting that must come before the first stage (or applies to the last stage) stood where
+    /// it has no meaning.
     Misplaced {
         /// The setting and what to do.
         what: String,
@@ -426,7 +474,9 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Capacity { asked: 0 } => f.write_str("a ring needs at least one slot: capacity 0 was asked for"),
+            BuildError::Capacity { asked: 0 } => {
+                f.write_str("a ring needs at least one slot: capacity 0 was asked for")
+            }
             BuildError::Capacity { asked } => {
                 write!(f, "the capacity must be a power of two, and {asked} is not; ")?;
                 match asked.checked_next_power_of_two() {
@@ -435,27 +485,48 @@ impl fmt::Display for BuildError {
                 }
             }
             BuildError::Memory { capacity, bytes_per_slot } => {
-                write!(f, "no memory for {capacity} slots of {bytes_per_slot} bytes; ask for a smaller capacity or for smaller events")
+                write!(
+                    f,
+                    "no memory for {capacity} slots of {bytes_per_slot} bytes; ask for a smaller capacity or for smaller events"
+                )
             }
-            BuildError::Factory { index, panic } => write!(f, "the factory of events panicked at event {index}: {panic}"),
-            BuildError::Strategy { panic } => write!(f, "a waiting strategy panicked when it was asked how it waits: {panic}"),
+            BuildError::Factory { index, panic } => {
+                write!(f, "the factory of events panicked at event {index}: {panic}")
+            }
+            BuildError::Strategy { panic } => {
+                write!(f, "a waiting strategy panicked when it was asked how it waits: {panic}")
+            }
             BuildError::WorkerFactory { stage, worker, panic } => {
                 write!(f, "the factory of pool `{stage}` panicked at worker {worker}: {panic}")
             }
             BuildError::Name { given } => {
-                write!(f, "{given:?} cannot name a stage or a thread: no empty name, no zero byte, and `{PRODUCER}` is taken")
+                write!(
+                    f,
+                    "{given:?} cannot name a stage or a thread: no empty name, no zero byte, and `{PRODUCER}` is taken"
+                )
             }
-            BuildError::Twice { stage } => write!(f, "two stages are named `{stage}`; a report could not tell them apart"),
+            BuildError::Twice { stage } => {
+                write!(f, "two stages are named `{stage}`; a report could not tell them apart")
+            }
             BuildError::Workers { stage, asked, capacity } => {
-                write!(f, "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {}", MAX_CREW.min(*capacity))
+                write!(
+                    f,
+                    "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {}",
+                    MAX_CREW.min(*capacity)
+                )
             }
             BuildError::SideBySide { writer, other } => write!(
                 f,
                 "stage `{writer}` may write and stands beside `{other}`: let one follow the other (`after`), or let `{writer}` only read"
             ),
-            BuildError::Cycle { stage } => write!(f, "stage `{stage}` waits for itself, through the stages it comes after"),
+            BuildError::Cycle { stage } => {
+                write!(f, "stage `{stage}` waits for itself, through the stages it comes after")
+            }
             BuildError::Foreign { stage, after } => {
-                write!(f, "stage `{stage}` cannot come after `{after}`, which belongs to another graph")
+                write!(
+                    f,
+                    "stage `{stage}` cannot come after `{after}`, which belongs to another graph"
+                )
             }
             BuildError::Abandoned { stage } => write!(
                 f,
@@ -468,8 +539,8 @@ impl fmt::Display for BuildError {
 
 impl StdError for BuildError {}
 
-/// What building or running a graph comes back with when it did not go well: the first failure, the stage, the event, and the
-/// user's own error whole.
+/// What building or running a graph comes back with when it did not go well: the first failure, the
+/// stage, the event, and the user's own error whole.
 pub struct Error(Box<ErrorParts>);
 
 struct ErrorParts {
@@ -549,7 +620,9 @@ impl fmt::Display for Error {
         match &self.0.kind {
             ErrorKind::Build(error) => error.fmt(f),
             ErrorKind::Failed(failure) => failure.fmt(f),
-            ErrorKind::EventDrop(panic) => write!(f, "dropping the ring's events panicked: {panic}"),
+            ErrorKind::EventDrop(panic) => {
+                write!(f, "dropping the ring's events panicked: {panic}")
+            }
         }
     }
 }
@@ -576,8 +649,8 @@ pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// A value of the user's whose drop may panic: the panic goes no further, however the value goes. Where it is to become an error,
-/// [`Contained::let_go`] says what it was.
+/// A value of the user's whose drop may panic: the panic goes no further, however the value goes.
+/// Where it is to become an error, [`Contained::let_go`] says what it was.
 pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
@@ -634,7 +707,8 @@ pub(crate) fn let_go<T>(value: T) -> Option<String> {
     catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
 }
 
-/// Drops a panic's payload. A payload whose own drop panics is contained, and what *that* throws is leaked: it could go on for ever.
+/// Drops a panic's payload. A payload whose own drop panics is contained, and what *that* throws is
+/// leaked: it could go on for ever.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

@@ -1,4 +1,5 @@
-//! The view that a batch and a batch handler have of events: positions in a row, none of them a tombstone.
+//! The view that a batch and a batch handler have of events: positions in a row, none of them a
+//! tombstone.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,8 +17,9 @@ pub struct At {
 
 /// Events lent to a reader: consecutive positions, in order.
 ///
-/// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one slice only by luck; where the ring's
-/// layout is contiguous, [`Events::as_slices`] gives them as at most two.
+/// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one
+/// slice only by luck; where the ring's layout is contiguous, [`Events::as_slices`] gives them as
+/// at most two.
 pub struct Events<'a, E, L: Layout = Inside> {
     slots: View<E, L>,
     first: u64,
@@ -61,7 +63,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
     #[inline]
     pub fn get(&self, offset: usize) -> Option<&E> {
         // SAFETY: lent for reading, by `new`'s promise.
-        (offset < self.len).then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
+        (offset < self.len)
+            .then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
     }
 
     /// The events in order.
@@ -75,11 +78,15 @@ impl<E> Events<'_, E, crate::Contiguous> {
     /// The events as slices: the second is empty unless the batch goes past the ring's end.
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
-        // SAFETY: lent for reading; the layout keeps events side by side up to the ring's end, and goes on at its beginning.
+        // SAFETY: lent for reading; the layout keeps events side by side up to the ring's end, and
+        // goes on at its beginning.
         unsafe {
             (
                 std::slice::from_raw_parts(self.slots.event(self.first), straight),
-                std::slice::from_raw_parts(self.slots.event(self.first.wrapping_add(straight as u64)), self.len - straight),
+                std::slice::from_raw_parts(
+                    self.slots.event(self.first.wrapping_add(straight as u64)),
+                    self.len - straight,
+                ),
             )
         }
     }
@@ -93,7 +100,8 @@ pub(crate) fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usi
 
 impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// # Safety
-    /// For all of `'a` the protocol lends `[first, first + len)` to nobody else, and the slots stay.
+    /// For all of `'a` the protocol lends `[first, first + len)` to nobody else, and the slots
+    /// stay.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
         // SAFETY: lent for writing includes reading.
@@ -104,7 +112,9 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
         // SAFETY: lent to nobody else, and `&mut self` keeps a second reference away.
-        (offset < self.view.len).then(|| unsafe { &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64)) })
+        (offset < self.view.len).then(|| unsafe {
+            &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64))
+        })
     }
 
     /// The events in order.
@@ -117,7 +127,8 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
 
 impl<E, L: Layout> EventsIterMut<'_, E, L> {
     /// # Safety
-    /// The protocol lends `[first, first + len)` to nobody else while the iterator, or what it gave out, lives.
+    /// The protocol lends `[first, first + len)` to nobody else while the iterator, or what it gave
+    /// out, lives.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
         EventsIterMut { cells: Cells::new(slots, first, len), lent: PhantomData }
@@ -129,11 +140,15 @@ impl<E> EventsMut<'_, E, crate::Contiguous> {
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
         let straight = straight(&*slots, first, len);
-        // SAFETY: lent to nobody else; the two stretches are of different slots, because a batch is no longer than the ring.
+        // SAFETY: lent to nobody else; the two stretches are of different slots, because a batch is
+        // no longer than the ring.
         unsafe {
             (
                 std::slice::from_raw_parts_mut(slots.event(first), straight),
-                std::slice::from_raw_parts_mut(slots.event(first.wrapping_add(straight as u64)), len - straight),
+                std::slice::from_raw_parts_mut(
+                    slots.event(first.wrapping_add(straight as u64)),
+                    len - straight,
+                ),
             )
         }
     }
@@ -200,7 +215,8 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// Steps from event to event: straight on to the ring's end, then on from its beginning. An address step, not a mask, per event.
+/// Steps from event to event: straight on to the ring's end, then on from its beginning. An address
+/// step, not a mask, per event.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// The next event, if any is left.
@@ -211,7 +227,8 @@ struct Cells<E, L: Layout> {
     wrapped: usize,
 }
 
-// SAFETY: a place among the slots, as a view is; what may be done with it there is the lending iterator's business.
+// SAFETY: a place among the slots, as a view is; what may be done with it there is the lending
+// iterator's business.
 unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}
@@ -262,7 +279,8 @@ macro_rules! iterator {
             #[inline]
             fn next(&mut self) -> Option<$item> {
                 let $event = self.cells.next()?;
-                // SAFETY: the view that made this iterator is lent for `'a`, and each position comes by once.
+                // SAFETY: the view that made this iterator is lent for `'a`, and each position
+                // comes by once.
                 Some(unsafe { $lend })
             }
             #[inline]

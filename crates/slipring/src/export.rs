@@ -5,8 +5,9 @@ use metrics::{counter, gauge};
 use crate::report::Report;
 
 impl Report {
-    /// Hands this report to the process's recorder, under the name of this ring; each series carries `ring` and `stage`. Call it as
-    /// often as the recorder is read, with [`Monitor::report`](crate::Monitor::report).
+    /// Hands this report to the process's recorder, under the name of this ring; each series
+    /// carries `ring` and `stage`. Call it as often as the recorder is read, with
+    /// [`Monitor::report`](crate::Monitor::report).
     ///
     /// | series | kind | of |
     /// |---|---|---|

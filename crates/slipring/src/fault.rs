@@ -5,10 +5,11 @@ use std::fmt;
 
 type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 
-/// Any error of the user's own, kept whole: it comes back through [`Error::downcast_ref`](crate::Error::downcast_ref).
+/// Any error of the user's own, kept whole: it comes back through
+/// [`Error::downcast_ref`](crate::Error::downcast_ref).
 ///
-/// Made by `?` from every `std` error. Like other carriers of any error it does not implement [`std::error::Error`] itself; it
-/// dereferences to the error it carries.
+/// Made by `?` from every `std` error. Like other carriers of any error it does not implement
+/// [`std::error::Error`] itself; it dereferences to the error it carries.
 pub struct Fault(Boxed);
 
 impl Fault {
@@ -63,8 +64,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a handler may return: nothing, or a `Result<(), _>` with any error. An error ends the graph and is reported with the
-/// stage's name and the event's position.
+/// What a handler may return: nothing, or a `Result<(), _>` with any error. An error ends the graph
+/// and is reported with the stage's name and the event's position.
 #[diagnostic::on_unimplemented(
     message = "a handler returns nothing or a `Result<(), _>` with an error, not `{Self}`",
     label = "this closure's value would be lost",
@@ -90,7 +91,8 @@ impl<X: Into<Box<dyn StdError + Send + Sync + 'static>>> Outcome for Result<(), 
     }
 }
 
-/// The type of what never comes back, which stable Rust lets one write only as a function's return type.
+/// The type of what never comes back, which stable Rust lets one write only as a function's return
+/// type.
 type Never = <fn() -> ! as never::Returns>::Value;
 
 mod never {

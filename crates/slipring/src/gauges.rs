@@ -1,12 +1,15 @@
 //! Counters that anybody may read while a graph runs, and latencies of a sample of its events.
 //!
-//! Handles count in plain fields of their own and add what is new to their party's counters now and then: when a wait lasts, every 1,024
-//! batches, at the end. So counting costs a few additions a batch, and reading costs the graph nothing. What a wait was is told in the
-//! next one: when it ends, there is something to do.
+//! Handles count in plain fields of their own and add what is new to their party's counters now and
+//! then: when a wait lasts, every 1,024 batches, at the end. So counting costs a few additions a
+//! batch, and reading costs the graph nothing. What a wait was is told in the next one: when it
+//! ends, there is something to do.
 //!
 //! Invariants
-//! - I1: these are statistics. No protocol rests on them, nothing is ordered by them, and the model checker does not see them.
-//! - I2: the time of a sampled event is stored before the event is published and read before it is released, so the two are of one event.
+//! - I1: these are statistics. No protocol rests on them, nothing is ordered by them, and the model
+//!   checker does not see them.
+//! - I2: the time of a sampled event is stored before the event is published and read before it is
+//!   released, so the two are of one event.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +39,8 @@ impl Counts {
         self.waits += 1;
         if !spell.time.is_zero() {
             self.wakes += spell.sleeps;
-            self.nanos = self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
+            self.nanos =
+                self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
             self.whom = whom;
         }
     }
@@ -60,8 +64,8 @@ pub(crate) struct Party {
 /// The counters of a graph: its stages by number, the producers last.
 pub(crate) struct Gauges {
     parties: Box<[Line<Party>]>,
-    /// Nanoseconds waited, by who waited and then by for whom. Each party writes to lines of its own, so that telling what a wait was makes
-    /// nobody else wait.
+    /// Nanoseconds waited, by who waited and then by for whom. Each party writes to lines of its
+    /// own, so that telling what a wait was makes nobody else wait.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
     /// How many of these lines a party has.
     lines: usize,
@@ -78,10 +82,14 @@ impl Gauges {
     pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Gauges> {
         let parties = plan.stages.len() + 1;
         let lines = parties.div_ceil(PER_LINE);
-        let sole = |party: usize| plan.stages.get(party).map_or(!plan.many_producers, |stage| stage.crew == Crew::One);
+        let sole = |party: usize| {
+            plan.stages.get(party).map_or(!plan.many_producers, |stage| stage.crew == Crew::One)
+        };
         Some(Gauges {
             parties: array(parties, |party| Line(Party { sole: sole(party), ..Party::default() }))?,
-            waited: array(parties.checked_mul(lines)?, |_| Line([const { Statistic::new(0) }; PER_LINE]))?,
+            waited: array(parties.checked_mul(lines)?, |_| {
+                Line([const { Statistic::new(0) }; PER_LINE])
+            })?,
             lines,
             samples,
         })
@@ -151,7 +159,8 @@ impl Samples {
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
         let kept = ((capacity as u64 >> shift) + 2).checked_next_power_of_two()?;
-        let taken = || Taken { count: Statistic::new(0), nanos: [const { Statistic::new(0) }; LATENCIES] };
+        let taken =
+            || Taken { count: Statistic::new(0), nanos: [const { Statistic::new(0) }; LATENCIES] };
         Some(Samples {
             shift,
             epoch: Instant::now(),
@@ -176,7 +185,10 @@ impl Samples {
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
-            self.slot(seq).store(if live { (self.epoch.elapsed().as_nanos() as u64).max(1) } else { 0 }, Relaxed);
+            self.slot(seq).store(
+                if live { (self.epoch.elapsed().as_nanos() as u64).max(1) } else { 0 },
+                Relaxed,
+            );
             let done = seq.wrapping_sub(from) + 1;
             if len <= done {
                 break;
@@ -188,7 +200,10 @@ impl Samples {
     /// A stage is about to let `[from, from + len)` go, of which it handled what is `own`.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
-        debug_assert!(len >> self.shift <= self.published.len() as u64, "no stage holds more than the ring has");
+        debug_assert!(
+            len >> self.shift <= self.published.len() as u64,
+            "no stage holds more than the ring has"
+        );
         let Some(first) = self.sampled(from, len) else { return };
         let now = self.epoch.elapsed().as_nanos() as u64;
         let taken = &self.stages[stage].0;
@@ -207,14 +222,18 @@ impl Samples {
         let taken = &self.stages.get(stage)?.0;
         let samples = taken.count.load(Relaxed);
         let kept = (samples as usize).min(LATENCIES);
-        let mut nanos: Vec<u64> = taken.nanos[..kept].iter().map(|nanos| nanos.load(Relaxed)).collect();
+        let mut nanos: Vec<u64> =
+            taken.nanos[..kept].iter().map(|nanos| nanos.load(Relaxed)).collect();
         nanos.sort_unstable();
-        let quantile = |percent: usize| nanos.get(kept * percent / 100).or(nanos.last()).copied().map(Duration::from_nanos);
+        let quantile = |percent: usize| {
+            nanos.get(kept * percent / 100).or(nanos.last()).copied().map(Duration::from_nanos)
+        };
         Some(Latency { samples, p50: quantile(50)?, p99: quantile(99)?, max: quantile(100)? })
     }
 }
 
-/// How long it took from an event's publication until a stage let it go: of the last 256 sampled events.
+/// How long it took from an event's publication until a stage let it go: of the last 256 sampled
+/// events.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Latency {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: a key exchanges once, for the handle of its own stage in its own graph.
-//! - I2: a stage whose key or ring goes before anybody attached fails the graph: it could never let go of an event.
+//! - I2: a stage whose key or ring goes before anybody attached fails the graph: it could never let
+//!   go of an event.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use crate::core::{Core, Settings};
 use crate::error::{BuildError, Cause, Contained, Error};
 use crate::lease::{
-    Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter, Sharded, Shared, Writer, Writing,
+    Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter,
+    Sharded, Shared, Writer, Writing,
 };
 use crate::monitor::Monitor;
 use crate::name::Name;
@@ -52,8 +54,8 @@ impl Draft {
 
 /// A graph of stages being declared; [`Graph::build`] makes it a [`Ring`].
 ///
-/// Every stage comes after the stages it is told to with `after`, or directly after the producer. A stage that may write must come
-/// before or after every other one.
+/// Every stage comes after the stages it is told to with `after`, or directly after the producer. A
+/// stage that may write must come before or after every other one.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64);
@@ -81,7 +83,8 @@ pub struct Graph<E, L: Layout = Inside, S = Single> {
     kind: PhantomData<(L, S)>,
 }
 
-/// A key for the handle of one stage: what a [`Graph`] gives out, and a [`Ring`] takes back. Not `Clone`: one stage, one handle.
+/// A key for the handle of one stage: what a [`Graph`] gives out, and a [`Ring`] takes back. Not
+/// `Clone`: one stage, one handle.
 #[must_use = "nobody can attach to a stage whose key is gone"]
 pub struct Key<A, C> {
     draft: Arc<Draft>,
@@ -107,7 +110,8 @@ pub type PoolReaderKey = Key<Reading, Shared>;
 pub type PoolWriterKey = Key<Writing, Shared>;
 
 impl<E: 'static> Graph<E> {
-    /// A graph over a ring of `capacity` slots (a power of two), whose events `factory` makes. One producer, stamps inside the slots.
+    /// A graph over a ring of `capacity` slots (a power of two), whose events `factory` makes. One
+    /// producer, stamps inside the slots.
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
         Graph {
             draft: Arc::new(Draft { specs: Mutex::default() }),
@@ -120,21 +124,35 @@ impl<E: 'static> Graph<E> {
 }
 
 impl<E, L: Layout, S> Graph<E, L, S> {
-    /// Events side by side, so that batches can be had as slices. See [`Contiguous`] for what it changes besides.
+    /// Events side by side, so that batches can be had as slices. See [`Contiguous`] for what it
+    /// changes besides.
     pub fn contiguous(self) -> Graph<E, Contiguous, S> {
-        Graph { draft: self.draft, settings: self.settings, factory: self.factory, sorters: self.sorters, kind: PhantomData }
+        Graph {
+            draft: self.draft,
+            settings: self.settings,
+            factory: self.factory,
+            sorters: self.sorters,
+            kind: PhantomData,
+        }
     }
 
     /// Many producers: [`Ring::producer`] can be called often, and its handles can be cloned.
     ///
-    /// Claiming is a compare-and-swap then, unless a handle is alone: no other is alive, and the [`Ring`], which could make one, is dropped.
+    /// Claiming is a compare-and-swap then, unless a handle is alone: no other is alive, and the
+    /// [`Ring`], which could make one, is dropped.
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings.many_producers = true;
-        Graph { draft: self.draft, settings: self.settings, factory: self.factory, sorters: self.sorters, kind: PhantomData }
+        Graph {
+            draft: self.draft,
+            settings: self.settings,
+            factory: self.factory,
+            sorters: self.sorters,
+            kind: PhantomData,
+        }
     }
 
-    /// How stages wait for events and producers for room, unless they say otherwise ([`Key::wait`], [`Graph::producer_wait`]). Default:
-    /// [`Wait::ADAPTIVE`].
+    /// How stages wait for events and producers for room, unless they say otherwise ([`Key::wait`],
+    /// [`Graph::producer_wait`]). Default: [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.settings.wait = Contained::new(wait);
         self
@@ -152,21 +170,22 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self
     }
 
-    /// Ends all of the library's waits this long after the build: the graph fails then, and names who was waiting. No task is woken for it; one
-    /// that is polled later is told.
+    /// Ends all of the library's waits this long after the build: the graph fails then, and names
+    /// who was waiting. No task is woken for it; one that is polled later is told.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.settings.deadline = Some(after);
         self
     }
 
-    /// Has a single producer tell how far it is, one more store for each publication, so that reports know lags and free slots exactly.
+    /// Has a single producer tell how far it is, one more store for each publication, so that
+    /// reports know lags and free slots exactly.
     pub fn watched(mut self) -> Self {
         self.settings.watched = true;
         self
     }
 
-    /// Times one of so many events (rounded up to a power of two), from its publication until each stage lets it go. See
-    /// [`StageReport::latency`](crate::StageReport::latency).
+    /// Times one of so many events (rounded up to a power of two), from its publication until each
+    /// stage lets it go. See [`StageReport::latency`](crate::StageReport::latency).
     pub fn sample_latency(mut self, every: u64) -> Self {
         self.settings.sample = Some(every);
         self
@@ -188,7 +207,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Crew::One)
     }
 
-    /// Declares a pool: each event goes to one of `workers`, which may change it. Whoever comes after sees sequence order.
+    /// Declares a pool: each event goes to one of `workers`, which may change it. Whoever comes
+    /// after sees sequence order.
     #[doc(alias = "WorkerPool")]
     pub fn pool_writer(&self, name: &str, workers: usize) -> PoolWriterKey
     where
@@ -206,9 +226,15 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Crew::pool(workers))
     }
 
-    /// Declares shards: each event goes to one of `shards`, by its key, so that each key's events are seen in sequence. Whoever comes after sees
-    /// sequence order. See [`Chain::read_shards`](crate::Chain::read_shards) on the key.
-    pub fn shard_reader<K: Hash>(&self, name: &str, shards: usize, key: impl Fn(&E) -> K + Send + Sync + 'static) -> ShardReaderKey
+    /// Declares shards: each event goes to one of `shards`, by its key, so that each key's events
+    /// are seen in sequence. Whoever comes after sees sequence order. See
+    /// [`Chain::read_shards`](crate::Chain::read_shards) on the key.
+    pub fn shard_reader<K: Hash>(
+        &self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> ShardReaderKey
     where
         E: Send + Sync,
     {
@@ -216,7 +242,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     }
 
     /// Declares shards that may change events.
-    pub fn shard_writer<K: Hash>(&self, name: &str, shards: usize, key: impl Fn(&E) -> K + Send + Sync + 'static) -> ShardWriterKey
+    pub fn shard_writer<K: Hash>(
+        &self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> ShardWriterKey
     where
         E: Send,
     {
@@ -235,10 +266,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         declared
     }
 
-    /// Declares a tap, with room for so many readers at a time: a place where they join and leave while the graph runs. See [`Tap`].
+    /// Declares a tap, with room for so many readers at a time: a place where they join and leave
+    /// while the graph runs. See [`Tap`].
     ///
-    /// A stage that writes has to come [`after`](Key::after) it or before it, as with every other stage; one that comes after it sees an event
-    /// when everybody who joined has released it. A tap cannot come after a tap.
+    /// A stage that writes has to come [`after`](Key::after) it or before it, as with every other
+    /// stage; one that comes after it sees an event when everybody who joined has released it. A
+    /// tap cannot come after a tap.
     pub fn tap(&self, name: &str, room: usize) -> TapKey
     where
         E: Send + Sync,
@@ -249,10 +282,17 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     fn declare<A, C>(&self, name: &str, access: Access, crew: Crew) -> Key<A, C> {
         let mut drawing = self.draft.lock();
         drawing.stages.push(StageSpec::new(name, access, crew, &[]));
-        Key { draft: self.draft.clone(), stage: drawing.stages.len() - 1, workers: crew.len(), exchanged: false, kind: PhantomData }
+        Key {
+            draft: self.draft.clone(),
+            stage: drawing.stages.len() - 1,
+            workers: crew.len(),
+            exchanged: false,
+            kind: PhantomData,
+        }
     }
 
-    /// Checks the graph and makes its ring: all memory is allocated and all events are made here, and never afterwards.
+    /// Checks the graph and makes its ring: all memory is allocated and all events are made here,
+    /// and never afterwards.
     ///
     /// # Errors
     /// [`BuildError`](crate::BuildError) says what is wrong and what to do.
@@ -269,7 +309,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             drawing.stages.clone()
         };
         // Not under the lock: the factory and the events are user code, and may hold keys.
-        let built = Core::build(self.settings.clone(), stages, self.sorters.take(), &mut *self.factory);
+        let built =
+            Core::build(self.settings.clone(), stages, self.sorters.take(), &mut *self.factory);
         let dropped = self.factory.let_go();
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
@@ -294,7 +335,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             }
         }));
         core.control.add_maker();
-        let required = (0..drawing.stages.len()).filter(|&stage| !matches!(drawing.stages[stage].crew, Crew::Tap(_)));
+        let required = (0..drawing.stages.len())
+            .filter(|&stage| !matches!(drawing.stages[stage].crew, Crew::Tap(_)));
         let taken = Mutex::new(Taken { producer: false, unattached: required.collect() });
         drop(drawing);
         Ok(Ring { core, draft: self.draft.clone(), taken, kind: PhantomData })
@@ -328,7 +370,8 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// How this stage waits for events (each worker or shard of it), whatever the others do. Default: as [`Graph::wait`] says.
+    /// How this stage waits for events (each worker or shard of it), whatever the others do.
+    /// Default: as [`Graph::wait`] says.
     ///
     /// # Panics
     /// If the graph was built already.
@@ -362,7 +405,8 @@ impl<A, C> Key<A, C> {
 }
 
 impl<A> Key<A, Shared> {
-    /// Room for so many workers at a time, those that the pool has from the beginning included. See [`Pool`](crate::Pool).
+    /// Room for so many workers at a time, those that the pool has from the beginning included. See
+    /// [`Pool`](crate::Pool).
     ///
     /// # Panics
     /// If the graph was built already.
@@ -384,7 +428,9 @@ impl<A, C> Drop for Key<A, C> {
                 _ if matches!(drawing.stages[self.stage].crew, Crew::Tap(_)) => {}
                 None => drawing.abandoned.push(self.stage),
                 Some(built) => {
-                    drop(drawing); // the last reference to the ring may go with this call, and take user code with it
+                    // the last reference to the ring may go with this call, and take user code with
+                    // it
+                    drop(drawing);
                     built(self.stage);
                 }
             }
@@ -406,7 +452,8 @@ struct Taken {
 
 /// A built graph: exchanges keys for handles, and prints itself.
 ///
-/// Dropping it before every key was exchanged fails the graph, and before a producer was taken closes it.
+/// Dropping it before every key was exchanged fails the graph, and before a producer was taken
+/// closes it.
 pub struct Ring<E, L: Layout = Inside, S = Single> {
     core: Owner<E, L>,
     draft: Arc<Draft>,
@@ -418,7 +465,8 @@ impl<E, L: Layout> Ring<E, L, Single> {
     /// The producer's handle.
     ///
     /// # Panics
-    /// If it was taken already; [`Ring::try_producer`] does not. For several producers declare the graph [`shared`](Graph::shared).
+    /// If it was taken already; [`Ring::try_producer`] does not. For several producers declare the
+    /// graph [`shared`](Graph::shared).
     pub fn producer(&self) -> Producer<E, L> {
         self.try_producer().expect("this ring has one producer, and it was taken already; declare the graph `shared()` for several")
     }
@@ -445,8 +493,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    /// Exchanges a key: its stage, and a learner for each of the stage's handles. The learners come first: while the strategy makes
-    /// them the key is not exchanged yet, so a panic drops the key, and that fails the graph.
+    /// Exchanges a key: its stage, and a learner for each of the stage's handles. The learners come
+    /// first: while the strategy makes them the key is not exchanged yet, so a panic drops the key,
+    /// and that fails the graph.
     fn attach<A, C>(&self, mut key: Key<A, C>) -> (usize, Vec<Learned>) {
         key.check(&self.draft);
         let (stage, handles) = (key.stage, key.workers);
@@ -462,10 +511,19 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
-    /// As [`Ring::attach`], for a stage that has several handles, each of which `handle` makes from its number and a learner.
-    fn attach_all<A, C, H>(&self, key: Key<A, C>, handle: impl Fn(Owner<E, L>, usize, usize, Learned) -> H) -> Vec<H> {
+    /// As [`Ring::attach`], for a stage that has several handles, each of which `handle` makes from
+    /// its number and a learner.
+    fn attach_all<A, C, H>(
+        &self,
+        key: Key<A, C>,
+        handle: impl Fn(Owner<E, L>, usize, usize, Learned) -> H,
+    ) -> Vec<H> {
         let (stage, learned) = self.attach(key);
-        learned.into_iter().enumerate().map(|(number, learned)| handle(self.core.clone(), stage, number, learned)).collect()
+        learned
+            .into_iter()
+            .enumerate()
+            .map(|(number, learned)| handle(self.core.clone(), stage, number, learned))
+            .collect()
     }
 
     /// The handle of a stage that reads.
@@ -532,7 +590,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.core.control.halt();
     }
 
-    /// A monitor of this ring, which does not keep it. Declare the graph [`watched`](Graph::watched) for it to know the producer's position.
+    /// A monitor of this ring, which does not keep it. Declare the graph
+    /// [`watched`](Graph::watched) for it to know the producer's position.
     pub fn monitor(&self) -> Monitor<E, L> {
         Monitor::of(&self.core)
     }
@@ -576,7 +635,8 @@ impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
 /// The two ends of a [`unicast`] ring.
 pub type Unicast<E> = (Producer<E>, Reader<E>);
 
-/// The simplest ring: one producer, one reader, no graph and no thread of ours. `E` need not be `Sync`.
+/// The simplest ring: one producer, one reader, no graph and no thread of ours. `E` need not be
+/// `Sync`.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(64, String::new)?;
@@ -600,6 +660,7 @@ pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast
     if let Some(panic) = factory.let_go() {
         core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
     }
-    let (producer, reader) = (core.control.learner(core.control.producer_party()), core.control.learner(0));
+    let (producer, reader) =
+        (core.control.learner(core.control.producer_party()), core.control.learner(0));
     Ok((Producer::new(core.clone(), producer), Consumer::every(core, 0, reader)))
 }

@@ -1,9 +1,11 @@
 //! Leases for reading and writing: the handles of those who own their threads.
 //!
 //! Invariants
-//! - I1: a batch borrows its handle mutably, so a handle lends one batch at a time, and its positions move only when the batch is gone.
+//! - I1: a batch borrows its handle mutably, so a handle lends one batch at a time, and its
+//!   positions move only when the batch is gone.
 //! - I2: a batch that is dropped or forgotten has moved nothing: the same events come again.
-//! - I3: no `&mut EventsMut` of a batch is handed out: two batches could swap them, and outlive each other's release.
+//! - I3: no `&mut EventsMut` of a batch is handed out: two batches could swap them, and outlive
+//!   each other's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -77,13 +79,15 @@ pub struct Shared(());
 /// Marks a [`Consumer`] that sees the events of its own keys.
 pub struct Sharded(());
 
-/// A stage's handle, through which events are lent: a [`Reader`], a [`Writer`], a [`PoolReader`] or a [`PoolWriter`].
+/// A stage's handle, through which events are lent: a [`Reader`], a [`Writer`], a [`PoolReader`] or
+/// a [`PoolWriter`].
 ///
-/// - Nothing lent is overwritten or changed by anybody else until it is released; meanwhile other stages beside this one may read the
-///   same events, and the producers go on filling other slots.
-/// - Dropping the handle of a stage before its stream has ended fails the graph: the events behind it could never be released. A
-///   worker may go while others of its pool remain; they finish what it had begun. Forgetting a handle (`std::mem::forget`)
-///   cannot be healed: give such graphs deadlines.
+/// - Nothing lent is overwritten or changed by anybody else until it is released; meanwhile other
+///   stages beside this one may read the same events, and the producers go on filling other slots.
+/// - Dropping the handle of a stage before its stream has ended fails the graph: the events behind
+///   it could never be released. A worker may go while others of its pool remain; they finish what
+///   it had begun. Forgetting a handle (`std::mem::forget`) cannot be healed: give such graphs
+///   deadlines.
 pub struct Consumer<E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
     seat: C::Seat<E, L>,
     access: PhantomData<A>,
@@ -145,16 +149,19 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         self.seat.desk().plan().name.clone()
     }
 
-    /// The position of the next event this handle will be lent. For a worker: where its pool stands, as far as it knows.
+    /// The position of the next event this handle will be lent. For a worker: where its pool
+    /// stands, as far as it knows.
     pub fn next_seq(&self) -> u64 {
         self.seat.next()
     }
 
-    /// Up to `max` events that are there now, without waiting. Costs one load of a shared line when there is nothing.
+    /// Up to `max` events that are there now, without waiting. Costs one load of a shared line when
+    /// there is nothing.
     ///
     /// # Errors
-    /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker left none, [`BatchError::Closed`] when none
-    /// will come any more. With `max` 0 the batch is empty.
+    /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker
+    /// left none, [`BatchError::Closed`] when none will come any more. With `max` 0 the batch is
+    /// empty.
     #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.find(max)?;
@@ -163,16 +170,21 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
             if let Some(closed) = self.seat.ended() {
                 return Err(BatchError::Closed(closed));
             }
-            return Err(if self.seat.was_contended() { BatchError::Contended } else { BatchError::Unavailable });
+            return Err(if self.seat.was_contended() {
+                BatchError::Contended
+            } else {
+                BatchError::Unavailable
+            });
         }
         Ok(self.lend(len))
     }
 
-    /// Up to `max` events; waits, by the graph's strategy, until there is at least one. With `max` 0 the batch is empty and
-    /// comes at once, as when reading into an empty buffer.
+    /// Up to `max` events; waits, by the graph's strategy, until there is at least one. With `max`
+    /// 0 the batch is empty and comes at once, as when reading into an empty buffer.
     ///
     /// # Errors
-    /// When no event will come any more: closed and drained, halted, or failed. [`Closed::TimedOut`] if the strategy has a timeout.
+    /// When no event will come any more: closed and drained, halted, or failed.
+    /// [`Closed::TimedOut`] if the strategy has a timeout.
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, Closed> {
         match self.wait_for(max, None) {
@@ -186,12 +198,17 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     ///
     /// # Errors
     /// [`BatchError::TimedOut`], [`BatchError::Closed`].
-    pub fn batch_by(&mut self, max: usize, deadline: Instant) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+    pub fn batch_by(
+        &mut self,
+        max: usize,
+        deadline: Instant,
+    ) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.wait_for(max, Some(deadline))?;
         Ok(self.lend(len))
     }
 
-    /// A wait without a deadline ended without a reason of the graph's: it was the strategy's timeout.
+    /// A wait without a deadline ended without a reason of the graph's: it was the strategy's
+    /// timeout.
     #[cold]
     fn timed_out(&self) -> Closed {
         Closed::TimedOut(Box::new(self.seat.desk().control().name(self.seat.waits_for())))
@@ -221,7 +238,8 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         }
     }
 
-    /// How many events, at most `max`, can be had now; if none, has a task woken when there may be some.
+    /// How many events, at most `max`, can be had now; if none, has a task woken when there may be
+    /// some.
     pub(crate) fn find_or_arm(&mut self, max: usize, waker: &Waker) -> Poll<Result<u64, Closed>> {
         loop {
             let len = self.find(max)?;
@@ -253,8 +271,8 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         let desk = self.seat.desk();
         let first = self.seat.next();
         desk.touch(first, len);
-        // SAFETY: `[first, first + len)` is lent to this seat (seat::I2); the batch borrows the handle, so it is released only after
-        // the view is gone (I1).
+        // SAFETY: `[first, first + len)` is lent to this seat (seat::I2); the batch borrows the
+        // handle, so it is released only after the view is gone (I1).
         let view = unsafe { Events::new(desk.slots, first, len) };
         Batch { view, len, consumer: self }
     }
@@ -278,7 +296,10 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
             }
             done += walked.handled;
             // Where many produce, there may be a tombstone next, and more behind it.
-            if C::Seat::<E, L>::GATHERS_ALL && (found.all || walked.ended) && !seat.desk().control().plan.many_producers {
+            if C::Seat::<E, L>::GATHERS_ALL
+                && (found.all || walked.ended)
+                && !seat.desk().control().plan.many_producers
+            {
                 break;
             }
         }
@@ -302,7 +323,9 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
         match drive(&mut driven.consumer.seat, &mut handler) {
             End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled().wrapping_sub(before)),
             End::Closed(closed) => Err(closed),
-            End::Fault(_) | End::Panic(_) => unreachable!("the closure cannot fail, and its panics go through"),
+            End::Fault(_) | End::Panic(_) => {
+                unreachable!("the closure cannot fail, and its panics go through")
+            }
         }
     }
 }
@@ -346,7 +369,8 @@ impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
 }
 
 impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
-    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when nothing is new.
+    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when
+    /// nothing is new.
     ///
     /// If `f` panics, the events before that one are released and it comes again.
     ///
@@ -357,10 +381,11 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
         self.poll_with(max, EachRef(f))
     }
 
-    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy; says how many there were.
+    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy;
+    /// says how many there were.
     ///
-    /// Events are released about every microsecond, and always before waiting. If `f` panics, the events before that one are released
-    /// and it comes again.
+    /// Events are released about every microsecond, and always before waiting. If `f` panics, the
+    /// events before that one are released and it comes again.
     ///
     /// # Errors
     /// When the graph was halted or has failed.
@@ -372,9 +397,11 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
 }
 
 impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
-    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when nothing is new.
+    /// Handles up to `max` events that are there now, releases them, and says how many: 0 when
+    /// nothing is new.
     ///
-    /// If `f` panics, the events before that one are released and it comes again, half done as it may be.
+    /// If `f` panics, the events before that one are released and it comes again, half done as it
+    /// may be.
     ///
     /// # Errors
     /// When no event will come any more.
@@ -383,10 +410,11 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
         self.poll_with(max, EachMut(f))
     }
 
-    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy; says how many there were.
+    /// Handles every event until the stream is closed and drained, waiting by the graph's strategy;
+    /// says how many there were.
     ///
-    /// Events are released about every microsecond, and always before waiting. If `f` panics, the events before that one are released
-    /// and it comes again, half done as it may be.
+    /// Events are released about every microsecond, and always before waiting. If `f` panics, the
+    /// events before that one are released and it comes again, half done as it may be.
     ///
     /// # Errors
     /// When the graph was halted or has failed.
@@ -397,7 +425,8 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
     }
 }
 
-/// Events lent to a stage at once: consecutive positions, in order, none given up. It dereferences to [`Events`].
+/// Events lent to a stage at once: consecutive positions, in order, none given up. It dereferences
+/// to [`Events`].
 ///
 /// [`Batch::release`] gives them back; a batch that is dropped without it comes again.
 pub struct Batch<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
@@ -420,12 +449,17 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
 }
 
 impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
-    /// Gives the first `count` events back early; the batch goes on with the others, and offsets count from there.
+    /// Gives the first `count` events back early; the batch goes on with the others, and offsets
+    /// count from there.
     ///
     /// # Panics
     /// If the batch has fewer.
     pub fn release_front(&mut self, count: usize) {
-        assert!(count <= self.view.len(), "cannot release {count} events of a batch of {}", self.view.len());
+        assert!(
+            count <= self.view.len(),
+            "cannot release {count} events of a batch of {}",
+            self.view.len()
+        );
         if count == 0 {
             return;
         }
@@ -433,15 +467,19 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
         self.consumer.seat.advance(count, count);
         self.consumer.seat.release();
         self.len -= count;
-        // SAFETY: what is left of the lease; nobody has a reference to what was released, for that would have borrowed this batch.
-        self.view = unsafe { Events::new(self.consumer.seat.desk().slots, self.consumer.seat.next(), self.len) };
+        // SAFETY: what is left of the lease; nobody has a reference to what was released, for that
+        // would have borrowed this batch.
+        self.view = unsafe {
+            Events::new(self.consumer.seat.desk().slots, self.consumer.seat.next(), self.len)
+        };
     }
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
-    /// Goes on to the next events without giving these back: a journal that acknowledges later. [`Consumer::release_until`] gives them
-    /// back, and so does whatever releases on this handle next: [`Batch::release`], `release_front`, `poll`, `for_each`. Until then they count as the handle's, and
-    /// no call lends them again.
+    /// Goes on to the next events without giving these back: a journal that acknowledges later.
+    /// [`Consumer::release_until`] gives them back, and so does whatever releases on this handle
+    /// next: [`Batch::release`], `release_front`, `poll`, `for_each`. Until then they count as the
+    /// handle's, and no call lends them again.
     pub fn hold(self) {
         let Batch { len, consumer, .. } = self;
         if len != 0 {
@@ -452,8 +490,9 @@ impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
-    /// Gives back what was [held](Batch::hold) and lies before `seq`: a position up to [`next_seq`](Consumer::next_seq). An earlier one
-    /// than was given back already changes nothing, and a later one than that stands for all.
+    /// Gives back what was [held](Batch::hold) and lies before `seq`: a position up to
+    /// [`next_seq`](Consumer::next_seq). An earlier one than was given back already changes
+    /// nothing, and a later one than that stands for all.
     ///
     /// When a handle holds the whole ring nothing more can come, and a call that waits says
     /// [`Closed::WaitsForItself`] until something is given back.
@@ -483,15 +522,23 @@ impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
         let seq = self.view.first_seq().wrapping_add(offset as u64);
-        // SAFETY: a writing stage has its batch to itself (plan::I1), and `&mut self` keeps a second reference away.
-        (offset < self.view.len()).then(|| unsafe { &mut *self.consumer.seat.desk().slots.event(seq) })
+        // SAFETY: a writing stage has its batch to itself (plan::I1), and `&mut self` keeps a
+        // second reference away.
+        (offset < self.view.len())
+            .then(|| unsafe { &mut *self.consumer.seat.desk().slots.event(seq) })
     }
 
     /// The events in order.
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
         // SAFETY: as in `get_mut`; the iterator gives each event out once.
-        unsafe { EventsIterMut::new(self.consumer.seat.desk().slots, self.view.first_seq(), self.view.len()) }
+        unsafe {
+            EventsIterMut::new(
+                self.consumer.seat.desk().slots,
+                self.view.first_seq(),
+                self.view.len(),
+            )
+        }
     }
 }
 
@@ -503,7 +550,9 @@ impl<E, C: sealed::Crew, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C,
     }
 }
 
-impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug for Batch<'_, E, A, C, L> {
+impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug
+    for Batch<'_, E, A, C, L>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.view.fmt(f)
     }
@@ -511,6 +560,9 @@ impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug fo
 
 impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug for Consumer<E, A, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("stage", &self.stage()).field("next_seq", &self.next_seq()).finish()
+        f.debug_struct("Consumer")
+            .field("stage", &self.stage())
+            .field("next_seq", &self.next_seq())
+            .finish()
     }
 }

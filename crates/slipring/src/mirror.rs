@@ -1,10 +1,12 @@
 //! A mirror of events in atomic words, for observers that hold nobody up.
 //!
-//! A slot of a ring is plain memory: whoever reads it must keep it from being written. So observers read a *mirror* beside the ring: a ring of atomic
-//! words into which one writer copies a value for each event, over whatever is there. Each of its slots has a sequence lock: a mark, changed before
-//! the words are and again after them, which tells an observer whether what it copied is one value, and which one (H.-J. Boehm, "Can seqlocks get
-//! along with programming language memory models?", MSPC 2012). There is no `unsafe` here: every word that two threads share is atomic, and what an
-//! observer copied is bytes until the mark has said that they are one value.
+//! A slot of a ring is plain memory: whoever reads it must keep it from being written. So observers
+//! read a *mirror* beside the ring: a ring of atomic words into which one writer copies a value for
+//! each event, over whatever is there. Each of its slots has a sequence lock: a mark, changed
+//! before the words are and again after them, which tells an observer whether what it copied is one
+//! value, and which one (H.-J. Boehm, "Can seqlocks get along with programming language memory
+//! models?", MSPC 2012). There is no `unsafe` here: every word that two threads share is atomic,
+//! and what an observer copied is bytes until the mark has said that they are one value.
 //!
 //! Puts are counted densely, whatever the positions of the events; counts are kept doubled:
 //!
@@ -14,12 +16,16 @@
 //! | `2n + 2` | the slot holds put number `n`, whole |
 //!
 //! Invariants
-//! - I1: the mark of a slot only grows. It says *being written* before any word of that put is stored, and *holds* after the last one.
-//! - I2: what is found was copied between two looks at the mark that both said *holds*, of the very put that was asked for. The first look
-//!   acquires what was put (`SYNC[mirrored]`). A word of a later put cannot be among the copies: then the second look, behind a fence, would
-//!   see the later mark (`SYNC[overwritten]`).
-//! - I3: `told` is how many puts are done. Whoever has acquired it finds each of these in its slot, or a later one (`SYNC[told]`).
-//! - I4: the writer stores nothing after `closed`, and whoever has acquired that sees all that was put (`SYNC[mirror-closed]`).
+//! - I1: the mark of a slot only grows. It says *being written* before any word of that put is
+//!   stored, and *holds* after the last one.
+//! - I2: what is found was copied between two looks at the mark that both said *holds*, of the very
+//!   put that was asked for. The first look acquires what was put (`SYNC[mirrored]`). A word of a
+//!   later put cannot be among the copies: then the second look, behind a fence, would see the
+//!   later mark (`SYNC[overwritten]`).
+//! - I3: `told` is how many puts are done. Whoever has acquired it finds each of these in its slot,
+//!   or a later one (`SYNC[told]`).
+//! - I4: the writer stores nothing after `closed`, and whoever has acquired that sees all that was
+//!   put (`SYNC[mirror-closed]`).
 //! - I5: observers write none of the words, so there is nothing that the writer could wait for.
 
 use std::fmt;
@@ -56,11 +62,13 @@ pub(crate) enum Found<T> {
     Overwritten(u64),
 }
 
-/// Plain data: a value is its bytes, all of them, and any bytes are a value. What a [`Mirror`] can hold.
+/// Plain data: a value is its bytes, all of them, and any bytes are a value. What a [`Mirror`] can
+/// hold.
 ///
-/// Integers, floats, and arrays of plain data are plain. For a type of your own derive what the crate `zerocopy` (0.8, with its feature
-/// `derive`) has for it: `#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Implemented for all
-/// that has these.
+/// Integers, floats, and arrays of plain data are plain. For a type of your own derive what the
+/// crate `zerocopy` (0.8, with its feature `derive`) has for it: `#[derive(Clone, Copy, FromBytes,
+/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Implemented for all that has
+/// these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain data",
     label = "observers copy bytes, so a value must be nothing but its bytes",
@@ -91,7 +99,9 @@ impl Shared {
         }
         let no_memory = || BuildError::Memory { capacity, bytes_per_slot: stride * WORD };
         let mut words = Vec::new();
-        words.try_reserve_exact(capacity.checked_mul(stride).ok_or_else(no_memory)?).map_err(|_| no_memory())?;
+        words
+            .try_reserve_exact(capacity.checked_mul(stride).ok_or_else(no_memory)?)
+            .map_err(|_| no_memory())?;
         let mask = capacity - 1;
         for slot in 0..capacity as u64 {
             // Each slot looks as if it held what was put a lap before its first put.
@@ -100,14 +110,21 @@ impl Shared {
             words.push(AtomicU64::new(first.wrapping_sub(mask as u64 * PUT)));
             words.extend((1..stride).map(|_| AtomicU64::new(0)));
         }
-        Ok(Shared { words: words.into(), mask, start, closed: AtomicU32::new(0), told: Line(AtomicU64::new(start)) })
+        Ok(Shared {
+            words: words.into(),
+            mask,
+            start,
+            closed: AtomicU32::new(0),
+            told: Line(AtomicU64::new(start)),
+        })
     }
 
     pub(crate) fn capacity(&self) -> usize {
         self.mask + 1
     }
 
-    /// The slot of a put, in a mirror of such values: that its length is known when this is compiled makes the copies straight lines.
+    /// The slot of a put, in a mirror of such values: that its length is known when this is
+    /// compiled makes the copies straight lines.
     #[inline(always)]
     fn slot<T>(&self, put: u64) -> &[AtomicU64] {
         let at = ((put / PUT) as usize & self.mask) * stride::<T>();
@@ -125,7 +142,8 @@ impl Shared {
         told.wrapping_sub((told.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// How many puts there were, if the writer is gone. All of them can be seen now, so whoever found nothing before it asked looks again (I4).
+    /// How many puts there were, if the writer is gone. All of them can be seen now, so whoever
+    /// found nothing before it asked looks again (I4).
     #[inline]
     pub(crate) fn closed(&self) -> Option<u64> {
         let closed = self.closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed)); // SYNC[mirror-closed]: observers
@@ -155,7 +173,8 @@ impl Shared {
     }
 }
 
-/// The position and the value in the words after a mark; whether they belong together, the mark says.
+/// The position and the value in the words after a mark; whether they belong together, the mark
+/// says.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {
     let mut value = T::new_zeroed();
@@ -171,11 +190,13 @@ fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {
     (seq, value)
 }
 
-/// Where values are copied to, for observers to see: the one writer of a small ring that holds the newest `capacity` values.
+/// Where values are copied to, for observers to see: the one writer of a small ring that holds the
+/// newest `capacity` values.
 ///
-/// A [`put`](Mirror::put) never waits, whoever observes. [`Chain::observe`](crate::Chain::observe) makes a stage of it; whoever owns a
-/// thread and a [`Consumer`](crate::Consumer) calls `put` in its loop. Dropping the mirror closes it: observers see what is left, and then the end.
-/// (One that is *forgotten* never closes.)
+/// A [`put`](Mirror::put) never waits, whoever observes. [`Chain::observe`](crate::Chain::observe)
+/// makes a stage of it; whoever owns a thread and a [`Consumer`](crate::Consumer) calls `put` in
+/// its loop. Dropping the mirror closes it: observers see what is left, and then the end. (One that
+/// is *forgotten* never closes.)
 ///
 /// A slot takes 16 bytes and the value, rounded up to 8 bytes.
 ///
@@ -209,11 +230,12 @@ impl<T: Plain> Mirror<T> {
     /// Bytes that a slot takes.
     pub const BYTES_PER_SLOT: usize = stride::<T>() * WORD;
 
-    /// A mirror that holds the newest `capacity` values. Observers that stay away for longer than that miss some.
+    /// A mirror that holds the newest `capacity` values. Observers that stay away for longer than
+    /// that miss some.
     ///
     /// # Errors
-    /// [`BuildError::Capacity`] if that is no power of two (1 is one, but then a value can be seen only while none is put), [`BuildError::Memory`] if there is no
-    /// room for so many.
+    /// [`BuildError::Capacity`] if that is no power of two (1 is one, but then a value can be seen
+    /// only while none is put), [`BuildError::Memory`] if there is no room for so many.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0)
     }
@@ -224,9 +246,11 @@ impl<T: Plain> Mirror<T> {
         Ok(Mirror { shared, next: start, values: PhantomData })
     }
 
-    /// Copies a value into the mirror, over the oldest one, and tells `seq` with it: usually its event's position; nothing depends on it.
+    /// Copies a value into the mirror, over the oldest one, and tells `seq` with it: usually its
+    /// event's position; nothing depends on it.
     ///
-    /// Never waits, allocates or fails: it takes as many stores as the value has words of 8 bytes, and four.
+    /// Never waits, allocates or fails: it takes as many stores as the value has words of 8 bytes,
+    /// and four.
     #[inline]
     pub fn put(&mut self, seq: u64, value: &T) {
         let slot = self.shared.slot::<T>(self.next);
@@ -269,7 +293,8 @@ impl<T> fmt::Debug for Mirror<T> {
     }
 }
 
-/// Makes observers of a [`Mirror`]. Clones are the same; any thread may have one. It keeps the mirror's memory, and nothing else.
+/// Makes observers of a [`Mirror`]. Clones are the same; any thread may have one. It keeps the
+/// mirror's memory, and nothing else.
 pub struct Mirrored<T> {
     pub(crate) shared: Arc<Shared>,
     values: PhantomData<fn() -> T>,
@@ -288,8 +313,9 @@ impl<T: Plain> Mirrored<T> {
         Observer::new(self.clone(), self.shared.told())
     }
 
-    /// An observer that begins at the oldest value that is still held: up to `capacity` values that are there already. The writer may overwrite
-    /// some of them before it has looked; those count as missed.
+    /// An observer that begins at the oldest value that is still held: up to `capacity` values that
+    /// are there already. The writer may overwrite some of them before it has looked; those count
+    /// as missed.
     pub fn observe_from_oldest(&self) -> Observer<T> {
         Observer::new(self.clone(), self.shared.oldest())
     }
@@ -302,6 +328,8 @@ impl<T: Plain> Mirrored<T> {
 
 impl<T> fmt::Debug for Mirrored<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mirrored").field("capacity", &self.shared.capacity()).finish_non_exhaustive()
+        f.debug_struct("Mirrored")
+            .field("capacity", &self.shared.capacity())
+            .finish_non_exhaustive()
     }
 }

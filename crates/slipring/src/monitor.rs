@@ -14,8 +14,8 @@ use crate::tap::Place;
 
 /// Tells how a graph is doing, any time, from any thread; reading costs the graph nothing.
 ///
-/// Put into a chain with [`Chain::monitor`](crate::Chain::monitor), or had from a [`Ring`](crate::Ring::monitor). Clones are the same
-/// monitor. It does not keep the graph.
+/// Put into a chain with [`Chain::monitor`](crate::Chain::monitor), or had from a
+/// [`Ring`](crate::Ring::monitor). Clones are the same monitor. It does not keep the graph.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
@@ -66,9 +66,11 @@ impl<E, L: Layout> Monitor<E, L> {
 
     /// How the graph is doing now; `None`: it was not started yet, or is over and gone.
     ///
-    /// What a stage has let go by its position here is done: whatever its handler did for those events before, the caller sees. Positions and lags
-    /// are read one after the other while the graph goes on, so they are of about the same moment. Counts of events, batches
-    /// and waits are as of the last time that a handle waited for more than a moment, ended, or had done 1,024 batches; a wait is counted with the next one.
+    /// What a stage has let go by its position here is done: whatever its handler did for those
+    /// events before, the caller sees. Positions and lags are read one after the other while the
+    /// graph goes on, so they are of about the same moment. Counts of events, batches and waits are
+    /// as of the last time that a handle waited for more than a moment, ended, or had done 1,024
+    /// batches; a wait is counted with the next one.
     pub fn report(&self) -> Option<Report> {
         self.place.find().ok().map(|(core, _)| core.report())
     }
@@ -86,9 +88,14 @@ impl Control {
         let plan = &self.plan.stages[stage];
         match plan.crew {
             Crew::One => self.line(plan.line).load(twin!("position-relaxed": Acquire => Relaxed)), // SYNC[released]: lookers-on
-            Crew::Pool { .. } => self.frontier(stage, self.landmark(stage).wrapping_sub(self.plan.capacity as u64)),
+            Crew::Pool { .. } => {
+                self.frontier(stage, self.landmark(stage).wrapping_sub(self.plan.capacity as u64))
+            }
             // No shard is further ahead of the others than that.
-            Crew::Shards(_) => self.frontier(stage, self.line(plan.line).load(Relaxed).wrapping_sub(self.plan.capacity as u64)),
+            Crew::Shards(_) => self.frontier(
+                stage,
+                self.line(plan.line).load(Relaxed).wrapping_sub(self.plan.capacity as u64),
+            ),
             Crew::Tap(_) => self.frontier(stage, self.said(plan)),
         }
     }
@@ -105,13 +112,23 @@ impl Control {
 
     /// What happened so far, and how far everybody is.
     pub(crate) fn report(&self) -> Report {
-        let positions: Vec<u64> = (0..self.plan.stages.len()).map(|stage| self.position(stage)).collect();
+        let positions: Vec<u64> =
+            (0..self.plan.stages.len()).map(|stage| self.position(stage)).collect();
         let published = self.published(&positions);
-        let newest = published.into_iter().chain(positions.iter().copied()).max_by(|a, b| ahead(*a, *b).cmp(&0));
+        let newest = published
+            .into_iter()
+            .chain(positions.iter().copied())
+            .max_by(|a, b| ahead(*a, *b).cmp(&0));
         let newest = newest.unwrap_or(self.start);
-        let oldest = self.plan.leaves.iter().map(|&leaf| positions[leaf]).min_by(|a, b| ahead(*a, *b).cmp(&0));
+        let oldest = self
+            .plan
+            .leaves
+            .iter()
+            .map(|&leaf| positions[leaf])
+            .min_by(|a, b| ahead(*a, *b).cmp(&0));
         let gauges = &self.gauges;
-        let names = self.plan.stages.iter().map(|stage| stage.name.clone()).chain([Name::new(PRODUCER)]);
+        let names =
+            self.plan.stages.iter().map(|stage| stage.name.clone()).chain([Name::new(PRODUCER)]);
         let stages = names.enumerate().map(|(i, name)| {
             let own = gauges.party(i);
             let seq = positions.get(i).copied().unwrap_or(newest);
@@ -132,14 +149,18 @@ impl Control {
                 latency: gauges.samples.as_ref().and_then(|samples| samples.latency(i)),
             }
         });
-        let waited = (0..gauges.parties() * gauges.parties()).map(|i| gauges.waited_for(i / gauges.parties(), i % gauges.parties()));
+        let waited = (0..gauges.parties() * gauges.parties())
+            .map(|i| gauges.waited_for(i / gauges.parties(), i % gauges.parties()));
         Report {
             stages: stages.collect(),
             waited: waited.collect(),
             capacity: self.plan.capacity,
-            // A producer tells others than the stages afterwards, and a stage may be past that already.
+            // A producer tells others than the stages afterwards, and a stage may be past that
+            // already.
             published: published.map(|_| newest),
-            remaining: published.and_then(|_| Some(self.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))),
+            remaining: published.and_then(|_| {
+                Some(self.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))
+            }),
             halted: self.is_halted(),
         }
     }

@@ -18,8 +18,8 @@ impl Name {
         Name(name.into())
     }
 
-    /// Width of the column for names in a table, in characters. A longer name, and what follows it in
-    /// its line, stands further to the right: a width beyond 2^16 - 1 makes `format!` panic.
+    /// Width of the column for names in a table, in characters. A longer name, and what follows it
+    /// in its line, stands further to the right: a width beyond 2^16 - 1 makes `format!` panic.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }

@@ -1,9 +1,12 @@
-//! Observers of a mirror: they see what they can, are told exactly what they missed, and hold nobody up.
+//! Observers of a mirror: they see what they can, are told exactly what they missed, and hold
+//! nobody up.
 //!
 //! Invariants
-//! - I1: an observer's position passes a put when it gives it out, or to count it as missed: between two values that it gives out it counts
-//!   every other put, and before it says *closed* it has given out the last one.
-//! - I2: it passes over a put only where that is overwritten (mirror::I2) or was asked to be skipped, and never beyond what is put.
+//! - I1: an observer's position passes a put when it gives it out, or to count it as missed:
+//!   between two values that it gives out it counts every other put, and before it says *closed* it
+//!   has given out the last one.
+//! - I2: it passes over a put only where that is overwritten (mirror::I2) or was asked to be
+//!   skipped, and never beyond what is put.
 
 use std::fmt;
 use std::time::Instant;
@@ -22,8 +25,9 @@ const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 pub struct Seen<T> {
     /// What was put with it: the event's position.
     pub seq: u64,
-    /// How many values were put between the one that this observer saw before (or its beginning) and this one: exactly those it will never
-    /// see. Positions at which nothing was put do not count.
+    /// How many values were put between the one that this observer saw before (or its beginning)
+    /// and this one: exactly those it will never see. Positions at which nothing was put do not
+    /// count.
     pub missed: u64,
     /// The value, whole.
     pub value: T,
@@ -35,7 +39,8 @@ pub struct Seen<T> {
 pub enum ObserveError {
     /// Nothing new was put yet.
     Unavailable,
-    /// The writer overwrote each value while it was being copied, several times in a row. Trying again may succeed at once; more slots help.
+    /// The writer overwrote each value while it was being copied, several times in a row. Trying
+    /// again may succeed at once; more slots help.
     Overrun,
     /// The deadline passed and nothing was seen.
     TimedOut,
@@ -56,11 +61,14 @@ impl fmt::Display for ObserveError {
 
 impl std::error::Error for ObserveError {}
 
-/// Sees what is put into a [`Mirror`](crate::Mirror), as far as it keeps up; made by [`Mirrored`]. A clone goes on from the same place by itself.
+/// Sees what is put into a [`Mirror`](crate::Mirror), as far as it keeps up; made by [`Mirrored`].
+/// A clone goes on from the same place by itself.
 ///
-/// Observers hold nobody up and cost the writer nothing but the lines that they look at. One that comes too late goes on behind what may be
-/// overwritten next, a quarter of the slots (at least one) after the oldest value, and is told how many it missed. All that it saw, all
-/// that it was told it missed, and all it is still [`behind`](Observer::behind) add up to what was put since it began.
+/// Observers hold nobody up and cost the writer nothing but the lines that they look at. One that
+/// comes too late goes on behind what may be overwritten next, a quarter of the slots (at least
+/// one) after the oldest value, and is told how many it missed. All that it saw, all that it was
+/// told it missed, and all it is still [`behind`](Observer::behind) add up to what was put since it
+/// began.
 ///
 /// As an iterator it waits for each value, and ends when the mirror is closed and all was seen:
 ///
@@ -96,7 +104,13 @@ pub struct Observer<T> {
 
 impl<T: Plain> Observer<T> {
     pub(crate) fn new(mirrored: Mirrored<T>, next: u64) -> Observer<T> {
-        Observer { mirrored, next, counted: next, wait: Wait::SLEEPING, learned: Learned::default() }
+        Observer {
+            mirrored,
+            next,
+            counted: next,
+            wait: Wait::SLEEPING,
+            learned: Learned::default(),
+        }
     }
 
     /// What it keeps of the newest when it was overtaken: all but a quarter of the slots.
@@ -105,17 +119,19 @@ impl<T: Plain> Observer<T> {
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
     }
 
-    /// How [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default: [`Wait::SLEEPING`].
+    /// How [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
+    /// [`Wait::SLEEPING`].
     ///
-    /// Nobody rings for an observer, since that would cost the writer something. Where a strategy would sleep until woken, it sleeps for 50 µs
-    /// and looks again.
+    /// Nobody rings for an observer, since that would cost the writer something. Where a strategy
+    /// would sleep until woken, it sleeps for 50 µs and looks again.
     pub fn wait(mut self, wait: Wait) -> Self {
         self.learned = wait.learner().into();
         self.wait = wait;
         self
     }
 
-    /// The next value, or, if that is overwritten, the oldest one that is not about to be. Never waits.
+    /// The next value, or, if that is overwritten, the oldest one that is not about to be. Never
+    /// waits.
     ///
     /// # Errors
     /// [`ObserveError::Unavailable`], [`ObserveError::Overrun`] or [`ObserveError::Closed`].
@@ -124,7 +140,8 @@ impl<T: Plain> Observer<T> {
         self.look(self.kept())
     }
 
-    /// The newest value, if it was not seen yet; those it skips count as missed. Never waits. By the time that it is used, newer ones may be there.
+    /// The newest value, if it was not seen yet; those it skips count as missed. Never waits. By
+    /// the time that it is used, newer ones may be there.
     ///
     /// # Errors
     /// As [`Observer::try_next`].
@@ -144,8 +161,8 @@ impl<T: Plain> Observer<T> {
         self.wait_for(Some(deadline))
     }
 
-    /// How many values this observer has neither seen nor been told of as missed; more by the time that it is used. Some of them may be overwritten
-    /// already.
+    /// How many values this observer has neither seen nor been told of as missed; more by the time
+    /// that it is used. Some of them may be overwritten already.
     pub fn behind(&self) -> u64 {
         ahead(self.mirrored.shared.told(), self.counted).max(0) as u64 / PUT
     }
@@ -175,7 +192,8 @@ impl<T: Plain> Observer<T> {
         Err(ObserveError::Overrun)
     }
 
-    /// Gives out the value that this observer stands at, and counts what it did not give out before it (I1).
+    /// Gives out the value that this observer stands at, and counts what it did not give out before
+    /// it (I1).
     #[inline]
     fn see(&mut self, seq: u64, value: T) -> Seen<T> {
         let missed = self.next.wrapping_sub(self.counted) / PUT;
@@ -186,7 +204,9 @@ impl<T: Plain> Observer<T> {
 
     fn wait_for(&mut self, deadline: Option<Instant>) -> Result<Seen<T>, ObserveError> {
         let mut looked = self.try_next();
-        let settled = |looked: &Result<_, _>| !matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun));
+        let settled = |looked: &Result<_, _>| {
+            !matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun))
+        };
         if settled(&looked) {
             return looked;
         }
@@ -237,7 +257,9 @@ impl<T> Clone for Observer<T> {
 
 impl<T> fmt::Debug for Observer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("capacity", &self.mirrored.shared.capacity()).finish_non_exhaustive()
+        f.debug_struct("Observer")
+            .field("capacity", &self.mirrored.shared.capacity())
+            .finish_non_exhaustive()
     }
 }
 
@@ -251,8 +273,10 @@ mod tests {
         let _watched = crate::watchdog::watched();
         for capacity in [1, 2, 8] {
             for before in 0..2 * capacity as u64 {
-                let mut mirror = Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT)).unwrap();
-                let (mut close, mut far) = (mirror.mirrored().observe(), mirror.mirrored().observe_from_oldest());
+                let mut mirror =
+                    Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT)).unwrap();
+                let (mut close, mut far) =
+                    (mirror.mirrored().observe(), mirror.mirrored().observe_from_oldest());
                 assert_eq!(close.try_next(), Err(ObserveError::Unavailable));
                 let puts = 3 * capacity as u64;
                 for i in 0..puts {
@@ -268,7 +292,10 @@ mod tests {
                     left -= seen.missed + 1;
                     assert_eq!((seen.seq, seen.value), (puts - left - 1, !seen.seq));
                 }
-                assert_eq!((left, far.try_next(), close.try_next()), (0, Err(ObserveError::Closed), Err(ObserveError::Closed)));
+                assert_eq!(
+                    (left, far.try_next(), close.try_next()),
+                    (0, Err(ObserveError::Closed), Err(ObserveError::Closed))
+                );
             }
         }
     }

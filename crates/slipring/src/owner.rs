@@ -1,16 +1,21 @@
-//! Owning references to a ring. References that only observe are plain `Arc`s of the core, and own no event.
+//! Owning references to a ring. References that only observe are plain `Arc`s of the core, and own
+//! no event.
 //!
-//! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool handles, leavers and keys observe it: they hold a
-//! `Weak`, and an `Arc` for the length of one call. The count of owners is apart from the `Arc`'s, so what an observer holds for a moment neither
-//! delays the end of a ring nor moves the drop of its events to the observer's thread.
+//! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool
+//! handles, leavers and keys observe it: they hold a `Weak`, and an `Arc` for the length of one
+//! call. The count of owners is apart from the `Arc`'s, so what an observer holds for a moment
+//! neither delays the end of a ring nor moves the drop of its events to the observer's thread.
 //!
 //! Invariants
-//! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference of the `Arc`, which the last one drops.
-//! - I2: the last owner drops the events, on its own thread. No owner is made from an observer's reference once the count is zero, or the run over.
-//! - I3: an observer touches no event. If it drops the last `Arc`, memory is freed, and user values that the plan holds go with their panics contained.
+//! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference
+//!   of the `Arc`, which the last one drops.
+//! - I2: the last owner drops the events, on its own thread. No owner is made from an observer's
+//!   reference once the count is zero, or the run over.
+//! - I3: an observer touches no event. If it drops the last `Arc`, memory is freed, and user values
+//!   that the plan holds go with their panics contained.
 //!
-//! The count works as the one in `Arc` does: an owner is counted out with release, and the last one acquires what all others did. It uses `std`, as the
-//! `Arc` does, and is not modelled.
+//! The count works as the one in `Arc` does: an owner is counted out with release, and the last one
+//! acquires what all others did. It uses `std`, as the `Arc` does, and is not modelled.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -24,7 +29,8 @@ use crate::error::{discard, panic_message};
 use crate::slots::Layout;
 use crate::sync::{Acquire, Arc, Relaxed, Release, Statistic, Weak};
 
-/// The number of owners of one ring, with [`Owners::OVER`] once observers may not become owners any more.
+/// The number of owners of one ring, with [`Owners::OVER`] once observers may not become owners any
+/// more.
 pub(crate) struct Owners(Statistic);
 
 impl Owners {
@@ -56,7 +62,8 @@ impl Owners {
         last && { self.0.load(Acquire) & !Self::OVER == 0 }
     }
 
-    /// The run that observers were bound to is over: they find it no more, and none of them becomes an owner. Owners that are there stay.
+    /// The run that observers were bound to is over: they find it no more, and none of them becomes
+    /// an owner. Owners that are there stay.
     pub(crate) fn end_run(&self) {
         self.0.fetch_or(Self::OVER, Relaxed);
     }
@@ -77,9 +84,11 @@ impl<E, L: Layout> Owner<E, L> {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
 
-    /// Another owner of what a caller observes; `None`: the last one is gone, and the events with it, or the run is over.
+    /// Another owner of what a caller observes; `None`: the last one is gone, and the events with
+    /// it, or the run is over.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
-        // SAFETY: I1: the copy is one more reference of the owners' strong count, which lasts until the last of them, just counted, is gone.
+        // SAFETY: I1: the copy is one more reference of the owners' strong count, which lasts until
+        // the last of them, just counted, is gone.
         observed.owners.try_add().then(|| Owner(ManuallyDrop::new(unsafe { ptr::read(observed) })))
     }
 
@@ -93,12 +102,14 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives this reference up; says what panicked if it was the last one and dropping an event did.
+    /// Gives this reference up; says what panicked if it was the last one and dropping an event
+    /// did.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Counts this owner out; the last one drops the events. Called once, by what stands for the drop.
+    /// Counts this owner out; the last one drops the events. Called once, by what stands for the
+    /// drop.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: just counted out.
@@ -110,7 +121,8 @@ impl<E, L: Layout> Owner<E, L> {
     #[cold]
     #[inline(never)]
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
-        // SAFETY: I1: this was the last owner, so the one strong reference that all of them share is its own; this is called once.
+        // SAFETY: I1: this was the last owner, so the one strong reference that all of them share
+        // is its own; this is called once.
         let core = unsafe { ManuallyDrop::take(&mut self.0) };
         // SAFETY: I2: no owner is left and none can be made, so no reference to an event is left.
         unsafe { core.drop_events() }

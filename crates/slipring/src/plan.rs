@@ -1,9 +1,13 @@
-//! The graph as it was declared, checked once, and then fixed: who follows whom, who gates the producers, who wakes whom.
+//! The graph as it was declared, checked once, and then fixed: who follows whom, who gates the
+//! producers, who wakes whom.
 //!
 //! Invariants
-//! - I1 (the soundness rule): of any two stages of a [`Plan`], one comes after the other, or both only read.
-//! - I2: stages are numbered so that `after` names smaller or larger numbers alike, but never forms a cycle.
-//! - I3: a stage's frontier never passes that of a stage it comes after, so the minimum over `leaves` is the minimum over all.
+//! - I1 (the soundness rule): of any two stages of a [`Plan`], one comes after the other, or both
+//!   only read.
+//! - I2: stages are numbered so that `after` names smaller or larger numbers alike, but never forms
+//!   a cycle.
+//! - I3: a stage's frontier never passes that of a stage it comes after, so the minimum over
+//!   `leaves` is the minimum over all.
 
 use std::fmt;
 
@@ -29,7 +33,8 @@ pub(crate) enum Crew {
     Pool { workers: usize, room: usize },
     /// Each event goes to one of so many shards, by a key.
     Shards(usize),
-    /// Readers join and leave while the graph runs, up to so many at a time. With nobody there, everything passes.
+    /// Readers join and leave while the graph runs, up to so many at a time. With nobody there,
+    /// everything passes.
     Tap(usize),
 }
 
@@ -86,7 +91,15 @@ pub(crate) struct StageSpec {
 
 impl StageSpec {
     pub(crate) fn new(name: &str, access: Access, crew: Crew, after: &[usize]) -> StageSpec {
-        StageSpec { name: name.to_owned(), access, crew, after: after.to_vec(), thread: None, policy: Policy::default(), wait: None }
+        StageSpec {
+            name: name.to_owned(),
+            access,
+            crew,
+            after: after.to_vec(),
+            thread: None,
+            policy: Policy::default(),
+            wait: None,
+        }
     }
 }
 
@@ -98,8 +111,9 @@ pub(crate) struct Stage {
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Its first line of shared words. One stage: its released position. Shards: what each has passed. A pool: its claim word, a bound per worker, a position that the claim
-    /// word was near. A tap: how many are there, a bound per member, a ticket per member.
+    /// Its first line of shared words. One stage: its released position. Shards: what each has
+    /// passed. A pool: its claim word, a bound per worker, a position that the claim word was near.
+    /// A tap: how many are there, a bound per member, a ticket per member.
     pub(crate) line: usize,
     /// The stages whose shards go by keys that this stage works out.
     pub(crate) sorts: Vec<usize>,
@@ -116,13 +130,15 @@ pub(crate) struct Stage {
     pub(crate) parks: bool,
 }
 
-/// Who passes taps says on a line how far it is going to, and only then asks who is there. See PROTOCOL.md ("Joining").
+/// Who passes taps says on a line how far it is going to, and only then asks who is there. See
+/// PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
 }
 
-/// The most workers, shards or readers that one stage can have room for at a time: 65,536. It bounds what a number given by mistake can cost.
+/// The most workers, shards or readers that one stage can have room for at a time: 65,536. It
+/// bounds what a number given by mistake can cost.
 pub const MAX_CREW: usize = 1 << 16;
 
 /// The line of the word that many producers claim by.
@@ -142,7 +158,8 @@ pub(crate) struct Plan {
     pub(crate) leaves: Vec<usize>,
     /// What producers have to say before they pass a tap that nobody follows.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer tells by the cursor how far it has published, be there stamps or not.
+    /// Whether a single producer tells by the cursor how far it has published, be there stamps or
+    /// not.
     pub(crate) cursor: bool,
     /// Whether the sentinel is moved for taps directly behind producers.
     pub(crate) sentinel: bool,
@@ -158,17 +175,19 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
     pub(crate) bells: usize,
     pub(crate) capacity: usize,
-    /// How many threads there are likely to be: the producers', and one for each handle of a stage that does not share its thread.
+    /// How many threads there are likely to be: the producers', and one for each handle of a stage
+    /// that does not share its thread.
     pub(crate) threads: usize,
     /// Whether claims may be given up after others have claimed behind them.
     pub(crate) many_producers: bool,
-    /// Whether publications are stamped. If not, the producer tells how far it has come as a stage does, and the stages directly behind it
-    /// stand as behind a stage.
+    /// Whether publications are stamped. If not, the producer tells how far it has come as a stage
+    /// does, and the stages directly behind it stand as behind a stage.
     pub(crate) stamped: bool,
 }
 
 impl Plan {
-    /// Checks a declared graph. `wait`: how stages wait that do not say otherwise; `producer_wait`: how producers do.
+    /// Checks a declared graph. `wait`: how stages wait that do not say otherwise; `producer_wait`:
+    /// how producers do.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -189,11 +208,18 @@ impl Plan {
             if let Crew::Pool { workers, room } = spec.crew {
                 for asked in [workers, room] {
                     if !(1..=capacity.min(MAX_CREW)).contains(&asked) {
-                        return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+                        return Err(BuildError::Workers {
+                            stage: spec.name.clone(),
+                            asked,
+                            capacity,
+                        });
                     }
                 }
                 if room < workers {
-                    let what = format!("pool `{}` begins with {workers} workers and has room for {room}; give it room for all", spec.name);
+                    let what = format!(
+                        "pool `{}` begins with {workers} workers and has room for {room}; give it room for all",
+                        spec.name
+                    );
                     return Err(BuildError::Misplaced { what });
                 }
             }
@@ -205,7 +231,8 @@ impl Plan {
         let parks: Vec<bool> = strategies.iter().map(|wait| wait.parks()).collect();
         let producer_parks = producer_wait.parks();
 
-        // Who waits at which bell: stages of one thread at one, and stages behind the same stages at one.
+        // Who waits at which bell: stages of one thread at one, and stages behind the same stages
+        // at one.
         let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
         let mut bell_of = Vec::with_capacity(specs.len());
         for spec in &specs {
@@ -259,9 +286,11 @@ impl Plan {
             if twin!("leaf-unrung": is_leaf(i) => false) && producer_parks {
                 rings.push(PRODUCER_BELL);
             }
-            let idle_workers = twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool { .. }) => false);
+            let idle_workers =
+                twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool { .. }) => false);
             if idle_workers && parks[i] && !rings.contains(&bell_of[i]) {
-                rings.push(bell_of[i]); // idle workers stay until the last chunk is done, and end with it
+                // idle workers stay until the last chunk is done, and end with it
+                rings.push(bell_of[i]);
             }
             let guard = guard_of(&spec.after, &mut lines);
             stages.push(Stage {
@@ -283,10 +312,14 @@ impl Plan {
             lines += spec.crew.lines();
         }
         let mut producer_sorts = Vec::new();
-        for (i, spec) in specs.iter().enumerate().filter(|(_, spec)| matches!(spec.crew, Crew::Shards(_))) {
+        for (i, spec) in
+            specs.iter().enumerate().filter(|(_, spec)| matches!(spec.crew, Crew::Shards(_)))
+        {
             debug_assert!(spec.crew.room() > 0);
-            // Stages that write come one after the other (I1), so the last one has the most before it.
-            let writers = (0..specs.len()).filter(|&earlier| before[i][earlier] && specs[earlier].access == Access::Write);
+            // Stages that write come one after the other (I1), so the last one has the most before
+            // it.
+            let writers = (0..specs.len())
+                .filter(|&earlier| before[i][earlier] && specs[earlier].access == Access::Write);
             match writers.max_by_key(|&writer| before[writer].iter().filter(|is| **is).count()) {
                 Some(last) => stages[last].sorts.push(i),
                 None => producer_sorts.push(i),
@@ -302,7 +335,8 @@ impl Plan {
         if let Some(Guard { line, taps }) = &guard {
             taps.iter().for_each(|&tap| stages[tap].said.push(*line));
         }
-        let first_tap = (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
+        let first_tap =
+            (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
         let mut producer_rings = rung_by(None);
         if twin!("publication-unrung": specs.is_empty() => false) && producer_parks {
             producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
@@ -333,18 +367,25 @@ impl Plan {
 impl Plan {
     /// The stage that has this line of shared words.
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
-        self.stages.iter().position(|stage| (stage.line..stage.line + stage.crew.lines()).contains(&line))
+        self.stages
+            .iter()
+            .position(|stage| (stage.line..stage.line + stage.crew.lines()).contains(&line))
     }
 }
 
 /// How each stage waits. Stages of one thread wait together, so they wait as the one that says how.
 fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
-        let shares = |other: &&StageSpec| spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some();
-        let Some(first) = specs.iter().find(shares) else { return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone())) };
+        let shares = |other: &&StageSpec| {
+            spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some()
+        };
+        let Some(first) = specs.iter().find(shares) else {
+            return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone()));
+        };
         let chosen = first.wait.as_deref().unwrap_or(wait);
         if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
-            let (stage, other, thread) = (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
+            let (stage, other, thread) =
+                (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
             return Err(BuildError::Misplaced {
                 what: format!(
                     "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
@@ -358,7 +399,8 @@ fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>
 
 /// One for each handle, and one for each label that stages share.
 fn count_threads(specs: &[StageSpec]) -> usize {
-    let first_of_thread = |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
+    let first_of_thread =
+        |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
     let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
         None => spec.crew.len(),
         Some(_) => usize::from(first_of_thread(i)),
@@ -369,7 +411,9 @@ fn count_threads(specs: &[StageSpec]) -> usize {
 fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
         // Names become names of threads, and those end at a zero byte.
-        if let Some(thread) = spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0')) {
+        if let Some(thread) =
+            spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
+        {
             return Err(BuildError::Name { given: thread.clone() });
         }
         if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
@@ -385,19 +429,30 @@ fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
 /// A tap's followers are known when the graph is built, and members of a tap are not.
 fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
     for spec in specs.iter().filter(|spec| matches!(spec.crew, Crew::Tap(_))) {
-        if let Some(&earlier) = spec.after.iter().find(|&&earlier| matches!(specs[earlier].crew, Crew::Tap(_))) {
+        if let Some(&earlier) =
+            spec.after.iter().find(|&&earlier| matches!(specs[earlier].crew, Crew::Tap(_)))
+        {
             let (tap, earlier) = (&spec.name, &specs[earlier].name);
-            let what = format!("tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after");
+            let what = format!(
+                "tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after"
+            );
             return Err(BuildError::Misplaced { what });
         }
         if spec.crew.room() == 0 {
             return Err(BuildError::Misplaced {
-                what: format!("tap `{}` has room for nobody; give it room for one reader at least", spec.name),
+                what: format!(
+                    "tap `{}` has room for nobody; give it room for one reader at least",
+                    spec.name
+                ),
             });
         }
         if spec.crew.room() > MAX_CREW {
             return Err(BuildError::Misplaced {
-                what: format!("tap `{}` cannot have room for {} readers: {MAX_CREW} is the most", spec.name, spec.crew.room()),
+                what: format!(
+                    "tap `{}` cannot have room for {} readers: {MAX_CREW} is the most",
+                    spec.name,
+                    spec.crew.room()
+                ),
             });
         }
     }
@@ -410,12 +465,19 @@ fn check_soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     let mut before = vec![vec![false; count]; count];
     let mut done = vec![false; count];
     for _ in 0..count {
-        let next = (0..count).find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
+        let next = (0..count)
+            .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // A stage that is stuck comes after another one that is; so many steps back lead onto a circle, and stay there.
+            // A stage that is stuck comes after another one that is; so many steps back lead onto a
+            // circle, and stay there.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
-                stuck = specs[stuck].after.iter().copied().find(|&earlier| !done[earlier]).unwrap_or(stuck);
+                stuck = specs[stuck]
+                    .after
+                    .iter()
+                    .copied()
+                    .find(|&earlier| !done[earlier])
+                    .unwrap_or(stuck);
             }
             return Err(BuildError::Cycle { stage: specs[stuck].name.clone() });
         };
@@ -430,8 +492,12 @@ fn check_soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         for b in 0..a {
             let beside = !before[a][b] && !before[b][a];
             if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
-                let (writer, other) = if specs[b].access == Access::Write { (b, a) } else { (a, b) };
-                return Err(BuildError::SideBySide { writer: specs[writer].name.clone(), other: specs[other].name.clone() });
+                let (writer, other) =
+                    if specs[b].access == Access::Write { (b, a) } else { (a, b) };
+                return Err(BuildError::SideBySide {
+                    writer: specs[writer].name.clone(),
+                    other: specs[other].name.clone(),
+                });
             }
         }
     }
@@ -446,8 +512,12 @@ impl fmt::Display for Plan {
             let access = if stage.access == Access::Read { "reads" } else { "writes" };
             let kind = match stage.crew {
                 Crew::One => access.to_owned(),
-                Crew::Pool { workers, room } if room == workers => format!("pool of {workers}, {access}"),
-                Crew::Pool { workers, room } => format!("pool of {workers}, room for {room}, {access}"),
+                Crew::Pool { workers, room } if room == workers => {
+                    format!("pool of {workers}, {access}")
+                }
+                Crew::Pool { workers, room } => {
+                    format!("pool of {workers}, room for {room}, {access}")
+                }
                 Crew::Shards(shards) => format!("{shards} shards by key, {access}"),
                 Crew::Tap(room) => format!("tap with room for {room}"),
             };
@@ -467,7 +537,8 @@ impl fmt::Display for Plan {
             }
             writeln!(f)?;
         }
-        let gates: Vec<&str> = self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
+        let gates: Vec<&str> =
+            self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
         if self.producer_wait.alias() != self.wait.alias() {
             writeln!(f, "  {PRODUCER} waits: {}", *self.producer_wait)?;
         }
@@ -492,39 +563,76 @@ mod tests {
     #[test]
     fn writers_stand_alone() {
         use Access::{Read, Write};
-        assert!(plan(vec![stage("a", Write, &[]), stage("b", Read, &[0]), stage("c", Read, &[0]), stage("d", Write, &[1, 2])]).is_ok());
+        assert!(
+            plan(vec![
+                stage("a", Write, &[]),
+                stage("b", Read, &[0]),
+                stage("c", Read, &[0]),
+                stage("d", Write, &[1, 2])
+            ])
+            .is_ok()
+        );
         let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
         assert_eq!(beside, BuildError::SideBySide { writer: "b".into(), other: "a".into() });
         // d comes after b only, so it stands beside c.
-        let deep = plan(vec![stage("a", Write, &[]), stage("b", Read, &[0]), stage("c", Read, &[0]), stage("d", Write, &[1])]).err();
+        let deep = plan(vec![
+            stage("a", Write, &[]),
+            stage("b", Read, &[0]),
+            stage("c", Read, &[0]),
+            stage("d", Write, &[1]),
+        ])
+        .err();
         assert_eq!(deep.unwrap(), BuildError::SideBySide { writer: "d".into(), other: "c".into() });
     }
 
     #[test]
     fn cycles_names_capacities_and_crews_are_refused() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
-        assert_eq!(plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
-        assert_eq!(plan(vec![read("a", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
+        assert_eq!(
+            plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(),
+            BuildError::Cycle { stage: "a".into() }
+        );
+        assert_eq!(
+            plan(vec![read("a", &[0])]).err().unwrap(),
+            BuildError::Cycle { stage: "a".into() }
+        );
         // The one named waits for itself, and not only for those who do.
         let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
         assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
-        assert_eq!(plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(), BuildError::Twice { stage: "a".into() });
+        assert_eq!(
+            plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(),
+            BuildError::Twice { stage: "a".into() }
+        );
         assert_eq!(plan(vec![read("", &[])]).err().unwrap(), BuildError::Name { given: "".into() });
-        assert_eq!(plan(vec![read("a\0b", &[])]).err().unwrap(), BuildError::Name { given: "a\0b".into() });
-        assert_eq!(plan(vec![read(PRODUCER, &[])]).err().unwrap(), BuildError::Name { given: PRODUCER.into() });
+        assert_eq!(
+            plan(vec![read("a\0b", &[])]).err().unwrap(),
+            BuildError::Name { given: "a\0b".into() }
+        );
+        assert_eq!(
+            plan(vec![read(PRODUCER, &[])]).err().unwrap(),
+            BuildError::Name { given: PRODUCER.into() }
+        );
         for asked in [0, 3, usize::MAX] {
-            assert_eq!(Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking).err().unwrap(), BuildError::Capacity { asked });
+            assert_eq!(
+                Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking).err().unwrap(),
+                BuildError::Capacity { asked }
+            );
         }
         for asked in [0, 9, usize::MAX] {
             let pool = StageSpec { crew: Crew::pool(asked), ..read("p", &[]) };
-            assert_eq!(plan(vec![pool]).err().unwrap(), BuildError::Workers { stage: "p".into(), asked, capacity: 8 });
+            assert_eq!(
+                plan(vec![pool]).err().unwrap(),
+                BuildError::Workers { stage: "p".into(), asked, capacity: 8 }
+            );
         }
     }
 
     #[test]
     fn bells_join_those_who_wait_for_the_same() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
-        let diamond = plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])]).unwrap();
+        let diamond =
+            plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])])
+                .unwrap();
         assert_eq!(diamond.stages[1].bell, diamond.stages[2].bell);
         assert_eq!(diamond.stages[0].rings, vec![diamond.stages[1].bell]);
         assert_eq!(diamond.stages[2].rings, vec![diamond.stages[3].bell]);
@@ -542,7 +650,10 @@ mod tests {
         // A stage, a tap, and a stage behind the tap.
         let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
         let own = bells(&between);
-        assert_eq!((&between.stages[0].rings[..], &between.stages[1].rings[..]), (&own[1..], &own[2..]));
+        assert_eq!(
+            (&between.stages[0].rings[..], &between.stages[1].rings[..]),
+            (&own[1..], &own[2..])
+        );
         // A stage, and a tap at the end of the graph.
         let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
         assert_eq!(last.stages[0].rings, [PRODUCER_BELL, bells(&last)[1]]);
@@ -555,7 +666,10 @@ mod tests {
         // Who spins behind the tap is not rung for.
         let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
         let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
-        assert_eq!((&spins.stages[0].rings[..], &spins.stages[1].rings[..]), (&bells(&spins)[1..2], &[][..]));
+        assert_eq!(
+            (&spins.stages[0].rings[..], &spins.stages[1].rings[..]),
+            (&bells(&spins)[1..2], &[][..])
+        );
     }
 
     #[test]
@@ -564,12 +678,22 @@ mod tests {
             wait: wait.map(Contained::new),
             ..stage(name, Access::Read, after)
         };
-        let specs = || vec![read("a", &[], Some(Wait::BusySpin)), read("b", &[], None), read("c", &[0, 1], Some(Wait::YIELDING))];
-        let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
+        let specs = || {
+            vec![
+                read("a", &[], Some(Wait::BusySpin)),
+                read("b", &[], None),
+                read("c", &[0, 1], Some(Wait::YIELDING)),
+            ]
+        };
+        let plan =
+            |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
 
         // Two share a bell, and one of them sleeps there; nobody sleeps behind them; producers do.
         let some = plan(Wait::Blocking, Wait::ADAPTIVE);
-        assert_eq!((some.stages[0].bell, some.stages[0].parks, some.stages[1].parks), (some.stages[1].bell, false, true));
+        assert_eq!(
+            (some.stages[0].bell, some.stages[0].parks, some.stages[1].parks),
+            (some.stages[1].bell, false, true)
+        );
         assert_eq!(some.producer_rings, [some.stages[1].bell]);
         assert!(some.stages[0].rings.is_empty() && some.stages[1].rings.is_empty());
         assert_eq!((some.producer_parks, &some.stages[2].rings[..]), (true, &[PRODUCER_BELL][..]));

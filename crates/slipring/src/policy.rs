@@ -1,8 +1,9 @@
 //! What becomes of a stage whose handler fails, and how much it handles at a time.
 //!
 //! Invariants
-//! - I1: a stage that goes on after a failure has let go of nothing it did not handle or skip: it starts again at its last release, or passes
-//!   over the event that it failed at as if that had been handled.
+//! - I1: a stage that goes on after a failure has let go of nothing it did not handle or skip: it
+//!   starts again at its last release, or passes over the event that it failed at as if that had
+//!   been handled.
 //! - I2: that an event was skipped is noted before it is released, so every later stage can know.
 
 use std::fmt;
@@ -14,7 +15,8 @@ use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::sync::{AtomicU64, Relaxed, array, twin};
 
-/// What becomes of a stage when its handler returns an error, or panics. The default is to stop: the graph fails.
+/// What becomes of a stage when its handler returns an error, or panics. The default is to stop:
+/// the graph fails.
 ///
 /// ```
 /// use slipring::OnFault;
@@ -43,16 +45,18 @@ impl OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// The event is passed over, counted, and goes on to later stages as it is: half done, where the handler changes events. They can know it by
-    /// a mark ([`Marks`]). It ends its batch. A handler of batches skips its whole batch.
+    /// The event is passed over, counted, and goes on to later stages as it is: half done, where
+    /// the handler changes events. They can know it by a mark ([`Marks`]). It ends its batch. A
+    /// handler of batches skips its whole batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// The stage starts again at its last release, up to so many times before it comes to the next one; then the graph fails. The handler sees
-    /// events again that it has handled, and with `&mut` finds them as it left them. With [`Chain::max_batch`](crate::Chain::max_batch) of 1 that is
-    /// only the event that it failed at.
+    /// The stage starts again at its last release, up to so many times before it comes to the next
+    /// one; then the graph fails. The handler sees events again that it has handled, and with
+    /// `&mut` finds them as it left them. With [`Chain::max_batch`](crate::Chain::max_batch) of 1
+    /// that is only the event that it failed at.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }
@@ -70,7 +74,11 @@ impl OnFault {
 
     /// What to do at the `tries`th failure at the same event, counted from 0; `None`: stop.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
-        if tries < self.retries { Some(Verdict::Retried) } else { self.skips.then_some(Verdict::Skipped) }
+        if tries < self.retries {
+            Some(Verdict::Retried)
+        } else {
+            self.skips.then_some(Verdict::Skipped)
+        }
     }
 
     pub(crate) fn pauses(self) -> Duration {
@@ -113,7 +121,8 @@ impl fmt::Display for Faulted {
     }
 }
 
-/// Says of events whether a stage skipped them. Put behind the stage with [`Chain::marks`](crate::Chain::marks).
+/// Says of events whether a stage skipped them. Put behind the stage with
+/// [`Chain::marks`](crate::Chain::marks).
 ///
 /// ```
 /// use slipring::{Marks, OnFault};
@@ -135,24 +144,35 @@ impl Marks {
         Marks::default()
     }
 
-    /// Whether the stage skipped the event at this position. For handlers of later stages, and for events that they have in hand; anybody else
-    /// may get either answer.
+    /// Whether the stage skipped the event at this position. For handlers of later stages, and for
+    /// events that they have in hand; anybody else may get either answer.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // Relaxed: whoever has the event in hand acquired what its stage released, and the mark was stored before (I2).
-        self.0.get().is_some_and(|marks| marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1))
+        // Relaxed: whoever has the event in hand acquired what its stage released, and the mark was
+        // stored before (I2).
+        self.0.get().is_some_and(|marks| {
+            marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
+        })
     }
 
     /// Bytes that a slot takes.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
-    /// Room for a ring that begins at `start`. `false`: there is one already. `None`: there is no memory for it.
+    /// Room for a ring that begins at `start`. `false`: there is one already. `None`: there is no
+    /// memory for it.
     pub(crate) fn make(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // No slot is marked for a position that it will hold: each is for the one that it would have held a lap before the first.
-        let before = |slot: u64| start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity);
-        Some(self.0.set(array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)))?).is_ok())
+        // No slot is marked for a position that it will hold: each is for the one that it would
+        // have held a lap before the first.
+        let before = |slot: u64| {
+            start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
+        };
+        Some(
+            self.0
+                .set(array(slots, |slot| AtomicU64::new(before(slot as u64).wrapping_add(1)))?)
+                .is_ok(),
+        )
     }
 
     pub(crate) fn mark(&self, first: u64, len: u64) {
@@ -205,7 +225,14 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Policy {
         let stop = OnFault::stop();
-        Policy { error: stop, panic: stop, max_batch: u64::MAX, idle_every: None, marks: None, own_loop: false }
+        Policy {
+            error: stop,
+            panic: stop,
+            max_batch: u64::MAX,
+            idle_every: None,
+            marks: None,
+            own_loop: false,
+        }
     }
 }
 
@@ -218,7 +245,11 @@ mod tests {
         for capacity in [1 << 50, 1 << 60, 1 << 63] {
             let marks = Marks::new();
             assert_eq!(marks.make(7, capacity), None, "{capacity}");
-            assert_eq!((marks.make(7, 4), marks.make(7, 4)), (Some(true), Some(false)), "it can be used all the same");
+            assert_eq!(
+                (marks.make(7, 4), marks.make(7, 4)),
+                (Some(true), Some(false)),
+                "it can be used all the same"
+            );
         }
     }
 }

@@ -1,15 +1,18 @@
-//! A worker's seat: chunks taken off the pool's claim word, handled, released out of order, seen in order behind.
+//! A worker's seat: chunks taken off the pool's claim word, handled, released out of order, seen in
+//! order behind.
 //!
 //! Invariants
-//! - I1: a position before the claim word's was taken by exactly one worker: only the compare-and-swap that moved the word past it took
-//!   it, and only from a value under which it was published and let go by the stages before.
-//! - I2: while a worker holds a chunk, a bound line (its own, or the one it inherited with the chunk) says a position no later than
-//!   the first event of the chunk that it is not done with. The bound is stored before the swap, so whoever sees the swap sees it.
+//! - I1: a position before the claim word's was taken by exactly one worker: only the
+//!   compare-and-swap that moved the word past it took it, and only from a value under which it was
+//!   published and let go by the stages before.
+//! - I2: while a worker holds a chunk, a bound line (its own, or the one it inherited with the
+//!   chunk) says a position no later than the first event of the chunk that it is not done with.
+//!   The bound is stored before the swap, so whoever sees the swap sees it.
 //! - I3: an idle worker's bound is [`IDLE`] and holds nobody up.
 //! - I4: a chunk has no tombstone; a tombstone is taken as a whole, and let go at once.
-//! - I5: a claim word has 48 bits of its position. A worker widens them from the later of what it has seen and the
-//!   landmark, which the word has passed by no more than 2^32 and one lap of the ring (crew::I3). So it makes no
-//!   difference how long a worker was idle.
+//! - I5: a claim word has 48 bits of its position. A worker widens them from the later of what it
+//!   has seen and the landmark, which the word has passed by no more than 2^32 and one lap of the
+//!   ring (crew::I3). So it makes no difference how long a worker was idle.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +26,8 @@ use crate::sync::{Acquire, Relaxed, Release, twin};
 use crate::wait::Learned;
 use crate::within;
 
-/// A chunk should take about this long: long enough that taking it costs little, short enough that nobody sits on work while others
-/// are idle at the end of a burst.
+/// A chunk should take about this long: long enough that taking it costs little, short enough that
+/// nobody sits on work while others are idle at the end of a burst.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 const MAX_CHUNK: u64 = 256;
 /// Whoever takes a chunk across a multiple of 2 to this leaves a landmark for those who join.
@@ -44,7 +47,8 @@ pub struct Worker<E, L: Layout> {
     bound: u64,
     next: u64,
     end: u64,
-    /// Where the claim word stood when last seen. A plain field: see PROTOCOL.md on what the model checker would miss otherwise.
+    /// Where the claim word stood when last seen. A plain field: see PROTOCOL.md on what the model
+    /// checker would miss otherwise.
     seen: u64,
     /// What the stages before the pool are known to have let go.
     limit: u64,
@@ -163,15 +167,22 @@ impl<E, L: Layout> Worker<E, L> {
         }
     }
 
-    /// A position that the claim word has passed, by less than 2^47 when this handle last loaded the word. An idle handle
-    /// holds no party up, so the pool may have gone any distance since the handle last looked (I5).
+    /// A position that the claim word has passed, by less than 2^47 when this handle last loaded
+    /// the word. An idle handle holds no party up, so the pool may have gone any distance since the
+    /// handle last looked (I5).
     #[inline(always)]
     fn known(&self) -> u64 {
-        // A model's pool goes a few positions. The landmark changes nothing there, and looking at it multiplies the orders.
-        if cfg!(slipring_loom) { self.seen } else { later(self.seen, self.desk.control().landmark(self.desk.stage)) }
+        // A model's pool goes a few positions. The landmark changes nothing there, and looking at
+        // it multiplies the orders.
+        if cfg!(slipring_loom) {
+            self.seen
+        } else {
+            later(self.seen, self.desk.control().landmark(self.desk.stage))
+        }
     }
 
-    /// What there is at the claim word's position. Where `seq` is old news the swap will fail, whatever is answered here.
+    /// What there is at the claim word's position. Where `seq` is old news the swap will fail,
+    /// whatever is answered here.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
@@ -187,13 +198,16 @@ impl<E, L: Layout> Worker<E, L> {
                 return Offer::Nothing;
             }
             if !plan.many_producers {
-                // A single producer takes back what it gives up: no tombstones, so runs do not matter here.
+                // A single producer takes back what it gives up: no tombstones, so runs do not
+                // matter here.
                 return Offer::Chunk(self.share(most, quota), 0);
             }
         }
         match self.walk(seq, left, quota.min(most)) {
             // What may be passed may end inside of it, see `Walk::skip_tombstones`.
-            Offer::Tombstone(run) => Offer::Tombstone(twin!("worker-past-the-limit": run.min(most) => run)),
+            Offer::Tombstone(run) => {
+                Offer::Tombstone(twin!("worker-past-the-limit": run.min(most) => run))
+            }
             Offer::Chunk(len, _) if len < quota => self.walk(seq, left, len.div_ceil(self.workers)),
             offer => offer,
         }
@@ -222,8 +236,8 @@ impl<E, L: Layout> Worker<E, L> {
         if len == 0 { Offer::Nothing } else { Offer::Chunk(len, left) }
     }
 
-    /// Lets go what is before `bound`: a position, doubled, or [`IDLE`]. Where nothing was taken, a race that was lost may have left a
-    /// bound behind, later than `next` (I2).
+    /// Lets go what is before `bound`: a position, doubled, or [`IDLE`]. Where nothing was taken, a
+    /// race that was lost may have left a bound behind, later than `next` (I2).
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -232,7 +246,8 @@ impl<E, L: Layout> Worker<E, L> {
         }
     }
 
-    /// How much of the present chunk was handled and not let go yet; `None`: an idle worker holds nothing.
+    /// How much of the present chunk was handled and not let go yet; `None`: an idle worker holds
+    /// nothing.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
     }
@@ -296,7 +311,10 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     #[inline(always)]
     fn release(&mut self) {
-        debug_assert!(self.unreleased() <= Some(self.desk.core.capacity()), "I2: a bound is no later than what is handled");
+        debug_assert!(
+            self.unreleased() <= Some(self.desk.core.capacity()),
+            "I2: a bound is no later than what is handled"
+        );
         let done = self.next == self.end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
         if self.desk.notes
@@ -329,7 +347,8 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     fn something(&self) -> bool {
         let core = &*self.desk.core;
-        let word = PoolWord(core.control.line(self.word_line).load(Relaxed)); // a look only; taking acquires
+        // a look only; taking acquires
+        let word = PoolWord(core.control.line(self.word_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.end
             || core.control.has_orphans(self.desk.stage)
@@ -346,7 +365,10 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     /// A worker stays until its whole pool is done: a colleague may leave it a chunk.
     fn ended(&self) -> Option<Closed> {
-        let frontier = self.desk.control().frontier(self.desk.stage, self.desk.control().start_of(self.known()));
+        let frontier = self
+            .desk
+            .control()
+            .frontier(self.desk.stage, self.desk.control().start_of(self.known()));
         self.desk.control().ended(frontier)
     }
     fn desk(&self) -> &Desk<E, L> {
@@ -362,7 +384,11 @@ impl<E, L: Layout> Drop for Worker<E, L> {
         self.disarm();
         let control = self.desk.control();
         let remain = control.sign_off(self.desk.stage); // SYNC[signed-off]: the last one sees what the others let go
-        if self.next != self.end && remain > 0 && !std::thread::panicking() && control.stopped().is_none() {
+        if self.next != self.end
+            && remain > 0
+            && !std::thread::panicking()
+            && control.stopped().is_none()
+        {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
             let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };
             self.desk.control().orphan(self.desk.stage, orphan);
@@ -379,7 +405,8 @@ impl<E, L: Layout> Drop for Worker<E, L> {
 }
 
 impl Control {
-    /// A position that a pool's frontier is known to have reached, if its claim word has passed `seen`.
+    /// A position that a pool's frontier is known to have reached, if its claim word has passed
+    /// `seen`.
     fn start_of(&self, seen: u64) -> u64 {
         seen.wrapping_sub(self.plan.capacity as u64)
     }
@@ -411,14 +438,17 @@ mod tests {
     fn went_on<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         let line = ring.control.plan.stages[stage].line;
         ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
-        ring.control.line(ring.control.landmark_line(stage)).store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+        ring.control
+            .line(ring.control.landmark_line(stage))
+            .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
     }
 
     /// Further than half of what 48 bits can tell apart, and further than all of it.
     const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
     fn takes_what_is_there<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
-        let mut worker: PoolWriter<u64, L> = Consumer::worker(ring.clone(), stage, 1, Learned::default());
+        let mut worker: PoolWriter<u64, L> =
+            Consumer::worker(ring.clone(), stage, 1, Learned::default());
         assert!(worker.seat().something(), "a look under the lock finds nothing at {at}");
         let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
         assert_eq!(there.first_seq(), at);
@@ -460,12 +490,21 @@ mod tests {
     fn an_idle_worker_learns_of_the_end_however_far_it_is() {
         for at in FAR {
             let ring: Ring<Inside> = ring(4, false);
-            let mut worker: PoolWriter<u64> = Consumer::worker(ring.clone(), 0, 1, Learned::default());
+            let mut worker: PoolWriter<u64> =
+                Consumer::worker(ring.clone(), 0, 1, Learned::default());
             went_on(&ring, 0, at);
             ring.control.close(at);
-            assert!(matches!(worker.try_batch(1), Err(BatchError::Closed(Closed::Drained))), "the end at {at} is not seen");
+            assert!(
+                matches!(worker.try_batch(1), Err(BatchError::Closed(Closed::Drained))),
+                "the end at {at} is not seen"
+            );
             // It goes without a further look: that is no failure either.
-            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(ring.clone(), 0, 0, Learned::default()));
+            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
+                ring.clone(),
+                0,
+                0,
+                Learned::default(),
+            ));
             assert!(ring.control.failure().is_none(), "{:?}", ring.control.failure());
         }
     }

@@ -1,12 +1,14 @@
 //! Claiming, filling and publishing: the producers' side.
 //!
 //! Invariants
-//! - I1: `[seq, seq + len)` is claimed by one handle at a time: a single producer's `next` is its own; many producers move a shared word
-//!   by compare-and-swap, and only to what the gating stages have let go of (or, with no stage, to what is fully published).
-//! - I2: so the claimed slots are this handle's alone until it stamps them: no stage looks at an unstamped position, and no producer
-//!   claims it again before every stage has passed it.
-//! - I3: every position that many producers claimed gets a stamp: the claim's publication, its tombstone when it is dropped, or,
-//!   if it was forgotten, a tombstone at the handle's next use or drop. What a single producer did not publish it claims again.
+//! - I1: `[seq, seq + len)` is claimed by one handle at a time: a single producer's `next` is its
+//!   own; many producers move a shared word by compare-and-swap, and only to what the gating stages
+//!   have let go of (or, with no stage, to what is fully published).
+//! - I2: so the claimed slots are this handle's alone until it stamps them: no stage looks at an
+//!   unstamped position, and no producer claims it again before every stage has passed it.
+//! - I3: every position that many producers claimed gets a stamp: the claim's publication, its
+//!   tombstone when it is dropped, or, if it was forgotten, a tombstone at the handle's next use or
+//!   drop. What a single producer did not publish it claims again.
 //! - I4: the last position is stated once, by whoever closes; nothing is claimed after it.
 
 use std::fmt;
@@ -44,13 +46,17 @@ pub struct Single(());
 /// Marks a producer of a ring that may have several; its handles can be cloned.
 pub struct Many(());
 
-/// The producers' handle of a ring with one producer (the default), or with several ([`SharedProducer`]).
+/// The producers' handle of a ring with one producer (the default), or with several
+/// ([`SharedProducer`]).
 ///
-/// - `publish` fills one slot in place and makes it visible. `claim` and `claim_n` lend slots to fill at leisure; nothing behind them
-///   is seen by the stages before they are published or given up.
-/// - Dropping the producer (the last clone, if there are several) closes the ring; the stages drain it.
+/// - `publish` fills one slot in place and makes it visible. `claim` and `claim_n` lend slots to
+///   fill at leisure; nothing behind them is seen by the stages before they are published or given
+///   up.
+/// - Dropping the producer (the last clone, if there are several) closes the ring; the stages drain
+///   it.
 /// - A slot holds what was there a lap ago: reset everything that matters.
-#[repr(align(128))] // on lines of its own: it is written at every step, and what lies beside it may be another thread's
+// on lines of its own: it is written at every step, and what lies beside it may be another thread's
+#[repr(align(128))]
 pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     core: Owner<E, L>,
     slots: View<E, L>,
@@ -62,8 +68,9 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     open: Option<(u64, u64)>,
     /// Under which its tasks wait.
     number: TaskNumber,
-    /// Whether a publication takes the long way: it is told to others than those who look at stamps, or at the cursor
-    /// where there are none; or it may lie in a lap in which stamps are refreshed.
+    /// Whether a publication takes the long way: it is told to others than those who look at
+    /// stamps, or at the cursor where there are none; or it may lie in a lap in which stamps are
+    /// refreshed.
     tells: bool,
     /// Whether it takes the long way in every lap.
     tells_always: bool,
@@ -73,10 +80,12 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     counts: Counts,
     /// What of them the graph's counters know.
     told: Counts,
-    /// How many events were published together with one before them. What the counts tell of a single producer's events and batches is
-    /// worked out from this and its position, so that publishing one event counts nothing.
+    /// How many events were published together with one before them. What the counts tell of a
+    /// single producer's events and batches is worked out from this and its position, so that
+    /// publishing one event counts nothing.
     joined: u64,
-    /// Its thread was unwinding already when this was made, or it was closed by name: that the thread panics says nothing about it.
+    /// Its thread was unwinding already when this was made, or it was closed by name: that the
+    /// thread panics says nothing about it.
     excused: bool,
     sharing: PhantomData<S>,
 }
@@ -98,11 +107,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         core.control.add_maker();
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
-        // With many, others may have claimed up to `next`; all that is known then is that they were allowed to.
+        // With many, others may have claimed up to `next`; all that is known then is that they were
+        // allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
-        let tells_always =
-            core.control.gauges.samples.is_some() || !plan.producer_sorts.is_empty() || (!S::MANY && plan.cursor && plan.stamped);
+        let tells_always = core.control.gauges.samples.is_some()
+            || !plan.producer_sorts.is_empty()
+            || (!S::MANY && plan.cursor && plan.stamped);
         Producer {
             slots: core.slots,
             next,
@@ -151,7 +162,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.capacity() as usize
     }
 
-    /// How many slots could be claimed at this moment. Stages may free more at any time, and other producers may take some.
+    /// How many slots could be claimed at this moment. Stages may free more at any time, and other
+    /// producers may take some.
     ///
     /// Asks the gating stages: about what a claim costs that has to ask them.
     #[doc(alias = "remainingCapacity")]
@@ -169,13 +181,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize
     }
 
-    /// Closes this handle, as dropping it does. When it is the ring's only one, or the last, the stages drain what was published, and end.
+    /// Closes this handle, as dropping it does. When it is the ring's only one, or the last, the
+    /// stages drain what was published, and end.
     pub fn close(mut self) {
         self.excused = true;
     }
 
-    /// Ends the graph at once: what was published and not yet seen stays unseen, and all blocking calls come back with
-    /// [`Closed::Halted`].
+    /// Ends the graph at once: what was published and not yet seen stays unseen, and all blocking
+    /// calls come back with [`Closed::Halted`].
     pub fn halt(&self) {
         self.core.control.halt();
     }
@@ -183,7 +196,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     pub(crate) fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
         let capacity = self.capacity();
-        if (1..=capacity).contains(&asked) { Ok(()) } else { Err(ClaimError::Length { asked, capacity }) }
+        if (1..=capacity).contains(&asked) {
+            Ok(())
+        } else {
+            Err(ClaimError::Length { asked, capacity })
+        }
     }
 
     #[inline]
@@ -227,8 +244,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if company != Company::Never {
             self.read_claim_word(company)?;
         }
-        // There is never more room than slots. If there seems to be, the handle was unused while others went so far that
-        // its limit, or the position widened from its own, says nothing.
+        // There is never more room than slots. If there seems to be, the handle was unused while
+        // others went so far that its limit, or the position widened from its own, says nothing.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -251,12 +268,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// Learns from the claim word how far others have claimed. A sole maker whose company has long gone does not call
-    /// this: that load would wait for the handle's own last store to the word.
+    /// Learns from the claim word how far others have claimed. A sole maker whose company has long
+    /// gone does not call this: that load would wait for the handle's own last store to the word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
-        // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is free says the gate, which this handle
-        // loads itself.
+        // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is
+        // free says the gate, which this handle loads itself.
         let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Closed(Closed::Drained));
@@ -274,19 +291,30 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let capacity = self.core.capacity();
         let near = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(near);
-        // The first guard: no frontier is less than what its reader knows, so the limit is not behind `next`.
-        debug_assert!(S::MANY || ahead(gate, near) >= 0, "the gate is behind what this producer knows");
+        // The first guard: no frontier is less than what its reader knows, so the limit is not
+        // behind `next`.
+        debug_assert!(
+            S::MANY || ahead(gate, near) >= 0,
+            "the gate is behind what this producer knows"
+        );
         let limit = gate.wrapping_add(capacity);
-        // The second guard. A look may tell less than one before: a joiner that is about to learn that it is too late, a worker that lost
-        // a race. What one producer was allowed it stays allowed: an open claim may lie between `next` and the limit, and `commit` moves
-        // `next` behind it.
+        // The second guard. A look may tell less than one before: a joiner that is about to learn
+        // that it is too late, a worker that lost a race. What one producer was allowed it stays
+        // allowed: an open claim may lie between `next` and the limit, and `commit` moves `next`
+        // behind it.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // All that is claimed until this is asked again lies in the lap before the limit, and a claim that is open already
-        // in one before that, for it holds up the others. Not from `next` on: others may have gone on since it was read.
-        self.tells = self.tells_always || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
-        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 { Err(Refusal::Gated(slowest)) } else { Ok(()) }
+        // All that is claimed until this is asked again lies in the lap before the limit, and a
+        // claim that is open already in one before that, for it holds up the others. Not from
+        // `next` on: others may have gone on since it was read.
+        self.tells = self.tells_always
+            || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
+        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
+            Err(Refusal::Gated(slowest))
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes a position if the ring has room now; `None`: it is full.
@@ -303,7 +331,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[inline(always)]
-    pub(crate) fn reserve_by(&mut self, len: u64, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+    pub(crate) fn reserve_by(
+        &mut self,
+        len: u64,
+        deadline: Option<Instant>,
+    ) -> Result<u64, ClaimError> {
         match self.reserve(len) {
             Ok(seq) => Ok(seq),
             Err(refusal) => self.wait_for_room_by(len, refusal, deadline),
@@ -327,7 +359,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[cold]
-    fn wait_for_room_by(&mut self, len: u64, mut refusal: Refusal, deadline: Option<Instant>) -> Result<u64, ClaimError> {
+    fn wait_for_room_by(
+        &mut self,
+        len: u64,
+        mut refusal: Refusal,
+        deadline: Option<Instant>,
+    ) -> Result<u64, ClaimError> {
         loop {
             match refusal {
                 Refusal::Closed(closed) => return Err(closed.into()),
@@ -341,7 +378,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    fn wait(&mut self, len: u64, slowest: usize, deadline: Option<Instant>) -> Result<(), ClaimError> {
+    fn wait(
+        &mut self,
+        len: u64,
+        slowest: usize,
+        deadline: Option<Instant>,
+    ) -> Result<(), ClaimError> {
         self.tell();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
@@ -363,13 +405,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether `len` positions might be claimed now, or never will. `next`: where this handle stands, as far as it knows. Changes nothing but the
-    /// sentinel, and rings nothing, so it may run under a bell's lock.
+    /// Whether `len` positions might be claimed now, or never will. `next`: where this handle
+    /// stands, as far as it knows. Changes nothing but the sentinel, and rings nothing, so it may
+    /// run under a bell's lock.
     fn may_claim(core: &Core<E, L>, next: u64, len: u64) -> bool {
         let (control, capacity) = (&core.control, core.capacity());
         let (next, closed) = if S::MANY { control.claimed(next) } else { (next, false) };
         let (gate, _) = core.gate(next.wrapping_sub(capacity));
-        closed || !control.is_running() || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
+        closed
+            || !control.is_running()
+            || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
     /// Takes `len` positions if they are free now; if not, has a task woken when they may be.
@@ -393,7 +438,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if core.control.is_overdue() && !Self::may_claim(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
-        core.control.arm(core.control.producer_party(), number, waker, &mut || Self::may_claim(core, next, len))
+        core.control.arm(core.control.producer_party(), number, waker, &mut || {
+            Self::may_claim(core, next, len)
+        })
     }
 
     pub(crate) fn disarm(&mut self) {
@@ -405,9 +452,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// States the last position: whatever the claim word says at the moment it is closed (I4).
     fn close_shared(&self) {
         let claim = self.core.control.line(Control::CLAIM);
-        let word = ClaimWord(twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)));
+        let word = ClaimWord(
+            twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
+        );
         if !word.is_closed() {
-            self.core.control.close(twin!("closed-short": self.core.control.claim_at(word, self.next) => self.next));
+            self.core.control.close(
+                twin!("closed-short": self.core.control.claim_at(word, self.next) => self.next),
+            );
         }
     }
 
@@ -445,7 +496,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.counts.events = self.counts.events.wrapping_add(len);
         } else {
             self.next = seq.wrapping_add(len);
-            debug_assert!(ahead(self.limit, self.next) >= 0, "what was claimed is no longer allowed");
+            debug_assert!(
+                ahead(self.limit, self.next) >= 0,
+                "what was claimed is no longer allowed"
+            );
         }
         if len != 1 {
             self.joined = self.joined.wrapping_add(len.wrapping_sub(1));
@@ -524,8 +578,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 }
 
 impl<E, L: Layout> Producer<E, L, Many> {
-    /// Closes the ring for all its producers. Claims that were made before are still published or given up, and drained; later ones
-    /// are refused with [`Closed::Drained`].
+    /// Closes the ring for all its producers. Claims that were made before are still published or
+    /// given up, and drained; later ones are refused with [`Closed::Drained`].
     pub fn close_all(mut self) {
         self.settle();
         self.close_shared();
@@ -545,12 +599,15 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         self.settle();
         self.disarm();
         let control = &self.core.control;
-        let fail = || control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()));
+        let fail = || {
+            control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()))
+        };
         let unwinds = panicking() && !self.excused;
         if unwinds {
             twin!("failed-late": fail() => ());
         }
-        // The last handle closes, and the claim word says where. SYNC[counted-out]: behind a failure of this handle
+        // The last handle closes, and the claim word says where. SYNC[counted-out]: behind a
+        // failure of this handle
         let last = control.producers.fetch_sub(1, AcqRel) == 1;
         twin!("left-unclosed": () => control.remove_maker());
         if last {
@@ -571,6 +628,9 @@ pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked"
 
 impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Producer").field("next_seq", &self.next).field("capacity", &self.capacity()).finish()
+        f.debug_struct("Producer")
+            .field("next_seq", &self.next)
+            .field("capacity", &self.capacity())
+            .finish()
     }
 }

@@ -1,8 +1,8 @@
 //! Publishing in one call: fill in place, and it is visible.
 //!
 //! Invariants
-//! - I1: while user code fills a claim, or makes what it is to be filled with, a guard stands by: if that code panics, the claim is given up and
-//!   the graph fails.
+//! - I1: while user code fills a claim, or makes what it is to be filled with, a guard stands by:
+//!   if that code panics, the claim is given up and the graph fails.
 
 use std::time::Instant;
 
@@ -11,12 +11,14 @@ use crate::producer::{Producer, sealed};
 use crate::slots::{Layout, Slots as _};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the ring is full. Returns its position.
+    /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the
+    /// ring is full. Returns its position.
     ///
     /// If `fill` panics, nothing is published, and the graph fails.
     ///
     /// # Errors
-    /// When the ring was closed, halted, or has failed. [`Closed::TimedOut`] if the strategy has a timeout: then `fill` was not called.
+    /// When the ring was closed, halted, or has failed. [`Closed::TimedOut`] if the strategy has a
+    /// timeout: then `fill` was not called.
     #[inline]
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
         let seq = match self.reserve(1) {
@@ -30,7 +32,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// As [`Producer::publish`], but without waiting.
     ///
     /// # Errors
-    /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer was faster, [`ClaimError::Closed`].
+    /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer
+    /// was faster, [`ClaimError::Closed`].
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         let seq = self.try_reserve(1)?;
@@ -42,14 +45,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::TimedOut`], [`ClaimError::Closed`].
-    pub fn publish_by(&mut self, deadline: Instant, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
+    pub fn publish_by(
+        &mut self,
+        deadline: Instant,
+        fill: impl FnOnce(&mut E),
+    ) -> Result<u64, ClaimError> {
         let seq = self.reserve_by(1, Some(deadline))?;
         self.fill(seq, fill);
         Ok(seq)
     }
 
-    /// As [`Producer::publish`], but when the ring is full the event is dropped: `fill` is not called, the event is counted
-    /// ([`StageReport::dropped`](crate::StageReport::dropped)), and `None` comes back. Never waits.
+    /// As [`Producer::publish`], but when the ring is full the event is dropped: `fill` is not
+    /// called, the event is counted ([`StageReport::dropped`](crate::StageReport::dropped)), and
+    /// `None` comes back. Never waits.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -79,14 +87,21 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.commit(seq, 1);
     }
 
-    /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how many.
+    /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how
+    /// many.
     ///
-    /// Each event is visible at once, however long the next item takes to come; [`Producer::publish_batches`] publishes many at a time. If
-    /// the iterator or `fill` panics, what came before is published, and the graph fails.
+    /// Each event is visible at once, however long the next item takes to come;
+    /// [`Producer::publish_batches`] publishes many at a time. If the iterator or `fill` panics,
+    /// what came before is published, and the graph fails.
     ///
     /// # Errors
-    /// As [`Producer::publish`], but no timeout of the strategy's ends it: an item that was taken is published.
-    pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
+    /// As [`Producer::publish`], but no timeout of the strategy's ends it: an item that was taken
+    /// is published.
+    pub fn publish_all<I: IntoIterator>(
+        &mut self,
+        items: I,
+        mut fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<u64, Closed> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
@@ -98,12 +113,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many items. The last batch may be
-    /// shorter. `len` is at most the capacity.
+    /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many
+    /// items. The last batch may be shorter. `len` is at most the capacity.
     ///
-    /// Costs less per event than one by one, but an item is seen only when its batch is full. With many producers, what a last batch
-    /// claimed and did not need is given up. If the iterator or `fill` panics, the batch it was in
-    /// is given up, and the graph fails.
+    /// Costs less per event than one by one, but an item is seen only when its batch is full. With
+    /// many producers, what a last batch claimed and did not need is given up. If the iterator or
+    /// `fill` panics, the batch it was in is given up, and the graph fails.
     ///
     /// # Errors
     /// [`ClaimError::Length`], [`ClaimError::Closed`].
@@ -124,7 +139,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             let mut filled = 0;
             let mut next = Some(first);
             while let Some(this) = next {
-                // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len` here.
+                // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len`
+                // here.
                 fill(unsafe { &mut *slots.event(seq.wrapping_add(filled)) }, this);
                 filled += 1;
                 if filled == len as u64 {
@@ -142,7 +158,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// The iterator is the user's code too: if it panics between two claims, the graph fails all the same.
+    /// The iterator is the user's code too: if it panics between two claims, the graph fails all
+    /// the same.
     pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
         let seq = self.next_seq();
         let filling = Filling { producer: self, seq, len: 0 };
@@ -182,4 +199,5 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
 }
 
 /// What is reported when the closure that fills a slot panics and nobody of ours sees the payload.
-pub(crate) const FILL_PANIC: &str = "the closure that fills an event, or the iterator it is filled from, panicked";
+pub(crate) const FILL_PANIC: &str =
+    "the closure that fills an event, or the iterator it is filled from, panicked";

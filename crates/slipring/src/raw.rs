@@ -1,11 +1,13 @@
-//! The raw calls: positions instead of leases, for loops that are built around them. Nothing here waits.
+//! The raw calls: positions instead of leases, for loops that are built around them. Nothing here
+//! waits.
 //!
 //! Invariants
-//! - I1: a raw consumer gives out the `left` events from its seat's position on only: a look of its own found them there, and nobody else moves
-//!   the seat.
-//! - I2: a raw producer gives out the slots of its open claim only; what is done of it is no longer part of it.
-//! - I3: with many producers, `open` and the producer's own open claim name the same slots: a claim that was
-//!   forgotten before the handle became a raw one is settled first.
+//! - I1: a raw consumer gives out the `left` events from its seat's position on only: a look of its
+//!   own found them there, and nobody else moves the seat.
+//! - I2: a raw producer gives out the slots of its open claim only; what is done of it is no longer
+//!   part of it.
+//! - I3: with many producers, `open` and the producer's own open claim name the same slots: a claim
+//!   that was forgotten before the handle became a raw one is settled first.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -60,8 +62,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Claims the next slot if it is free now; returns its position.
     ///
     /// # Errors
-    /// [`ClaimError::Gated`] by which stage and how far behind, [`ClaimError::Contended`], [`ClaimError::Closed`], and
-    /// [`ClaimError::Held`] while there is a claim already.
+    /// [`ClaimError::Gated`] by which stage and how far behind, [`ClaimError::Contended`],
+    /// [`ClaimError::Closed`], and [`ClaimError::Held`] while there is a claim already.
     #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
         self.next_n(1)
@@ -87,24 +89,28 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open = open;
     }
 
-    /// How many slots could be claimed at this moment, beyond what is claimed. Others may change that at once.
+    /// How many slots could be claimed at this moment, beyond what is claimed. Others may change
+    /// that at once.
     pub fn available(&mut self) -> usize {
         self.producer.room().saturating_sub(if S::MANY { 0 } else { self.open.len() })
     }
 
     /// A claimed event.
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&self` keeps writers away.
+        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&self` keeps writers
+        // away.
         self.open.holds(seq).then(|| unsafe { &*self.producer.cell(seq) })
     }
 
     /// A claimed event, to fill.
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&mut self` keeps a second reference away.
+        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&mut self` keeps a
+        // second reference away.
         self.open.holds(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes what is claimed, up to this position and including it. What is behind it stays claimed.
+    /// Publishes what is claimed, up to this position and including it. What is behind it stays
+    /// claimed.
     ///
     /// # Errors
     /// [`NotHeld`] if this handle has not claimed that position. Then nothing is published.
@@ -119,7 +125,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Gives up what is claimed and not done: nobody will see it.
     pub fn give_up(&mut self) {
         self.open = Seqs::NONE;
-        // A single producer claims the same positions again; with many, the producer knows the claim (I3).
+        // A single producer claims the same positions again; with many, the producer knows the
+        // claim (I3).
         self.producer.settle();
     }
 
@@ -132,7 +139,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 
 /// A consumer by positions: `next` or `available`, look, `done`. From [`Consumer::into_raw`].
 ///
-/// What is not done when the handle goes was not handled: see [`Consumer`] on what dropping it means.
+/// What is not done when the handle goes was not handled: see [`Consumer`] on what dropping it
+/// means.
 #[doc(alias = "SCSequence")]
 #[doc(alias = "MCSequence")]
 pub struct RawConsumer<E, A: lease::Access, C: lease::Crew, L: Layout = Inside> {
@@ -151,13 +159,16 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
-    /// The position of the next event, if it is there now. The same one until it is [`done`](RawConsumer::done).
+    /// The position of the next event, if it is there now. The same one until it is
+    /// [`done`](RawConsumer::done).
     ///
     /// # Errors
     /// - [`BatchError::Unavailable`]: it is not published yet.
-    /// - [`BatchError::Gated`]: it is, and a stage before this one has not let it go. To tell the two apart directly behind one producer, what is
-    ///   published has to be known: it is where the ring is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or
-    ///   [watched](crate::Graph::watched). Elsewhere a stage that stands within a publication of several events counts as `Unavailable`.
+    /// - [`BatchError::Gated`]: it is, and a stage before this one has not let it go. To tell the
+    ///   two apart directly behind one producer, what is published has to be known: it is where the
+    ///   ring is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or
+    ///   [watched](crate::Graph::watched). Elsewhere a stage that stands within a publication of
+    ///   several events counts as `Unavailable`.
     /// - [`BatchError::Contended`]: another worker of the pool was faster.
     /// - [`BatchError::Closed`]: none will come.
     #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
@@ -165,7 +176,8 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
         self.available(1).map(|there| there.first_seq())
     }
 
-    /// The positions of up to `max` events that are there now, at least one. A worker of a pool takes them from the others.
+    /// The positions of up to `max` events that are there now, at least one. A worker of a pool
+    /// takes them from the others.
     ///
     /// # Errors
     /// As [`RawConsumer::next`]. `Unavailable` if `max` is 0.
@@ -196,7 +208,8 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
 
     /// An event that the last look found and that is not done.
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: lent to this handle's seat and not released (I1, seat::I2); `&self` keeps releases away.
+        // SAFETY: lent to this handle's seat and not released (I1, seat::I2); `&self` keeps
+        // releases away.
         self.lent().holds(seq).then(|| unsafe { &*self.consumer.desk().slots.event(seq) })
     }
 
@@ -223,12 +236,14 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
 impl<E, C: lease::Crew, L: Layout> RawConsumer<E, Writing, C, L> {
     /// An event that the last look found and that is not done, to change.
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: as in `at`; a stage that writes has what it is lent to itself (plan::I1), and `&mut self` keeps a second reference away.
+        // SAFETY: as in `at`; a stage that writes has what it is lent to itself (plan::I1), and
+        // `&mut self` keeps a second reference away.
         self.lent().holds(seq).then(|| unsafe { &mut *self.consumer.desk().slots.event(seq) })
     }
 }
 
-/// Positions in a row: an iterator over them, and what their first and their last is. They may wrap, which a range may not.
+/// Positions in a row: an iterator over them, and what their first and their last is. They may
+/// wrap, which a range may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seqs {
     next: u64,
@@ -279,7 +294,8 @@ impl std::iter::FusedIterator for Seqs {}
 const LOOKS: usize = 1024;
 
 impl<E, L: Layout> Core<E, L> {
-    /// Why a stage that stands at `next` has nothing there, where `holder` is furthest behind of those before it.
+    /// Why a stage that stands at `next` has nothing there, where `holder` is furthest behind of
+    /// those before it.
     fn held_up(&self, stage: usize, holder: usize, next: u64) -> BatchError {
         if self.control.reads_stamps(stage) || holder == self.control.producer_party() {
             return BatchError::Unavailable;
@@ -315,12 +331,18 @@ impl<E, L: Layout> Core<E, L> {
 
 impl<E, L: Layout, S: producer::Sharing> fmt::Debug for RawProducer<E, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawProducer").field("producer", &self.producer).field("open", &self.open).finish()
+        f.debug_struct("RawProducer")
+            .field("producer", &self.producer)
+            .field("open", &self.open)
+            .finish()
     }
 }
 
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> fmt::Debug for RawConsumer<E, A, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawConsumer").field("consumer", &self.consumer).field("lent", &self.lent()).finish()
+        f.debug_struct("RawConsumer")
+            .field("consumer", &self.consumer)
+            .field("lent", &self.lent())
+            .finish()
     }
 }

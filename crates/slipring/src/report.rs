@@ -8,7 +8,8 @@ use crate::name::Name;
 
 /// What happened in a graph, per stage; it prints as a table.
 ///
-/// While the graph runs, counts are a little old: see [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` they are complete.
+/// While the graph runs, counts are a little old: see [`Monitor::report`](crate::Monitor::report).
+/// After `run`, `feed` or `join` they are complete.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) stages: Vec<StageReport>,
@@ -26,9 +27,11 @@ pub struct Report {
 pub struct StageReport {
     /// The stage; the producers together stand as [`PRODUCER`](crate::PRODUCER).
     pub name: Name,
-    /// The position up to which it has let go; for the producer, the furthest that is known to be published.
+    /// The position up to which it has let go; for the producer, the furthest that is known to be
+    /// published.
     pub seq: u64,
-    /// How many events it is behind: behind the producer's position where that is known ([`Report::published_seq`]), else behind the stage that is furthest.
+    /// How many events it is behind: behind the producer's position where that is known
+    /// ([`Report::published_seq`]), else behind the stage that is furthest.
     pub lag: u64,
     /// Events it handled; for the producer, events published.
     pub events: u64,
@@ -36,11 +39,14 @@ pub struct StageReport {
     pub batches: u64,
     /// Slots it passed over because their claim was given up; for the producer, slots it gave up.
     pub tombstones: u64,
-    /// Events at which its handler failed and that it passed over ([`OnFault::skip`](crate::OnFault::skip)).
+    /// Events at which its handler failed and that it passed over
+    /// ([`OnFault::skip`](crate::OnFault::skip)).
     pub skipped: u64,
-    /// How often it started again at its last release because its handler failed ([`OnFault::retry`](crate::OnFault::retry)).
+    /// How often it started again at its last release because its handler failed
+    /// ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
-    /// For the producer: events that it dropped, or replaced by newer ones, because the ring was full and it was told to.
+    /// For the producer: events that it dropped, or replaced by newer ones, because the ring was
+    /// full and it was told to.
     pub dropped: u64,
     /// How often it found nothing to do and waited.
     pub waits: u64,
@@ -50,7 +56,8 @@ pub struct StageReport {
     pub waited: Duration,
     /// How long all others waited for it.
     pub waited_for: Duration,
-    /// From publication until it let go, if the graph samples that ([`Chain::sample_latency`](crate::Chain::sample_latency)).
+    /// From publication until it let go, if the graph samples that
+    /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
     pub latency: Option<Latency>,
 }
 
@@ -70,7 +77,8 @@ impl Report {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// How long one stage waited for another, by name; [`PRODUCER`](crate::PRODUCER) for the producer. `None`: there is no stage of that name.
+    /// How long one stage waited for another, by name; [`PRODUCER`](crate::PRODUCER) for the
+    /// producer. `None`: there is no stage of that name.
     pub fn waited(&self, who: &str, whom: &str) -> Option<Duration> {
         let number = |name: &str| self.stages.iter().position(|stage| &*stage.name == name);
         self.waited.get(number(who)? * self.stages.len() + number(whom)?).copied()
@@ -81,8 +89,9 @@ impl Report {
         self.capacity
     }
 
-    /// Up to where events are published (with many producers: claimed). Known where somebody keeps it: with many producers, a monitor, a
-    /// contiguous layout, or a tap directly behind the producer.
+    /// Up to where events are published (with many producers: claimed). Known where somebody keeps
+    /// it: with many producers, a monitor, a contiguous layout, or a tap directly behind the
+    /// producer.
     pub fn published_seq(&self) -> Option<u64> {
         self.published
     }
@@ -98,11 +107,13 @@ impl Report {
         self.halted
     }
 
-    /// The stage (or the producer) that the others waited for longest, not counting what it waited itself: make this one faster first.
-    /// `None`: nobody waited.
+    /// The stage (or the producer) that the others waited for longest, not counting what it waited
+    /// itself: make this one faster first. `None`: nobody waited.
     pub fn bottleneck(&self) -> Option<&StageReport> {
         // Who waits is waited for in turn; only what goes beyond that is a stage's own doing.
-        let own = |stage: &&StageReport| (stage.waited_for.saturating_sub(stage.waited), stage.waited_for);
+        let own = |stage: &&StageReport| {
+            (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
+        };
         self.stages.iter().max_by_key(own).filter(|stage| !stage.waited_for.is_zero())
     }
 }
@@ -129,12 +140,20 @@ impl fmt::Display for Report {
             )?;
         }
         for stage in &self.stages {
-            let told = [(stage.skipped, "skipped"), (stage.retries, "retried"), (stage.dropped, "dropped")];
+            let told = [
+                (stage.skipped, "skipped"),
+                (stage.retries, "retried"),
+                (stage.dropped, "dropped"),
+            ];
             for (count, what) in told.into_iter().filter(|(count, _)| *count != 0) {
                 writeln!(f, "`{}` {what} {count}", stage.name)?;
             }
             if let Some(Latency { samples, p50, p99, max }) = stage.latency {
-                writeln!(f, "`{}` let go after {p50:?} (half), {p99:?} (99 of 100), {max:?} (longest); {samples} samples", stage.name)?;
+                writeln!(
+                    f,
+                    "`{}` let go after {p50:?} (half), {p99:?} (99 of 100), {max:?} (longest); {samples} samples",
+                    stage.name
+                )?;
             }
         }
         if let Some(slowest) = self.bottleneck() {

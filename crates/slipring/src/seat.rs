@@ -1,11 +1,13 @@
-//! A consumer's private positions, and how they move: walk, handle, advance, release. Who sits here is one stage, or one worker.
+//! A consumer's private positions, and how they move: walk, handle, advance, release. Who sits here
+//! is one stage, or one worker.
 //!
 //! Invariants
-//! - I1: `released <= next <= live_end`, and `[next, live_end)` is published, not given up, and let go by every stage before this one.
-//!   Only the seat's owner changes any of them.
-//! - I2: from the time a position is returned by [`Seat::look`] until it is released, this seat's stage may touch the event there: the
-//!   stages after it and the producers wait for the release.
-//! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody is lent one.
+//! - I1: `released <= next <= live_end`, and `[next, live_end)` is published, not given up, and let
+//!   go by every stage before this one. Only the seat's owner changes any of them.
+//! - I2: from the time a position is returned by [`Seat::look`] until it is released, this seat's
+//!   stage may touch the event there: the stages after it and the producers wait for the release.
+//! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody
+//!   is lent one.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -25,15 +27,19 @@ use crate::within;
 
 /// What the loops and the leases need of a consumer, one or worker.
 pub(crate) trait Seat<E, L: Layout> {
-    /// Whether having fewer than was asked for says that there is no more, so that a loop may pause. See [`space`].
+    /// Whether having fewer than was asked for says that there is no more, so that a loop may
+    /// pause. See [`space`].
     const GATHERS_ALL: bool;
-    /// Whether this seat stands where whatever is stamped is its to handle: then runs can be walked while they are handled.
+    /// Whether this seat stands where whatever is stamped is its to handle: then runs can be walked
+    /// while they are handled.
     fn walks_runs(&self) -> bool;
-    /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or one look tells.
+    /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or
+    /// one look tells.
     fn look(&mut self, max: u64) -> u64;
     /// As [`Seat::look`], but looks on until there are `least` or no more in a row.
     fn gather(&mut self, least: u64, max: u64) -> u64;
-    /// Looks from now on are for so many events at most: a worker takes no more from its colleagues.
+    /// Looks from now on are for so many events at most: a worker takes no more from its
+    /// colleagues.
     #[inline(always)]
     fn want(&mut self, _max: u64) {}
     /// Where this seat says what it has let go.
@@ -42,7 +48,8 @@ pub(crate) trait Seat<E, L: Layout> {
     fn next(&self) -> u64;
     /// How many events this seat has handled.
     fn handled(&self) -> u64;
-    /// So many events are handled, and at least `found` are known to be published, from [`Seat::next`] on; nobody else is told yet.
+    /// So many events are handled, and at least `found` are known to be published, from
+    /// [`Seat::next`] on; nobody else is told yet.
     fn advance(&mut self, len: u64, found: u64);
     /// Lets go of everything before [`Seat::next`].
     fn release(&mut self);
@@ -56,7 +63,8 @@ pub(crate) trait Seat<E, L: Layout> {
     fn holds_all(&self) -> bool {
         false
     }
-    /// Whether a look might find something. Changes nothing and rings nothing, so it may run under a bell's lock.
+    /// Whether a look might find something. Changes nothing and rings nothing, so it may run under
+    /// a bell's lock.
     fn something(&self) -> bool;
     /// Whom a wait would be for: a stage by number, or the producer.
     fn waits_for(&self) -> usize;
@@ -134,7 +142,8 @@ pub(crate) trait Seat<E, L: Layout> {
         }
     }
 
-    /// Waits until [`Seat::look`] has something or never will. Out of line, or the loop around it would be compiled around it.
+    /// Waits until [`Seat::look`] has something or never will. Out of line, or the loop around it
+    /// would be compiled around it.
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
@@ -142,13 +151,15 @@ pub(crate) trait Seat<E, L: Layout> {
         let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.desk_mut().learned);
         let (waited, spell) = {
-            // Dropped where it is, at the end of this block: moving it to drop it would copy all its counts.
+            // Dropped where it is, at the end of this block: moving it to drop it would copy all
+            // its counts.
             let mut waiting = Waiting { seat: &mut *self, learned, told: None, kind: PhantomData };
             let Waiting { ref seat, ref mut learned, ref mut told, .. } = waiting;
             let (desk, next) = (seat.desk(), seat.next());
             let lasts = &mut || {
                 *told = Some(seat.add_up());
-                within::stuck_at(desk.control(), desk.stage, next).filter(|_| desk.core.is_claimed(next))
+                within::stuck_at(desk.control(), desk.stage, next)
+                    .filter(|_| desk.core.is_claimed(next))
             };
             desk.control().wait_at(waiter, learned, deadline, lasts, &mut || seat.stirs())
         };
@@ -160,8 +171,8 @@ pub(crate) trait Seat<E, L: Layout> {
     }
 }
 
-/// A wait of a seat. Dropped, also by a panic of the strategy, it puts back what was learned and what was told, so that nothing is counted
-/// twice.
+/// A wait of a seat. Dropped, also by a panic of the strategy, it puts back what was learned and
+/// what was told, so that nothing is counted twice.
 struct Waiting<'s, E, L: Layout, S: Seat<E, L> + ?Sized> {
     seat: &'s mut S,
     learned: Learned,
@@ -190,8 +201,8 @@ pub struct Desk<E, L: Layout> {
     told: Counts,
     /// Nothing is being handled: what fails now is no event's fault.
     pub(crate) between: bool,
-    /// Whether there is more to do with what it handled than to say so: to work out keys for shards, to take times, to note where a
-    /// retry would go back to.
+    /// Whether there is more to do with what it handled than to say so: to work out keys for
+    /// shards, to take times, to note where a retry would go back to.
     pub(crate) notes: bool,
     /// Whether anybody may sleep until it lets something go.
     rings: bool,
@@ -210,7 +221,9 @@ impl<E, L: Layout> Desk<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         let (counts, told) = Default::default();
         let plan = &core.control.plan.stages[stage];
-        let notes = !plan.sorts.is_empty() || plan.policy.rewinds() || core.control.gauges.samples.is_some();
+        let notes = !plan.sorts.is_empty()
+            || plan.policy.rewinds()
+            || core.control.gauges.samples.is_some();
         let rings = !plan.rings.is_empty();
         Desk {
             slots: core.slots,
@@ -253,8 +266,11 @@ impl<E, L: Layout> Desk<E, L> {
     /// Ends the graph because this seat's owner went, unless the graph is over anyway.
     pub(crate) fn left(&self, at: u64) {
         if self.control().ended(at).is_none() {
-            let cause =
-                if std::thread::panicking() { Cause::Panic("the thread that held its handle panicked".into()) } else { Cause::Dropped };
+            let cause = if std::thread::panicking() {
+                Cause::Panic("the thread that held its handle panicked".into())
+            } else {
+                Cause::Dropped
+            };
             self.control().fail(self.stage, Some(at), cause);
         }
     }
@@ -308,16 +324,19 @@ pub struct Walk<E, L: Layout, R: Role> {
     began: u64,
     next: u64,
     live_end: u64,
-    /// Where the run ends that `live_end` lies in, if the stages before this one have not let all of it go.
+    /// Where the run ends that `live_end` lies in, if the stages before this one have not let all
+    /// of it go.
     run_end: u64,
-    /// What the stages before this one are known to have let go. Unused directly behind the producer.
+    /// What the stages before this one are known to have let go. Unused directly behind the
+    /// producer.
     limit: u64,
     released: u64,
     /// How many positions it has passed without an event of its own there.
     passed: u64,
     /// From where to where it passed over tombstones last while it held what is before them.
     tail: (u64, u64),
-    /// What stood at the last release: `live_end`, `run_end`, `passed`, and the count of tombstones.
+    /// What stood at the last release: `live_end`, `run_end`, `passed`, and the count of
+    /// tombstones.
     then: (u64, u64, u64, u64),
 }
 
@@ -338,10 +357,20 @@ impl<E, L: Layout> One<E, L> {
 
 impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// Begins at a position that the stages before have let go up to, or a later one.
-    pub(crate) fn begin(core: Owner<E, L>, stage: usize, role: R, (line, shift): (usize, u32), at: u64, learned: Learned) -> Self {
+    pub(crate) fn begin(
+        core: Owner<E, L>,
+        stage: usize,
+        role: R,
+        (line, shift): (usize, u32),
+        at: u64,
+        learned: Learned,
+    ) -> Self {
         let first = core.control.reads_stamps(stage);
         let plan = &core.control.plan;
-        let follows = !first && plan.stages[stage].after.is_empty() && plan.stages[stage].guard.is_none() && !plan.sentinel;
+        let follows = !first
+            && plan.stages[stage].after.is_empty()
+            && plan.stages[stage].guard.is_none()
+            && !plan.sentinel;
         Walk {
             desk: Desk::new(core, stage, learned),
             role,
@@ -400,7 +429,11 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         let core = &*self.desk.core;
         let plan = &core.control.plan;
         if self.live_end == self.limit {
-            let frontier = if self.follows { core.control.cursor() } else { core.pass(self.desk.stage, self.limit) };
+            let frontier = if self.follows {
+                core.control.cursor()
+            } else {
+                core.pass(self.desk.stage, self.limit)
+            };
             if ahead(frontier, self.limit) <= 0 {
                 return false;
             }
@@ -414,7 +447,8 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         true
     }
 
-    /// One look at the frontiers tells all there is: looking again at once would only slow those down who store them.
+    /// One look at the frontiers tells all there is: looking again at once would only slow those
+    /// down who store them.
     #[inline]
     fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
         let mut looked = false;
@@ -434,7 +468,8 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             match self.desk.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
-                // Begun in the middle of a run, whose head may be gone; what is given up is stamped slot by slot, so this is live.
+                // Begun in the middle of a run, whose head may be gone; what is given up is stamped
+                // slot by slot, so this is live.
                 Run::Unpublished if R::MIDWAY => {
                     let mut end = self.live_end.wrapping_add(1);
                     while end != self.limit && self.desk.slots.run_at(end) == Run::Unpublished {
@@ -442,10 +477,13 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
                     }
                     self.run_end = end;
                 }
-                Run::Unpublished => unreachable!("a stage before this one has let an unpublished position go"),
+                Run::Unpublished => {
+                    unreachable!("a stage before this one has let an unpublished position go")
+                }
             }
         }
-        let (by_run, by_limit) = (ahead(self.run_end, self.live_end), ahead(self.limit, self.live_end));
+        let (by_run, by_limit) =
+            (ahead(self.run_end, self.live_end), ahead(self.limit, self.live_end));
         self.live_end = self.live_end.wrapping_add(by_run.min(by_limit) as u64);
         true
     }
@@ -458,10 +496,15 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         }
         let holds = self.released != self.next;
         let from = if holds && self.tail.1 == self.next { self.tail.0 } else { self.next };
-        // The limit may lie inside of a tombstone: whoever releases by position, or pins one, may say any. Each slot of a tombstone has a stamp.
+        // The limit may lie inside of a tombstone: whoever releases by position, or pins one, may
+        // say any. Each slot of a tombstone has a stamp.
         while self.first || self.next != self.limit {
             let Run::Tombstone(run) = self.desk.slots.run_at(self.next) else { break };
-            let len = if self.first { run } else { twin!("past-the-limit": run.min(self.limit.wrapping_sub(self.next)) => run) };
+            let len = if self.first {
+                run
+            } else {
+                twin!("past-the-limit": run.min(self.limit.wrapping_sub(self.next)) => run)
+            };
             self.next = self.next.wrapping_add(len);
             self.passed += len;
             self.desk.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
@@ -484,7 +527,12 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         if R::SAMPLES
             && let Some(samples) = &self.desk.control().gauges.samples
         {
-            samples.releasing(self.desk.stage, self.released, self.next.wrapping_sub(self.released), |_| true);
+            samples.releasing(
+                self.desk.stage,
+                self.released,
+                self.next.wrapping_sub(self.released),
+                |_| true,
+            );
         }
         self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
     }
@@ -525,7 +573,8 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
             && let Run::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // Runs are often as long as the one before. While they are, where to look next does not wait for the stamp's arrival.
+            // Runs are often as long as the one before. While they are, where to look next does not
+            // wait for the stamp's arrival.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }
@@ -587,7 +636,10 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
             || match self.first {
                 true => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
                 false if self.follows => core.control.cursor() != self.live_end,
-                false => self.limit != self.live_end || ahead(core.upstream(self.desk.stage, self.limit).0, self.limit) > 0,
+                false => {
+                    self.limit != self.live_end
+                        || ahead(core.upstream(self.desk.stage, self.limit).0, self.limit) > 0
+                }
             }
     }
     fn waits_for(&self) -> usize {
@@ -618,7 +670,8 @@ impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
     }
 }
 
-/// Pauses a consumer that keeps up, so that it does not fight with its upstream over the line being written.
+/// Pauses a consumer that keeps up, so that it does not fight with its upstream over the line being
+/// written.
 #[inline]
 pub(crate) fn space(control: &Control, times: u32) {
     (0..control.spacing * times).for_each(|_| crate::sync::spin_loop());

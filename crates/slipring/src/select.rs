@@ -23,11 +23,14 @@ mod sealed {
 ///
 /// Sealed: the handles of this library are.
 pub trait Waitable: sealed::Sealed {
-    /// Has `waker` woken once, when it is worth looking again; unless it is now: then `true`, and nobody will wake it.
+    /// Has `waker` woken once, when it is worth looking again; unless it is now: then `true`, and
+    /// nobody will wake it.
     ///
-    /// Worth a look is progress, and the end, good or bad; the look may still find nothing, for others may be faster. A second call
-    /// replaces the waker of the first. It is woken on the thread that made the progress, so it should be quick: an executor's
-    /// waker, or one that writes to an eventfd. Where the graph's strategy does not park, nobody tells: the waker is woken at once.
+    /// Worth a look is progress, and the end, good or bad; the look may still find nothing, for
+    /// others may be faster. A second call replaces the waker of the first. It is woken on the
+    /// thread that made the progress, so it should be quick: an executor's waker, or one that
+    /// writes to an eventfd. Where the graph's strategy does not park, nobody tells: the waker is
+    /// woken at once.
     fn arm(&mut self, waker: &Waker) -> bool;
     /// Takes the waker back.
     fn disarm(&mut self);
@@ -115,12 +118,17 @@ impl Selector {
         Selector::default()
     }
 
-    /// Waits until one of the handles is worth a look, and says which; they are favoured in turn. `None`: the deadline passed first, or there
-    /// is no handle and no deadline.
+    /// Waits until one of the handles is worth a look, and says which; they are favoured in turn.
+    /// `None`: the deadline passed first, or there is no handle and no deadline.
     ///
-    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs. A graph whose own
-    /// [deadline](crate::Graph::deadline) passes meanwhile fails, and its handle is worth a look then.
-    pub fn wait(&mut self, handles: &mut [&mut dyn Waitable], deadline: Option<Instant>) -> Option<usize> {
+    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs. A
+    /// graph whose own [deadline](crate::Graph::deadline) passes meanwhile fails, and its handle is
+    /// worth a look then.
+    pub fn wait(
+        &mut self,
+        handles: &mut [&mut dyn Waitable],
+        deadline: Option<Instant>,
+    ) -> Option<usize> {
         if handles.is_empty() && deadline.is_none() {
             return None;
         }
@@ -193,7 +201,11 @@ mod tests {
     #[test]
     fn a_wake_up_while_handles_are_armed_is_not_lost() {
         let limit = Instant::now() + Duration::from_secs(20);
-        assert_eq!(Selector::new().wait(&mut [&mut Hasty(0, limit)], Some(limit)), Some(0), "slept through a wake-up");
+        assert_eq!(
+            Selector::new().wait(&mut [&mut Hasty(0, limit)], Some(limit)),
+            Some(0),
+            "slept through a wake-up"
+        );
     }
 
     /// Handles keep no waker of a wait that is over.

@@ -1,11 +1,14 @@
-//! Shards: several handles of one stage, each of which sees the events of its own keys, in sequence.
+//! Shards: several handles of one stage, each of which sees the events of its own keys, in
+//! sequence.
 //!
 //! Invariants
-//! - I1: whose an event is stands in the stage's lane from before it is published to the stage until its slot is filled again: the last party
-//!   before the shards that may change the event works it out when it is done with the event, and lets go of it only then
+//! - I1: whose an event is stands in the stage's lane from before it is published to the stage
+//!   until its slot is filled again: the last party before the shards that may change the event
+//!   works it out when it is done with the event, and lets go of it only then
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]` carry it).
-//! - I2: a shard touches only events that are its own. It passes over the others, and what it has passed is as good as handled: the stage's
-//!   frontier is the least of what its shards have passed.
+//! - I2: a shard touches only events that are its own. It passes over the others, and what it has
+//!   passed is as good as handled: the stage's frontier is the least of what its shards have
+//!   passed.
 //! - I3: an event whose key could not be worked out is nobody's; then the graph has failed.
 
 use std::cell::Cell;
@@ -28,16 +31,21 @@ const NOBODY: u32 = u32::MAX;
 pub(crate) type Sorter<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
 
 /// A sorter for so many shards.
-pub(crate) fn sorter<E, K: Hash>(shards: usize, key: impl Fn(&E) -> K + Send + Sync + 'static) -> Sorter<E> {
+pub(crate) fn sorter<E, K: Hash>(
+    shards: usize,
+    key: impl Fn(&E) -> K + Send + Sync + 'static,
+) -> Sorter<E> {
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
-        // The high half of the product is below the number of shards, and as evenly spread as the hash's high bits.
+        // The high half of the product is below the number of shards, and as evenly spread as the
+        // hash's high bits.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }
 
-/// A hash that takes a few instructions for small keys. It spreads them evenly, and is no defence against keys chosen to collide.
+/// A hash that takes a few instructions for small keys. It spreads them evenly, and is no defence
+/// against keys chosen to collide.
 struct Mixer(u64);
 
 /// Odd, without a pattern: the golden ratio's digits.
@@ -104,8 +112,8 @@ impl<E> Lane<E> {
 }
 
 impl<E, L: Layout> Core<E, L> {
-    /// Works out whose these events are, for the shards of these stages. `party` has them to itself, and is done with them. A panic of a key
-    /// ends the graph (I3).
+    /// Works out whose these events are, for the shards of these stages. `party` has them to
+    /// itself, and is done with them. A panic of a key ends the graph (I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn sort(&self, stages: &[usize], party: usize, first: u64, len: u64) {
@@ -122,8 +130,14 @@ impl<E, L: Layout> Core<E, L> {
                 }
             }));
             if let Err(panic) = sorted {
-                self.control.fail(party, Some(first.wrapping_add(at.get())), Cause::Panic(panic_message(panic)));
-                (at.get()..len).for_each(|offset| lane.owner(first.wrapping_add(offset)).store(NOBODY, Relaxed));
+                self.control.fail(
+                    party,
+                    Some(first.wrapping_add(at.get())),
+                    Cause::Panic(panic_message(panic)),
+                );
+                (at.get()..len).for_each(|offset| {
+                    lane.owner(first.wrapping_add(offset)).store(NOBODY, Relaxed)
+                });
             }
         }
     }
@@ -159,7 +173,11 @@ impl<E, L: Layout> Shard<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let sharer = Sharer { shard: shard as u32 };
-        Shard { walk: Walk::begin(core, stage, sharer, (line, 0), start, learned), own: 0, handled: false }
+        Shard {
+            walk: Walk::begin(core, stage, sharer, (line, 0), start, learned),
+            own: 0,
+            handled: false,
+        }
     }
 
     /// How many events in a row are this shard's, or are not, from `seq` on and among `len`.
@@ -187,7 +205,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
             self.walk.pass_over(others);
             self.own = self.count(self.walk.next(), found - others, true);
             let share = (self.walk.desk().core.capacity() / 8).max(1);
-            if !self.handled && (found == 0 || self.walk.next().wrapping_sub(self.walk.released()) >= share) {
+            if !self.handled
+                && (found == 0 || self.walk.next().wrapping_sub(self.walk.released()) >= share)
+            {
                 twin!("others-held": self.release() => ());
             }
             if found == 0 {
@@ -219,7 +239,9 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
         let desk = self.walk.desk();
         if let Some(samples) = &desk.control().gauges.samples {
             let from = self.walk.released();
-            samples.releasing(desk.stage, from, self.walk.next().wrapping_sub(from), |seq| self.count(seq, 1, true) == 1);
+            samples.releasing(desk.stage, from, self.walk.next().wrapping_sub(from), |seq| {
+                self.count(seq, 1, true) == 1
+            });
         }
         self.handled = false;
         self.walk.release();
@@ -249,7 +271,8 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
 }
 
 impl Control {
-    /// The least that the shards of a stage have passed, if that is known to be no less than `near`.
+    /// The least that the shards of a stage have passed, if that is known to be no less than
+    /// `near`.
     pub(crate) fn least_passed(&self, line: usize, shards: usize, near: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| {
@@ -267,20 +290,27 @@ mod tests {
     #[test]
     fn small_keys_are_spread_evenly() {
         // An interpreter sees all there is to see in fewer.
-        let (keys, all): (u64, &[usize]) = if cfg!(miri) { (1_000, &[1, 7]) } else { (10_000, &[1, 2, 3, 7, 64]) };
+        let (keys, all): (u64, &[usize]) =
+            if cfg!(miri) { (1_000, &[1, 7]) } else { (10_000, &[1, 2, 3, 7, 64]) };
         for &shards in all {
             let sort = sorter(shards, |key: &u64| *key);
             for step in [1, 8, 1 << 20, 1 << 40] {
                 let mut counts = vec![0u32; shards];
                 (0..keys).for_each(|key| counts[sort(&(key * step)) as usize] += 1);
                 let even = keys as u32 / shards as u32;
-                assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{shards} shards, step {step}: {counts:?}");
+                assert!(
+                    counts.iter().all(|&count| count > even / 2 && count < even * 2),
+                    "{shards} shards, step {step}: {counts:?}"
+                );
             }
             let sort = sorter(shards, |key: &(u8, String)| key.clone());
             let mut counts = vec![0u32; shards];
             (0..keys).for_each(|key| counts[sort(&(key as u8, format!("SYM{key}"))) as usize] += 1);
             let even = keys as u32 / shards as u32;
-            assert!(counts.iter().all(|&count| count > even / 2 && count < even * 2), "{shards} shards: {counts:?}");
+            assert!(
+                counts.iter().all(|&count| count > even / 2 && count < even * 2),
+                "{shards} shards: {counts:?}"
+            );
         }
     }
 }

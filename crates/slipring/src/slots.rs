@@ -1,12 +1,13 @@
 //! Where events and stamps lie: the storage that the ring's algorithms run over.
 //!
-//! [`Slots`] is what an algorithm may ask of storage: the stamp and the event of a position. Two heap layouts implement it; shared
-//! memory is to be a third, with the same algorithms on top.
+//! [`Slots`] is what an algorithm may ask of storage: the stamp and the event of a position. Two
+//! heap layouts implement it; shared memory is to be a third, with the same algorithms on top.
 //!
 //! Invariants
-//! - I1: `stamp(seq)` and `event(seq)` stay valid, and at the same place, from `allocate` until `free`.
-//! - I2: from [`Slots::fill`] until [`Slots::free`] every event is an initialised `E`. A slot is never left empty: events are made once,
-//!   overwritten in place, and dropped when the ring is.
+//! - I1: `stamp(seq)` and `event(seq)` stay valid, and at the same place, from `allocate` until
+//!   `free`.
+//! - I2: from [`Slots::fill`] until [`Slots::free`] every event is an initialised `E`. A slot is
+//!   never left empty: events are made once, overwritten in place, and dropped when the ring is.
 //! - I3: who may touch an event is decided by the protocol above (PROTOCOL.md), never here.
 
 use std::alloc::{Layout as Bytes, alloc, dealloc};
@@ -29,20 +30,25 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// How the graph's print names this layout.
     #[doc(hidden)]
     const ALIAS: &'static str;
-    /// Whether a single producer tells by a cursor, not by stamps, how far it has published. See ARCHITECTURE.md ("Layouts").
+    /// Whether a single producer tells by a cursor, not by stamps, how far it has published. See
+    /// ARCHITECTURE.md ("Layouts").
     #[doc(hidden)]
     const CURSOR: bool;
 }
 
-/// Each event beside its own stamp, in one slot: the default. A consumer that keeps up fetches one line per event, not two.
+/// Each event beside its own stamp, in one slot: the default. A consumer that keeps up fetches one
+/// line per event, not two.
 #[derive(Clone, Copy, Debug)]
 pub struct Inside;
 
-/// Events side by side without gaps: batches are lent as slices ([`Events::as_slices`](crate::Events::as_slices)).
+/// Events side by side without gaps: batches are lent as slices
+/// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
-/// A single producer tells by one position how far it has published; many stamp their runs, in an array beside the events. A loop of
-/// your own over leases should pause for some 200 ns after a look that found something, as `for_each` does: looking on at once takes the
-/// line of that position away from the producer, for every publication (5 ns an event instead of 1.5 in batches of ten; `records/`).
+/// A single producer tells by one position how far it has published; many stamp their runs, in an
+/// array beside the events. A loop of your own over leases should pause for some 200 ns after a
+/// look that found something, as `for_each` does: looking on at once takes the line of that
+/// position away from the producer, for every publication (5 ns an event instead of 1.5 in batches
+/// of ten; `records/`).
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
@@ -67,10 +73,12 @@ impl Layout for Contiguous {
 /// Storage as the algorithms see it: a copyable view; its owner frees it.
 ///
 /// # Safety
-/// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same slot.
+/// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same
+/// slot.
 #[doc(hidden)]
 pub unsafe trait Slots<E>: Copy {
-    /// Memory for a power of two of slots, with stamps or without; the events are not made yet. `None`: that much memory cannot be had.
+    /// Memory for a power of two of slots, with stamps or without; the events are not made yet.
+    /// `None`: that much memory cannot be had.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
     /// Whether there are stamps.
     fn stamped(&self) -> bool;
@@ -92,16 +100,23 @@ pub unsafe trait Slots<E>: Copy {
     /// Once, and nobody holds a view any more.
     unsafe fn free(self);
 
-    /// Stamps every slot blank for positions from `start` on, then makes the events. An `Err` carries the index of the event whose factory
-    /// panicked and the panic; all events made before are dropped then.
+    /// Stamps every slot blank for positions from `start` on, then makes the events. An `Err`
+    /// carries the index of the event whose factory panicked and the panic; all events made before
+    /// are dropped then.
     ///
     /// # Safety
     /// Freshly allocated, not filled before.
-    unsafe fn fill(&self, start: u64, factory: &mut dyn FnMut() -> E) -> Result<(), (usize, Box<dyn Any + Send>)> {
+    unsafe fn fill(
+        &self,
+        start: u64,
+        factory: &mut dyn FnMut() -> E,
+    ) -> Result<(), (usize, Box<dyn Any + Send>)> {
         for offset in 0..if self.stamped() { self.mask() + 1 } else { 0 } {
             let seq = start.wrapping_add(offset);
             // SAFETY: I1; nobody else sees the slots yet.
-            unsafe { self.stamp(seq).cast_mut().write(AtomicU64::new(stamp::blank(seq, self.shift()))) }
+            unsafe {
+                self.stamp(seq).cast_mut().write(AtomicU64::new(stamp::blank(seq, self.shift())))
+            }
         }
         for index in 0..=self.mask() {
             match catch_unwind(AssertUnwindSafe(&mut *factory)) {
@@ -119,7 +134,8 @@ pub unsafe trait Slots<E>: Copy {
         Ok(())
     }
 
-    /// Drops the first `count` events, each on its own, so that one that panics does not keep the others; returns the first panic.
+    /// Drops the first `count` events, each on its own, so that one that panics does not keep the
+    /// others; returns the first panic.
     ///
     /// # Safety
     /// Those events are made, nobody refers to them, and this is called once.
@@ -128,7 +144,9 @@ pub unsafe trait Slots<E>: Copy {
         if std::mem::needs_drop::<E>() {
             for index in 0..count {
                 // SAFETY: the caller's promise, event by event.
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| unsafe { self.event(index).drop_in_place() })) {
+                if let Err(panic) =
+                    catch_unwind(AssertUnwindSafe(|| unsafe { self.event(index).drop_in_place() }))
+                {
                     match first {
                         None => first = Some(panic),
                         Some(_) => crate::error::discard(panic),
@@ -196,8 +214,9 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
     }
 }
 
-// SAFETY: a view is an address; every use of what it points to is decided by the protocol, which moves an event between threads (`E: Send`)
-// and lets several threads read it at once only where the stages that do so asked for `E: Sync`.
+// SAFETY: a view is an address; every use of what it points to is decided by the protocol, which
+// moves an event between threads (`E: Send`) and lets several threads read it at once only where
+// the stages that do so asked for `E: Sync`.
 unsafe impl<E: Send, L: Layout> Send for View<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Send, L: Layout> Sync for View<E, L> {}
@@ -222,7 +241,8 @@ unsafe fn free_array<T>(array: NonNull<T>, len: usize) {
     }
 }
 
-// SAFETY: the arrays live from `allocate` to `free` and do not move; masked indices stay below their length.
+// SAFETY: the arrays live from `allocate` to `free` and do not move; masked indices stay below
+// their length.
 unsafe impl<E> Slots<E> for InsideSlots<E> {
     fn allocate(capacity: usize, _stamped: bool) -> Option<Self> {
         let slots = allocate_array(capacity)?;
@@ -248,7 +268,11 @@ unsafe impl<E> Slots<E> for InsideSlots<E> {
     #[inline(always)]
     fn event(&self, seq: u64) -> *mut E {
         // SAFETY: the masked index is inside the array; `raw_get` makes no reference.
-        unsafe { UnsafeCell::raw_get(&raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).event) }
+        unsafe {
+            UnsafeCell::raw_get(
+                &raw const (*self.slots.as_ptr().add((seq & self.mask) as usize)).event,
+            )
+        }
     }
     const STRIDE: usize = size_of::<Slot<E>>();
     fn bytes_per_slot(_stamped: bool) -> usize {
@@ -270,7 +294,13 @@ unsafe impl<E> Slots<E> for ContiguousSlots<E> {
             unsafe { free_array(stamps, count) };
             return None;
         };
-        Some(ContiguousSlots { stamps, events, mask: capacity as u64 - 1, shift: capacity.trailing_zeros(), stamped })
+        Some(ContiguousSlots {
+            stamps,
+            events,
+            mask: capacity as u64 - 1,
+            shift: capacity.trailing_zeros(),
+            stamped,
+        })
     }
     #[inline(always)]
     fn stamped(&self) -> bool {

@@ -8,23 +8,30 @@
 //! | 0..16 | how many slots the run has, 1..=[`MAX_RUN`] |
 //!
 //! Invariants
-//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly that position. A slot
-//!   is stamped for one position per lap at most, and its word is never as old as 2^46 laps: in the last two of every
-//!   2^44 laps each slot of a run is stamped, not the first one only ([`refreshes`]). In a ring of 2^18 slots
-//!   or more the field holds the whole lap, and repeats with the position itself, after 2^64 events; there the last two
-//!   laps of each 2^62 events are enough.
-//! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it never reads as published.
-//! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several runs.
+//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
+//!   that position. A slot is stamped for one position per lap at most, and its word is never as
+//!   old as 2^46 laps: in the last two of every 2^44 laps each slot of a run is stamped, not the
+//!   first one only ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap,
+//!   and repeats with the position itself, after 2^64 events; there the last two laps of each 2^62
+//!   events are enough.
+//! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it
+//!   never reads as published.
+//! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several
+//!   runs.
 
-/// The longest run. A longer publication is several runs, stamped back to front, so that the head is seen last.
+/// The longest run. A longer publication is several runs, stamped back to front, so that the head
+/// is seen last.
 ///
-/// A model's ring is small, and its runs are shorter, so that a model can have a publication of several.
+/// A model's ring is small, and its runs are shorter, so that a model can have a publication of
+/// several.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
-/// Laps from one refresh of all stamps to the next. Far fewer than the 2^46 after which a lap field repeats.
+/// Laps from one refresh of all stamps to the next. Far fewer than the 2^46 after which a lap field
+/// repeats.
 const REFRESH_BITS: u32 = 44;
-/// Events from one refresh to the next where that comes earlier, which is in large rings. Positions repeat after 2^64.
+/// Events from one refresh to the next where that comes earlier, which is in large rings. Positions
+/// repeat after 2^64.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -56,8 +63,9 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Whether every slot of a run that begins at `seq` gets a stamp, with what is left of the run from there on. A run is no
-/// longer than a lap; so if it reaches into the last lap of a period, it begins in one of the last two.
+/// Whether every slot of a run that begins at `seq` gets a stamp, with what is left of the run from
+/// there on. A run is no longer than a lap; so if it reaches into the last lap of a period, it
+/// begins in one of the last two.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
@@ -94,8 +102,16 @@ mod tests {
             let lap = 1u128 << shift;
             // The last two laps before a quarter of that.
             let period = repeats / 4;
-            assert!([period - 1, period - lap, period - 2 * lap].iter().all(|&seq| refreshes(seq as u64, shift)), "{shift}");
-            assert!(period <= 2 * lap || !refreshes((period - 2 * lap - 1) as u64, shift), "{shift}: more than two laps");
+            assert!(
+                [period - 1, period - lap, period - 2 * lap]
+                    .iter()
+                    .all(|&seq| refreshes(seq as u64, shift)),
+                "{shift}"
+            );
+            assert!(
+                period <= 2 * lap || !refreshes((period - 2 * lap - 1) as u64, shift),
+                "{shift}: more than two laps"
+            );
         }
     }
 
@@ -105,13 +121,25 @@ mod tests {
             for seq in [0, 1, 7, 1 << 20, (1 << 46) - 1, 1 << 46, u64::MAX - 1, u64::MAX] {
                 let capacity = 1u64 << shift;
                 assert_eq!(read(live(seq, shift, 5), seq, shift), Run::Live(5));
-                assert_eq!(read(tombstone(seq, shift, MAX_RUN), seq, shift), Run::Tombstone(MAX_RUN));
+                assert_eq!(
+                    read(tombstone(seq, shift, MAX_RUN), seq, shift),
+                    Run::Tombstone(MAX_RUN)
+                );
                 assert_eq!(read(blank(seq, shift), seq, shift), Run::Unpublished);
                 for laps in [1u64, 2, 1000] {
                     let away = capacity.wrapping_mul(laps);
-                    assert_eq!(read(live(seq, shift, 5), seq.wrapping_add(away), shift), Run::Unpublished);
-                    assert_eq!(read(live(seq, shift, 5), seq.wrapping_sub(away), shift), Run::Unpublished);
-                    assert_eq!(read(tombstone(seq, shift, 1), seq.wrapping_add(away), shift), Run::Unpublished);
+                    assert_eq!(
+                        read(live(seq, shift, 5), seq.wrapping_add(away), shift),
+                        Run::Unpublished
+                    );
+                    assert_eq!(
+                        read(live(seq, shift, 5), seq.wrapping_sub(away), shift),
+                        Run::Unpublished
+                    );
+                    assert_eq!(
+                        read(tombstone(seq, shift, 1), seq.wrapping_add(away), shift),
+                        Run::Unpublished
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! Single steps of the protocol that other steps mask: a test here fails when one of them alone is left out.
+//! Single steps of the protocol that other steps mask: a test here fails when one of them alone is
+//! left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -11,8 +12,9 @@ use crate::{Graph, Inside, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
-/// A worker that lost the race for a chunk shows the bound of the chunk that it did not get, until it stores the next one. No frontier
-/// that is computed meanwhile is less than what the caller knows.
+/// A worker that lost the race for a chunk shows the bound of the chunk that it did not get, until
+/// it stores the next one. No frontier that is computed meanwhile is less than what the caller
+/// knows.
 #[test]
 fn no_frontier_is_less_than_what_is_known() {
     let graph = Graph::new(8, || 0u64);
@@ -21,8 +23,13 @@ fn no_frontier_is_less_than_what_is_known() {
     let tap = graph.tap("tap", 1).after(&shards);
     let end = graph.reader("end").after(&tap);
     let ring = graph.build().unwrap();
-    let (mut tx, mut pool, mut shards, tap, mut end) =
-        (ring.producer(), ring.pool_readers(pool), ring.shard_readers(shards), ring.tap(tap), ring.reader(end));
+    let (mut tx, mut pool, mut shards, tap, mut end) = (
+        ring.producer(),
+        ring.pool_readers(pool),
+        ring.shard_readers(shards),
+        ring.tap(tap),
+        ring.reader(end),
+    );
     (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
     shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap());
@@ -30,8 +37,11 @@ fn no_frontier_is_less_than_what_is_known() {
     assert_eq!(end.poll(8, |_, _| ()).unwrap(), 4);
     let core = end.desk().core.clone();
     let control = &core.control;
-    let stage = |name: &str| control.plan.stages.iter().position(|stage| stage.name.as_str() == name).unwrap();
-    let (pool_stage, shard_stage, tap_stage, end_stage) = (stage("pool"), stage("shards"), stage("tap"), stage("end"));
+    let stage = |name: &str| {
+        control.plan.stages.iter().position(|stage| stage.name.as_str() == name).unwrap()
+    };
+    let (pool_stage, shard_stage, tap_stage, end_stage) =
+        (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
     // The pool, with the bound that a worker shows that lost the race for the first chunk.
@@ -59,19 +69,25 @@ fn no_frontier_is_less_than_what_is_known() {
     assert_eq!(core.pass(end_stage, 4), 4, "a passer goes back");
     let guard = &control.plan.stages[end_stage].guard;
     assert_eq!(control.secure(guard, 6, 4), 4, "a passer goes back over a pin");
-    assert_eq!(core.lag(end_stage, 1), 0, "a stage that is ahead of an old position is not behind it");
+    assert_eq!(
+        core.lag(end_stage, 1),
+        0,
+        "a stage that is ahead of an old position is not behind it"
+    );
     pin.store(4 << 1, Relaxed);
     drop(member);
 }
 
-/// A worker that has not looked for long, behind a pool whose frontier shows less than a colleague has taken meanwhile: it takes nothing.
+/// A worker that has not looked for long, behind a pool whose frontier shows less than a colleague
+/// has taken meanwhile: it takes nothing.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
     let graph = Graph::new(8, || 0u64);
     let first = graph.pool_writer("first", 2);
     let second = graph.pool_writer("second", 2).after(&first);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut second) = (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+    let (mut tx, mut first, mut second) =
+        (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
     (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     while first[0].poll(8, |_, _| ()).unwrap() != 0 {}
     while second[0].poll(8, |_, _| ()).unwrap() != 0 {}
@@ -82,8 +98,8 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
     core.control.line(desk.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment. What a producer claimed before was
-/// allowed, and its limit stays behind none of it.
+/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment.
+/// What a producer claimed before was allowed, and its limit stays behind none of it.
 #[test]
 fn a_limit_never_falls_behind_what_is_claimed() {
     for pool in [false, true] {
@@ -115,7 +131,15 @@ fn a_limit_never_falls_behind_what_is_claimed() {
 #[test]
 fn a_producer_may_be_idle_for_any_distance() {
     const QUARTER: u64 = 1 << 62;
-    for far in [QUARTER - 3, QUARTER + 3, 2 * QUARTER - 9, 2 * QUARTER + 9, 3 * QUARTER - 3, 3 * QUARTER + 3, 0u64.wrapping_sub(9)] {
+    for far in [
+        QUARTER - 3,
+        QUARTER + 3,
+        2 * QUARTER - 9,
+        2 * QUARTER + 9,
+        3 * QUARTER - 3,
+        3 * QUARTER + 3,
+        0u64.wrapping_sub(9),
+    ] {
         for what in ["a reader", "a pool", "a tap"] {
             let graph = Graph::new(4, || 0u64).shared();
             // Declared before the stage that it comes after.
@@ -134,7 +158,9 @@ fn a_producer_may_be_idle_for_any_distance() {
                 "a tap" => core.control.line(line(1)).store(seq, Relaxed),
                 "a pool" => {
                     core.control.line(line(0)).store(PoolWord::new(seq, 0).0, Relaxed);
-                    core.control.line(core.control.landmark_line(0)).store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+                    core.control
+                        .line(core.control.landmark_line(0))
+                        .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
                 }
                 _ => unreachable!(),
             };
@@ -189,9 +215,12 @@ fn walk(seat: &mut impl Seat<u64, Inside>) -> Vec<u64> {
     }
 }
 
-/// Goes back from behind tombstones, and walks the same events again: no slot that was given up among them.
+/// Goes back from behind tombstones, and walks the same events again: no slot that was given up
+/// among them.
 fn rewinds(seat: &mut impl Seat<u64, Inside>) {
-    let counted = |seat: &dyn Fn() -> (u64, u64), expected| assert_eq!(seat(), expected, "events and tombstones");
+    let counted = |seat: &dyn Fn() -> (u64, u64), expected| {
+        assert_eq!(seat(), expected, "events and tombstones")
+    };
     seat.desk_mut().notes = true;
     for _ in 0..2 {
         assert_eq!(walk(seat), [0, 1, 4, 6]);
@@ -233,7 +262,8 @@ fn a_retry_passes_over_tombstones_again() {
     rewinds(shards[0].seat());
 }
 
-/// What a shard knows to be its own counts from its next event on, and not from where a retry begins.
+/// What a shard knows to be its own counts from its next event on, and not from where a retry
+/// begins.
 #[test]
 fn a_shard_that_starts_again_looks_whose_each_event_is() {
     let graph = Graph::new(32, || 0u64);
@@ -274,23 +304,37 @@ fn a_release_goes_no_further_than_what_was_lent() {
                 let first = graph.reader("first");
                 let behind = graph.writer("behind").after(&first);
                 let ring = graph.build().unwrap();
-                let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.writer(behind));
+                let (mut tx, mut first, mut behind) =
+                    (ring.producer(), ring.reader(first), ring.writer(behind));
                 (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
                 first.try_batch(2).unwrap().hold();
                 first.release_until(3);
-                assert_eq!(behind.try_batch(4).unwrap().len(), 2, "an event that the first stage has not seen");
+                assert_eq!(
+                    behind.try_batch(4).unwrap().len(),
+                    2,
+                    "an event that the first stage has not seen"
+                );
                 first.release_until(1);
                 let desk = first.desk();
-                assert_eq!(desk.control().frontier(desk.stage, 0), 2, "what was let go is taken back");
+                assert_eq!(
+                    desk.control().frontier(desk.stage, 0),
+                    2,
+                    "what was let go is taken back"
+                );
                 let rest = first.try_batch(4).unwrap();
                 assert_eq!((rest.first_seq(), rest.len()), (2, 2));
             }};
         }
-        if shared { check!(Graph::new(4, || 0u64).shared()) } else { check!(Graph::new(4, || 0u64)) }
+        if shared {
+            check!(Graph::new(4, || 0u64).shared())
+        } else {
+            check!(Graph::new(4, || 0u64))
+        }
     }
 }
 
-/// Slots that were given up one after the other, and found one after the other, go with the last event before them.
+/// Slots that were given up one after the other, and found one after the other, go with the last
+/// event before them.
 #[test]
 fn with_a_held_event_go_all_tombstones_behind_it() {
     let graph = Graph::new(8, || 0u64).shared();
@@ -337,8 +381,10 @@ fn what_has_events_at_hand_does_not_sleep() {
             let shards = graph.shard_reader("shards", 1, |v| *v).after(&pool);
             let own_pool = graph.pool_reader("own pool", 1);
             let ring = graph.build().unwrap();
-            let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.reader(behind));
-            let (mut pool, mut own_pool, mut shards) = (ring.pool_readers(pool), ring.pool_readers(own_pool), ring.shard_readers(shards));
+            let (mut tx, mut first, mut behind) =
+                (ring.producer(), ring.reader(first), ring.reader(behind));
+            let (mut pool, mut own_pool, mut shards) =
+                (ring.pool_readers(pool), ring.pool_readers(own_pool), ring.shard_readers(shards));
             match $runs {
                 1 => _ = tx.claim_n(3).unwrap().publish(),
                 _ => (0..3).for_each(|_| _ = tx.publish(|_| ()).unwrap()),
@@ -354,15 +400,24 @@ fn what_has_events_at_hand_does_not_sleep() {
         check!(Graph::new(8, || 0u64), runs, format!("one producer, {runs} runs"));
         check!(Graph::new(8, || 0u64).shared(), runs, format!("many producers, {runs} runs"));
         check!(Graph::new(8, || 0u64).contiguous(), runs, format!("contiguous, {runs} runs"));
-        check!(Graph::new(8, || 0u64).contiguous().shared(), runs, format!("contiguous, many producers, {runs} runs"));
+        check!(
+            Graph::new(8, || 0u64).contiguous().shared(),
+            runs,
+            format!("contiguous, many producers, {runs} runs")
+        );
     }
 }
 
-/// A slot that was given up is something to pass over: who slept over it would hold the producers up.
+/// A slot that was given up is something to pass over: who slept over it would hold the producers
+/// up.
 #[test]
 fn what_has_a_tombstone_before_it_does_not_sleep() {
     let graph = Graph::new(4, || 0u64).shared();
-    let (reader, pool, shards) = (graph.reader("reader"), graph.pool_reader("pool", 1), graph.shard_reader("shards", 2, |v| *v));
+    let (reader, pool, shards) = (
+        graph.reader("reader"),
+        graph.pool_reader("pool", 1),
+        graph.shard_reader("shards", 2, |v| *v),
+    );
     let ring = graph.build().unwrap();
     let (mut tx, mut reader) = (ring.producer(), ring.reader(reader));
     let (mut pool, mut shards) = (ring.pool_readers(pool), ring.shard_readers(shards));
@@ -379,7 +434,11 @@ fn what_has_a_tombstone_before_it_does_not_sleep() {
     passes!(&mut pool[0]);
     passes!(&mut shards[0]);
     passes!(&mut shards[1]);
-    assert_eq!([0, 1].map(|shard| shards[shard].desk().counts.tombstones), [3, 0], "all shards pass them, and one counts them");
+    assert_eq!(
+        [0, 1].map(|shard| shards[shard].desk().counts.tombstones),
+        [3, 0],
+        "all shards pass them, and one counts them"
+    );
     assert_eq!(tx.remaining(), 4);
 }
 
@@ -391,7 +450,8 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     let first = graph.pool_writer("first", 2);
     let second = graph.pool_writer("second", 2).after(&first);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut second) = (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
+    let (mut tx, mut first, mut second) =
+        (ring.producer(), ring.pool_writers(first), ring.pool_writers(second));
     (0..4).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);
@@ -407,7 +467,8 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     adopted.release();
 }
 
-/// A worker that joins learns of the claim word's high bits from the landmark: it is moved by chunks and by tombstones.
+/// A worker that joins learns of the claim word's high bits from the landmark: it is moved by
+/// chunks and by tombstones.
 #[test]
 fn the_landmark_follows_the_pool() {
     for tombstone in [false, true] {
@@ -424,7 +485,11 @@ fn the_landmark_follows_the_pool() {
         tx.publish(|_| ()).unwrap();
         while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
         let joined = pool[0].pool().join().unwrap();
-        assert!((1..=2).contains(&ahead(joined.next_seq(), start)), "the landmark stays behind: {:#x}", joined.next_seq());
+        assert!(
+            (1..=2).contains(&ahead(joined.next_seq(), start)),
+            "the landmark stays behind: {:#x}",
+            joined.next_seq()
+        );
     }
 }
 
@@ -436,8 +501,13 @@ fn no_event_is_marked_before_it_is_skipped() {
         for capacity in [1, 2, 8] {
             let marks = Marks::new();
             assert_eq!(marks.make(start, capacity), Some(true));
-            let lap = |lap: usize| (0..capacity).map(move |offset| start.wrapping_add((lap * capacity + offset) as u64));
-            let skipped = |laps: std::ops::Range<usize>| laps.flat_map(lap).filter(|&seq| marks.skipped(seq)).collect::<Vec<_>>();
+            let lap = |lap: usize| {
+                (0..capacity)
+                    .map(move |offset| start.wrapping_add((lap * capacity + offset) as u64))
+            };
+            let skipped = |laps: std::ops::Range<usize>| {
+                laps.flat_map(lap).filter(|&seq| marks.skipped(seq)).collect::<Vec<_>>()
+            };
             assert_eq!(skipped(0..3), [], "blank, from {start} on");
             marks.mark(start, capacity as u64);
             assert_eq!(skipped(0..3), lap(0).collect::<Vec<_>>());
@@ -460,7 +530,11 @@ impl ReadHandler<u64> for Ends<'_> {
     }
     fn batch_end(&mut self, next_seq: u64) -> Result<(), crate::Fault> {
         self.log.lock().unwrap().push(format!("end {next_seq}"));
-        if std::mem::take(&mut self.fails) { Err(std::io::Error::other("once").into()) } else { Ok(()) }
+        if std::mem::take(&mut self.fails) {
+            Err(std::io::Error::other("once").into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -473,7 +547,9 @@ fn a_retry_does_not_go_back_over_what_was_skipped() {
         .read_with("life", Ends { log: &log, fails: true })
         .on_panic(OnFault::skip())
         .on_error(OnFault::retry(3))
-        .run_inline(|p| (0..4).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+        .run_inline(|p| {
+            (0..4).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
+        })
         .unwrap();
     assert_eq!(log.into_inner().unwrap(), ["0", "1", "end 2", "end 2", "2", "3", "end 4"]);
     let stage = done.report.stage("life").unwrap();
@@ -482,13 +558,15 @@ fn a_retry_does_not_go_back_over_what_was_skipped() {
 
 // Selecting.
 
-/// Handles that are not ready are disarmed when another one is, or the time is over; and those that are ready take turns.
+/// Handles that are not ready are disarmed when another one is, or the time is over; and those that
+/// are ready take turns.
 #[test]
 fn a_selector_favours_its_handles_in_turn() {
     let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
     let (mut two, mut right) = crate::unicast(8, || 0u64).unwrap();
     let mut selector = crate::Selector::new();
     (0..4).for_each(|_| _ = (one.publish(|_| ()).unwrap(), two.publish(|_| ()).unwrap()));
-    let turns: Vec<_> = (0..4).map(|_| selector.wait(&mut [&mut left, &mut right], Some(Instant::now()))).collect();
+    let turns: Vec<_> =
+        (0..4).map(|_| selector.wait(&mut [&mut left, &mut right], Some(Instant::now()))).collect();
     assert_eq!(turns, [Some(0), Some(1), Some(0), Some(1)]);
 }

@@ -1,7 +1,8 @@
-//! What is asked of the operating system beside threads, locks and clocks: a barrier in other threads, sharper timers, where a thread may run.
+//! What is asked of the operating system beside threads, locks and clocks: a barrier in other
+//! threads, sharper timers, where a thread may run.
 //!
-//! All of it is optional. Where the system does not have it, or refuses (a sandbox may), or under a checker that does not know it, the answer
-//! is that there is none, and whoever asked does without.
+//! All of it is optional. Where the system does not have it, or refuses (a sandbox may), or under a
+//! checker that does not know it, the answer is that there is none, and whoever asked does without.
 
 use std::time::Duration;
 
@@ -78,8 +79,9 @@ pub(crate) fn can_bar() -> bool {
     chosen::can_bar()
 }
 
-/// Every thread of this process has passed a full memory barrier between the beginning and the end of this call; `false`: it was refused, and
-/// none has. membarrier(2), `PRIVATE_EXPEDITED`: an interrupt to each core on which one runs.
+/// Every thread of this process has passed a full memory barrier between the beginning and the end
+/// of this call; `false`: it was refused, and none has. membarrier(2), `PRIVATE_EXPEDITED`: an
+/// interrupt to each core on which one runs.
 pub(crate) fn bar_all() -> bool {
     #[cfg(test)]
     if BARRIER_LEFT_OUT.get() {
@@ -94,13 +96,15 @@ thread_local! {
     pub(crate) static BARRIER_LEFT_OUT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Has this thread's timers go off when they are to, from now on: as a rule Linux lets them be 50 µs late, to save wake-ups (prctl(2),
-/// `PR_SET_TIMERSLACK`). It stays so: to go back after each sleep would take two system calls more.
+/// Has this thread's timers go off when they are to, from now on: as a rule Linux lets them be 50
+/// µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). It stays so: to go back after each
+/// sleep would take two system calls more.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }
 
-/// The time that this thread has spent on a core. A system call: some hundred nanoseconds, on some machines more than one microsecond.
+/// The time that this thread has spent on a core. A system call: some hundred nanoseconds, on some
+/// machines more than one microsecond.
 pub(crate) fn cpu_time() -> Option<Duration> {
     chosen::cpu_time()
 }

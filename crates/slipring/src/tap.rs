@@ -1,15 +1,20 @@
 //! Taps: declared places where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose crew changes. Its frontier is what the stages before it have let go, held back by the members that are there; with
-//! nobody there, everything passes. Whoever comes after a tap (stages, or the producers if nobody does) says how far it is going to
-//! before it asks who is there.
+//! A tap is a stage whose crew changes. Its frontier is what the stages before it have let go, held
+//! back by the members that are there; with nobody there, everything passes. Whoever comes after a
+//! tap (stages, or the producers if nobody does) says how far it is going to before it asks who is
+//! there.
 //!
 //! Invariants
-//! - I1: a member's line holds the position it has not let go of, or [`IDLE`]; between joining and leaving only its handle stores there.
-//! - I2: whoever passes a tap up to a position has said that position, fenced, and then found every member at that position or later.
-//! - I3: a joiner pins a position, fences, and then reads what was said: it keeps its position, or moves on to the furthest that was said.
-//!   So of a joiner and a passer one sees the other (`SYNC[joined]`), and nothing from the joiner's position on is passed without it.
-//! - I4: seats are given and taken under the tap's lock; a ticket is stored once per seat taken, and names the member.
+//! - I1: a member's line holds the position it has not let go of, or [`IDLE`]; between joining and
+//!   leaving only its handle stores there.
+//! - I2: whoever passes a tap up to a position has said that position, fenced, and then found every
+//!   member at that position or later.
+//! - I3: a joiner pins a position, fences, and then reads what was said: it keeps its position, or
+//!   moves on to the furthest that was said. So of a joiner and a passer one sees the other
+//!   (`SYNC[joined]`), and nothing from the joiner's position on is passed without it.
+//! - I4: seats are given and taken under the tap's lock; a ticket is stored once per seat taken,
+//!   and names the member.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -34,9 +39,11 @@ const NEXT_TICKET: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum From {
-    /// At what the stages before the tap have let go of by now: the first event that it sees is the next one they let go.
+    /// At what the stages before the tap have let go of by now: the first event that it sees is the
+    /// next one they let go.
     Now,
-    /// At the oldest event that is still held for it. How many those are is up to the stages and the producer behind.
+    /// At the oldest event that is still held for it. How many those are is up to the stages and
+    /// the producer behind.
     Oldest,
     /// At this position, as where it left before.
     At(u64),
@@ -75,13 +82,23 @@ impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubscribeError::Overwritten { asked, oldest } => {
-                write!(f, "position {asked} is overwritten; the oldest that is still held is {oldest}")
+                write!(
+                    f,
+                    "position {asked} is overwritten; the oldest that is still held is {oldest}"
+                )
             }
-            SubscribeError::NotYet { asked, newest } => write!(f, "position {asked} is not there yet; the next event is {newest}"),
+            SubscribeError::NotYet { asked, newest } => {
+                write!(f, "position {asked} is not there yet; the next event is {newest}")
+            }
             SubscribeError::Full { room } => {
-                write!(f, "the tap has room for {room} readers, and so many are there; wait for one to leave, or give it more room")
+                write!(
+                    f,
+                    "the tap has room for {room} readers, and so many are there; wait for one to leave, or give it more room"
+                )
             }
-            SubscribeError::NotRunning => f.write_str("no graph with this tap is running: start it first, or it has ended"),
+            SubscribeError::NotRunning => {
+                f.write_str("no graph with this tap is running: start it first, or it has ended")
+            }
             SubscribeError::Closed(closed) => closed.fmt(f),
         }
     }
@@ -111,19 +128,23 @@ impl std::convert::From<SubscribeError> for Closed {
     }
 }
 
-/// A reader that has joined a tap: as [`Reader`](crate::Reader), but it may go at any time, and the graph goes on without it.
+/// A reader that has joined a tap: as [`Reader`](crate::Reader), but it may go at any time, and the
+/// graph goes on without it.
 ///
-/// It sees every event from [`next_seq`](Consumer::next_seq) on, once, and holds back the stages that write behind the tap, and the
-/// producers, until it releases or leaves. Dropping it, on whatever thread and for whatever reason, is leaving.
+/// It sees every event from [`next_seq`](Consumer::next_seq) on, once, and holds back the stages
+/// that write behind the tap, and the producers, until it releases or leaves. Dropping it, on
+/// whatever thread and for whatever reason, is leaving.
 pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
 
 /// A place of a running graph where readers come and go.
 ///
-/// Declared with [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap). Clones are the same tap. With nobody there it is a
-/// placeholder, and costs those behind it a fence for each batch, and nothing else.
+/// Declared with [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap). Clones are
+/// the same tap. With nobody there it is a placeholder, and costs those behind it a fence for each
+/// batch, and nothing else.
 ///
-/// A tap stands in one running graph at a time. When [`run`](crate::Chain::run) has come back, or a pipeline has ended and was joined, it can stand in the
-/// next graph. A [`Subscription`] that outlives its run keeps its own ring, whose events go with it.
+/// A tap stands in one running graph at a time. When [`run`](crate::Chain::run) has come back, or a
+/// pipeline has ended and was joined, it can stand in the next graph. A [`Subscription`] that
+/// outlives its run keeps its own ring, whose events go with it.
 ///
 /// ```
 /// use slipring::{From, Tap};
@@ -146,7 +167,8 @@ pub struct Tap<E, L: Layout = Inside> {
     room: usize,
 }
 
-/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and owns nothing of it.
+/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and
+/// owns nothing of it.
 pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
 type Found<E, L> = (Weak<Core<E, L>>, usize);
 
@@ -169,7 +191,8 @@ impl<E, L: Layout> Place<E, L> {
         whole(self.0.lock())
     }
 
-    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no event.
+    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no
+    /// event.
     pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
         // What this drops may be the last reference, so it is dropped under no lock.
         let (ring, stage) = {
@@ -180,7 +203,8 @@ impl<E, L: Layout> Place<E, L> {
         Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
     }
 
-    /// It is there from now on, until the run is over ([`Owners::end_run`](crate::owner::Owners::end_run)) or the last owner gone.
+    /// It is there from now on, until the run is over
+    /// ([`Owners::end_run`](crate::owner::Owners::end_run)) or the last owner gone.
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();
@@ -188,7 +212,9 @@ impl<E, L: Layout> Place<E, L> {
             drop(place);
             let name = &core.control.plan.stages[stage].name;
             return Err(BuildError::Misplaced {
-                what: format!("what was declared at `{name}` stands in a graph already; make one for each place"),
+                what: format!(
+                    "what was declared at `{name}` stands in a graph already; make one for each place"
+                ),
             });
         }
         let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
@@ -212,7 +238,8 @@ impl<E, L: Layout> Default for Tap<E, L> {
 }
 
 impl<E, L: Layout> Tap<E, L> {
-    /// A tap named `tap` (`tap-2` for the second of a chain, and so on), with room for 16 readers at a time.
+    /// A tap named `tap` (`tap-2` for the second of a chain, and so on), with room for 16 readers
+    /// at a time.
     pub fn new() -> Self {
         Tap { place: Place::nowhere(), name: None, room: 16 }
     }
@@ -222,7 +249,8 @@ impl<E, L: Layout> Tap<E, L> {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// With room for so many readers at a time, 1 to [`MAX_CREW`](crate::MAX_CREW). Each takes two lines of 128 bytes, and those behind the tap look at all of them when one is there.
+    /// With room for so many readers at a time, 1 to [`MAX_CREW`](crate::MAX_CREW). Each takes two
+    /// lines of 128 bytes, and those behind the tap look at all of them when one is there.
     pub fn room(self, readers: usize) -> Self {
         Tap { room: readers, ..self }
     }
@@ -238,7 +266,11 @@ impl<E, L: Layout> Tap<E, L> {
     /// The tap `stage` of a graph.
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
-        Tap { place: Place::at(core, stage), name: Some(plan.name.as_str().into()), room: plan.crew.room() }
+        Tap {
+            place: Place::at(core, stage),
+            name: Some(plan.name.as_str().into()),
+            room: plan.crew.room(),
+        }
     }
 
     /// Puts the tap where it was declared.
@@ -248,15 +280,18 @@ impl<E, L: Layout> Tap<E, L> {
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Joins: from the position it says on, the new reader misses nothing and sees nothing twice. Never waits, and
-    /// stops no stage; from any thread, at any time while the graph runs. Allocates nothing but what a strategy that learns keeps for
-    /// the reader ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
+    /// Joins: from the position it says on, the new reader misses nothing and sees nothing twice.
+    /// Never waits, and stops no stage; from any thread, at any time while the graph runs.
+    /// Allocates nothing but what a strategy that learns keeps for the reader
+    /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
     ///
-    /// Joining takes about as long as ten claims: a lock that only joiners and leavers take, a fence, and a look at who stands behind.
+    /// Joining takes about as long as ten claims: a lock that only joiners and leavers take, a
+    /// fence, and a look at who stands behind.
     ///
     /// # Errors
-    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`From::At`]; [`SubscribeError::Full`],
-    /// [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It turns into [`Closed`] with `?`.
+    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`From::At`];
+    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It
+    /// turns into [`Closed`] with `?`.
     pub fn subscribe(&self, from: From) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         join(&core, stage, from)
@@ -304,12 +339,16 @@ impl<E, L: Layout> Clone for Leaver<E, L> {
 }
 
 impl<E, L: Layout> Leaver<E, L> {
-    /// Asks the reader to leave: its next call, or the one it waits in, comes back with [`Closed::Left`]. It holds what it was lent
-    /// until then, and until it is dropped. `false`: it was asked before, or is gone.
+    /// Asks the reader to leave: its next call, or the one it waits in, comes back with
+    /// [`Closed::Left`]. It holds what it was lent until then, and until it is dropped. `false`: it
+    /// was asked before, or is gone.
     pub fn leave(&self) -> bool {
         let Some(core) = self.ring.upgrade() else { return false };
         let control = &core.control;
-        let asked = control.line(self.line).compare_exchange(self.ticket, self.ticket | LEAVE, Relaxed, Relaxed).is_ok();
+        let asked = control
+            .line(self.line)
+            .compare_exchange(self.ticket, self.ticket | LEAVE, Relaxed, Relaxed)
+            .is_ok();
         if asked {
             let bells = [control.plan.stages[self.stage].bell];
             control.ring(twin!("leaving-unrung": &bells[..] => &[]));
@@ -331,12 +370,22 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// What makes this reader leave from another thread.
     pub fn leaver(&self) -> Leaver<E, L> {
         let (desk, member) = self.membership();
-        Leaver { ring: desk.core.observed(), stage: desk.stage, line: member.ticket_line, ticket: member.ticket, kind: PhantomData }
+        Leaver {
+            ring: desk.core.observed(),
+            stage: desk.stage,
+            line: member.ticket_line,
+            ticket: member.ticket,
+            kind: PhantomData,
+        }
     }
 }
 
 /// Joins the tap `stage`. The caller observes the ring; only a member that has joined owns it.
-pub(crate) fn join<E, L: Layout>(core: &Arc<Core<E, L>>, stage: usize, from: From) -> Result<Subscription<E, L>, SubscribeError> {
+pub(crate) fn join<E, L: Layout>(
+    core: &Arc<Core<E, L>>,
+    stage: usize,
+    from: From,
+) -> Result<Subscription<E, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
     let learned = control.learner(stage); // the user's code: before anything is counted or pinned
@@ -347,10 +396,12 @@ pub(crate) fn join<E, L: Layout>(core: &Arc<Core<E, L>>, stage: usize, from: Fro
     let asked = match from {
         From::Now => newest,
         From::Oldest => near,
-        // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind. So the distance
-        // decides whether it is accepted, and the sign only which error it is.
+        // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind.
+        // So the distance decides whether it is accepted, and the sign only which error it is.
         From::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
-        From::At(asked) if ahead(asked, newest) > 0 => return Err(SubscribeError::NotYet { asked, newest }),
+        From::At(asked) if ahead(asked, newest) > 0 => {
+            return Err(SubscribeError::NotYet { asked, newest });
+        }
         From::At(asked) => return Err(SubscribeError::Overwritten { asked, oldest: near }),
     };
     let seat = control.occupy(stage).ok_or(SubscribeError::Full { room: tap.crew.room() })?;
@@ -361,7 +412,8 @@ pub(crate) fn join<E, L: Layout>(core: &Arc<Core<E, L>>, stage: usize, from: Fro
     twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
     let oldest = control.said(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // By distance: however far others went between the pin and this look, the pin is good only if it is within a lap.
+    // By distance: however far others went between the pin and this look, the pin is good only if
+    // it is within a lap.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(from, From::At(_)) {
         control.vacate(stage, seat);
@@ -405,7 +457,8 @@ impl Control {
         }
         let mut least = i64::MAX;
         for member in 1..=tap.crew.room() {
-            let bound = self.line(tap.line + member).load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a tap
+            let bound =
+                self.line(tap.line + member).load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a tap
             if bound & IDLE == 0 {
                 least = least.min(bound_ahead(bound, near));
             }
@@ -435,7 +488,8 @@ impl Control {
         };
         let look = || {
             let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
-            let least = taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
+            let least =
+                taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
             near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
         };
         let mut said = line.load(Relaxed);
@@ -473,7 +527,8 @@ impl Control {
             // Before the seat is free: whoever takes it next stores there.
             twin!("seat-freed-first": unbind() => ());
             let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
-            ticket.fetch_or(LEAVE, Relaxed); // whoever asks it to leave from now on is told that it is gone
+            // whoever asks it to leave from now on is told that it is gone
+            ticket.fetch_or(LEAVE, Relaxed);
             lock(&self.seats[tap])[seat] = false;
             twin!("seat-freed-first": () => unbind());
         }
@@ -488,11 +543,13 @@ mod tests {
     use crate::plan::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
-    /// A tap with nobody there costs the stages behind it one load, because they look at its count alone.
+    /// A tap with nobody there costs the stages behind it one load, because they look at its count
+    /// alone.
     #[test]
     fn a_tap_counts_its_members() {
         let tap = StageSpec::new("tap", Access::Read, Crew::Tap(2), &[]);
-        let core = Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
+        let core =
+            Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
         let observed = core.observed().upgrade().unwrap();
         let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
         let one = join(&observed, 0, From::Now).unwrap();
@@ -513,7 +570,8 @@ mod tests {
         }
     }
 
-    /// The race of a run's end with observers, as if each of them were inside of its call at that moment.
+    /// The race of a run's end with observers, as if each of them were inside of its call at that
+    /// moment.
     #[test]
     fn observers_inside_their_calls_own_nothing_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
@@ -521,12 +579,17 @@ mod tests {
         let leave = |inside: Vec<Arc<Core<Fragile, Inside>>>| {
             for core in inside {
                 assert!(Owner::of(&core).is_none(), "the run is over, so nobody joins");
-                assert!(matches!(join(&core, 0, From::Now), Err(SubscribeError::NotRunning | SubscribeError::Closed(_))));
+                assert!(matches!(
+                    join(&core, 0, From::Now),
+                    Err(SubscribeError::NotRunning | SubscribeError::Closed(_))
+                ));
                 drop(core.report());
             }
         };
         let look = || {
-            inside.borrow_mut().extend([tap.place.find().unwrap().0, monitor.place().find().unwrap().0]);
+            inside
+                .borrow_mut()
+                .extend([tap.place.find().unwrap().0, monitor.place().find().unwrap().0]);
             inside.borrow_mut().push(pool.place().find().unwrap().0);
             Ok::<_, Fault>(())
         };
@@ -535,9 +598,13 @@ mod tests {
                 let chain = crate::ring(4, || Fragile).monitor(&monitor).tap(&tap);
                 chain.read_pool("p", 1, |_| |_: &Fragile, _| ()).open(&pool)
             };
-            let ended = if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
+            let ended =
+                if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
             let error = ended.expect_err("the events went with the run, whoever looked");
-            assert!(matches!(error.kind(), ErrorKind::EventDrop(said) if said == "an event's drop"), "{run}: {error}");
+            assert!(
+                matches!(error.kind(), ErrorKind::EventDrop(said) if said == "an event's drop"),
+                "{run}: {error}"
+            );
             assert!(tap.place.find().is_err());
             if run != 1 {
                 leave(inside.take());

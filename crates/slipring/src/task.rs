@@ -1,9 +1,9 @@
-//! Claims and batches for tasks: futures that any runtime can drive. They lend slots as the blocking calls do; nothing is copied, and no
-//! thread is held.
+//! Claims and batches for tasks: futures that any runtime can drive. They lend slots as the
+//! blocking calls do; nothing is copied, and no thread is held.
 //!
 //! Invariants
-//! - I1: a future that is pending has left its waker at the bell at which a thread would sleep, by the same steps (bell::I1); whoever
-//!   drops it takes the waker back.
+//! - I1: a future that is pending has left its waker at the bell at which a thread would sleep, by
+//!   the same steps (bell::I1); whoever drops it takes the waker back.
 //! - I2: a future that is dropped has claimed nothing and been lent nothing.
 
 use std::future::Future;
@@ -33,12 +33,16 @@ impl TaskNumber {
 }
 
 impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
-    /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least one, and holds no thread meanwhile.
+    /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least
+    /// one, and holds no thread meanwhile.
     ///
-    /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing. Where the graph's strategy parks
-    /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by progress, close or failure; under
-    /// another strategy nobody wakes, and the task asks to be polled again at once, which keeps its executor busy. The graph's own
-    /// [`deadline`](crate::Graph::deadline) wakes no task, and is told to one that is polled later: use the runtime's timeouts.
+    /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing.
+    /// Where the graph's strategy parks ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default,
+    /// and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by
+    /// progress, close or failure; under another strategy nobody wakes, and the task asks to be
+    /// polled again at once, which keeps its executor busy. The graph's own
+    /// [`deadline`](crate::Graph::deadline) wakes no task, and is told to one that is polled later:
+    /// use the runtime's timeouts.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
@@ -68,7 +72,8 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// As [`Producer::publish`], for tasks; see [`Consumer::batch_async`] for what tasks may rely on. `fill` runs when there is a slot.
+    /// As [`Producer::publish`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
+    /// on. `fill` runs when there is a slot.
     ///
     /// # Errors
     /// As [`Producer::publish`].
@@ -76,7 +81,8 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
 
-    /// As [`Producer::claim_n`], for tasks; see [`Consumer::batch_async`] for what tasks may rely on.
+    /// As [`Producer::claim_n`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
+    /// on.
     ///
     /// # Errors
     /// As [`Producer::claim_n`].
@@ -123,7 +129,9 @@ pub struct PublishAsync<'p, E, F, L: Layout = Inside, S: producer::Sharing = cra
 /// Nothing in it is pinned.
 impl<E, F, L: Layout, S: producer::Sharing> Unpin for PublishAsync<'_, E, F, L, S> {}
 
-impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future for PublishAsync<'_, E, F, L, S> {
+impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
+    for PublishAsync<'_, E, F, L, S>
+{
     type Output = Result<u64, Closed>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(self.fill.is_some(), "a future is not polled when it is done");
@@ -171,10 +179,12 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
     }
 }
 
-/// Events as a stream of values: each cloned or mapped, for combinators that want to own what they get. Needs the feature `stream`.
+/// Events as a stream of values: each cloned or mapped, for combinators that want to own what they
+/// get. Needs the feature `stream`.
 ///
-/// Made by [`Consumer::into_stream`]. It ends when the ring is closed and drained; a halt or a failure comes as a last `Err`. Events are released
-/// in batches of up to an eighth of the ring, and always before it waits, so one that is no longer polled may hold so many.
+/// Made by [`Consumer::into_stream`]. It ends when the ring is closed and drained; a halt or a
+/// failure comes as a last `Err`. Events are released in batches of up to an eighth of the ring,
+/// and always before it waits, so one that is no longer polled may hold so many.
 #[cfg(feature = "stream")]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct EventStream<E, A: lease::Access, C: lease::Crew, F, L: Layout = Inside> {
@@ -198,7 +208,10 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
     /// assert!(lengths.as_mut().poll_next(&mut cx).is_pending());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn into_stream<T, F: FnMut(&E, crate::At) -> T>(self, map: F) -> EventStream<E, A, C, F, L> {
+    pub fn into_stream<T, F: FnMut(&E, crate::At) -> T>(
+        self,
+        map: F,
+    ) -> EventStream<E, A, C, F, L> {
         EventStream { consumer: self, map, left: 0, ended: false }
     }
 }
@@ -207,7 +220,9 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
 impl<E, A: lease::Access, C: lease::Crew, F, L: Layout> Unpin for EventStream<E, A, C, F, L> {}
 
 #[cfg(feature = "stream")]
-impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: Layout> futures_core::Stream for EventStream<E, A, C, F, L> {
+impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: Layout>
+    futures_core::Stream for EventStream<E, A, C, F, L>
+{
     type Item = Result<T, Closed>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -220,7 +235,11 @@ impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: La
                 Ok(len) => this.left = len,
                 Err(closed) => {
                     this.ended = true;
-                    return Poll::Ready(if matches!(closed, Closed::Drained) { None } else { Some(Err(closed)) });
+                    return Poll::Ready(if matches!(closed, Closed::Drained) {
+                        None
+                    } else {
+                        Some(Err(closed))
+                    });
                 }
             }
         }

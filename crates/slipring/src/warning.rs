@@ -1,4 +1,5 @@
-//! What works, and is most likely not what was meant: said once per process, and only about threads that hold cores.
+//! What works, and is most likely not what was meant: said once per process, and only about threads
+//! that hold cores.
 
 use std::fmt;
 use std::io::Write as _;
@@ -18,7 +19,8 @@ use crate::wait::{WaitStrategy, cores};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A strategy that holds its core was chosen where there are more threads than cores: a thread that spins keeps the one that it waits for from running.
+    /// A strategy that holds its core was chosen where there are more threads than cores: a thread
+    /// that spins keeps the one that it waits for from running.
     Crowded {
         /// The stage that spins, or [`PRODUCER`](crate::PRODUCER).
         stage: Name,
@@ -26,7 +28,8 @@ pub enum Warning {
         wait: String,
         /// How many threads the graph is likely to have.
         threads: usize,
-        /// Number of cores on which the thread that built the graph may run. The graph's own threads may be bound elsewhere later.
+        /// Number of cores on which the thread that built the graph may run. The graph's own
+        /// threads may be bound elsewhere later.
         cores: usize,
     },
     /// Two that spin are bound to the same core, so one keeps the other from running.
@@ -62,13 +65,14 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at most once per process. Later calls, and calls after the
-/// first warning, change nothing and return `false`.
+/// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at
+/// most once per process. Later calls, and calls after the first warning, change nothing and return
+/// `false`.
 ///
-/// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic of it is contained, and a warning that cannot be
-/// printed is dropped: neither fails a graph. Without a hook the warning is written under the lock of
-/// [`std::io::Stderr`], so a thread that holds that lock while it waits for a graph to be built waits
-/// for itself.
+/// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic
+/// of it is contained, and a warning that cannot be printed is dropped: neither fails a graph.
+/// Without a hook the warning is written under the lock of [`std::io::Stderr`], so a thread that
+/// holds that lock while it waits for a graph to be built waits for itself.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -77,10 +81,12 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock. No panic leaves it.
+/// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock.
+/// No panic leaves it.
 fn warn(said: &Statistic, warning: impl FnOnce() -> Warning) {
     if said.swap(1, Relaxed) == 0
-        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
+        && let Err(panic) =
+            catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
     {
         discard(panic);
     }
@@ -99,14 +105,26 @@ pub(crate) fn look_at(plan: &Plan) {
     if plan.threads <= cores {
         return;
     }
-    let stage = plan.stages.iter().find(|stage| stage.wait.spins()).map(|stage| (stage.name.clone(), &stage.wait));
-    let producer = || plan.producer_wait.spins().then(|| (Name::new(crate::name::PRODUCER), &plan.producer_wait));
+    let stage = plan
+        .stages
+        .iter()
+        .find(|stage| stage.wait.spins())
+        .map(|stage| (stage.name.clone(), &stage.wait));
+    let producer = || {
+        plan.producer_wait.spins().then(|| (Name::new(crate::name::PRODUCER), &plan.producer_wait))
+    };
     if let Some((stage, wait)) = stage.or_else(producer) {
-        warn(&SAID, || Warning::Crowded { stage, wait: wait.alias(), threads: plan.threads, cores });
+        warn(&SAID, || Warning::Crowded {
+            stage,
+            wait: wait.alias(),
+            threads: plan.threads,
+            cores,
+        });
     }
 }
 
-/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once, when it waits for long first.
+/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once,
+/// when it waits for long first.
 pub(crate) struct Cores {
     asked: Box<[Statistic]>,
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
@@ -114,8 +132,10 @@ pub(crate) struct Cores {
 
 impl Cores {
     pub(crate) fn new(plan: &Plan) -> Cores {
-        let spins = plan.stages.iter().map(|stage| stage.wait.spins()).chain([plan.producer_wait.spins()]);
-        let asked: Box<[Statistic]> = spins.map(|spins| Statistic::new(u64::from(!spins))).collect();
+        let spins =
+            plan.stages.iter().map(|stage| stage.wait.spins()).chain([plan.producer_wait.spins()]);
+        let asked: Box<[Statistic]> =
+            spins.map(|spins| Statistic::new(u64::from(!spins))).collect();
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
@@ -130,11 +150,18 @@ impl Cores {
         let mut held = lock(&self.held);
         // Those of one thread take turns there anyway.
         let thread = thread::current().id();
-        let other = held.iter().find(|(taken, _, by)| *taken == core && *by != thread).map(|(_, other, _)| *other);
+        let other = held
+            .iter()
+            .find(|(taken, _, by)| *taken == core && *by != thread)
+            .map(|(_, other, _)| *other);
         held.push((core, party, thread));
         drop(held);
         if let Some(other) = other {
-            warn(&SAID, || Warning::OneCore { stage: control.name(party), other: control.name(other), core });
+            warn(&SAID, || Warning::OneCore {
+                stage: control.name(party),
+                other: control.name(other),
+                core,
+            });
         }
     }
 }

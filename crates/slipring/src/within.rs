@@ -1,12 +1,14 @@
 //! Which stages the present thread is inside of, so that it can be told that it waits for itself.
 //!
 //! Invariants
-//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it, and leaves when that loop does, also by a panic.
-//!   The ring is alive meanwhile: the loop has a handle. A loop enters once, not for each batch; so `poll`, which is a batch, does not enter: that
-//!   took 2 to 3 ns of the 17 that publishing and polling one event take.
-//! - I2: what is answered may come too late, never falsely: a stage that this thread is inside of does not move on while this thread waits.
-//!   With one exception: a worker could be left a colleague's chunk, which lies before what it waits for. To wait for that instead would
-//!   be to wait for ever where the colleague keeps its chunk.
+//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it,
+//!   and leaves when that loop does, also by a panic. The ring is alive meanwhile: the loop has a
+//!   handle. A loop enters once, not for each batch; so `poll`, which is a batch, does not enter:
+//!   that took 2 to 3 ns of the 17 that publishing and polling one event take.
+//! - I2: what is answered may come too late, never falsely: a stage that this thread is inside of
+//!   does not move on while this thread waits. With one exception: a worker could be left a
+//!   colleague's chunk, which lies before what it waits for. To wait for that instead would be to
+//!   wait for ever where the colleague keeps its chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,7 +19,8 @@ use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::sync::Relaxed;
 
-/// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length, for a loop allocates nothing.
+/// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length,
+/// for a loop allocates nothing.
 const DEPTH: usize = 16;
 
 /// A ring, by its address, and the line on which a seat of it says what it has let go.
@@ -45,7 +48,8 @@ fn with<T: Default>(look: impl FnOnce(&Nest) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { WITHIN.with(look) }
 }
 
-/// Leaves when it is dropped, in the opposite order of entering. Of one thread: the pointer keeps it there.
+/// Leaves when it is dropped, in the opposite order of entering. Of one thread: the pointer keeps
+/// it there.
 pub(crate) struct Within {
     /// How deep the thread was before.
     before: usize,
@@ -87,32 +91,42 @@ impl Drop for Within {
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
-    with(|nest| nest.inside().filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to))));
+    with(|nest| {
+        nest.inside().filter(|entry| entry.get() == own).for_each(|entry| entry.set((control, to)))
+    });
 }
 
-/// The stage that this thread is inside of and that has not let go of everything before `seq(stage)`. `None` there: nothing is asked of it.
+/// The stage that this thread is inside of and that has not let go of everything before
+/// `seq(stage)`. `None` there: nothing is asked of it.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
         let word = control.line(line).load(Relaxed); // the thread's own stage: what it stored last
-        if control.plan.stages[stage].crew.idles() { word & IDLE == 0 && bound_ahead(word, seq) < 0 } else { ahead(word, seq) < 0 }
+        if control.plan.stages[stage].crew.idles() {
+            word & IDLE == 0 && bound_ahead(word, seq) < 0
+        } else {
+            ahead(word, seq) < 0
+        }
     };
     with(|nest| {
         let own = nest.inside().map(Cell::get).filter(|(ring, _)| ptr::eq(*ring, control));
-        own.filter_map(|(_, line)| Some((control.plan.stage_of(line)?, line))).find(holds).map(|(stage, _)| stage)
+        own.filter_map(|(_, line)| Some((control.plan.stage_of(line)?, line)))
+            .find(holds)
+            .map(|(stage, _)| stage)
     })
 }
 
-/// The stage that this thread is inside of and that holds what comes before `seq`: for a producer that waits for that, the wait would never end.
+/// The stage that this thread is inside of and that holds what comes before `seq`: for a producer
+/// that waits for that, the wait would never end.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// The same for a consumer of `stage` that waits for the event at `next`, if the stream goes on there: a stage before it has to let that event
-/// go.
+/// The same for a consumer of `stage` that waits for the event at `next`, if the stream goes on
+/// there: a stage before it has to let that event go.
 ///
-/// A stage that is not before it is no reason, even if the slot of `next` is free only when that stage lets go: the producers may close instead,
-/// and the wait ends.
+/// A stage that is not before it is no reason, even if the slot of `next` is free only when that
+/// stage lets go: the producers may close instead, and the wait ends.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

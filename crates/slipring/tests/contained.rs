@@ -6,7 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use common::{Fragile, Oops, PURPOSE, ends};
-use slipring::{BuildError, Error, Graph, Idle, Learner, Marks, OnFault, PRODUCER, Pool, Tap, Wait, WaitStrategy, Waited};
+use slipring::{
+    BuildError, Error, Graph, Idle, Learner, Marks, OnFault, PRODUCER, Pool, Tap, Wait,
+    WaitStrategy, Waited,
+};
 
 /// What a call comes back with that must not panic.
 fn contained<T>(what: &str, call: impl FnOnce() -> T) -> T {
@@ -39,16 +42,31 @@ fn hooks_that_panic_when_they_go_fail_the_graph() {
                 let chain = slipring::ring(4, || 0u64);
                 if stages { chain.read("a", |_, _| ()).read("b", |_, _| ()) } else { chain }
             };
-            failed("on_faults, run", || chain().on_faults(hook(Fragile(true))).run(|_| Ok(())).map(drop));
-            failed("on_faults, feed", || chain().on_faults(hook(Fragile(true))).feed(0..8, |slot, i| *slot = i).map(drop));
-            failed("on_faults, inline", || chain().on_faults(hook(Fragile(true))).run_inline(|_| Ok(())).map(drop));
-            failed("on_thread_start, run", || chain().on_thread_start(start(Fragile(true))).run(|_| Ok(())).map(drop));
-            failed("on_thread_start, inline", || chain().on_thread_start(start(Fragile(true))).run_inline(|_| Ok(())).map(drop));
+            failed("on_faults, run", || {
+                chain().on_faults(hook(Fragile(true))).run(|_| Ok(())).map(drop)
+            });
+            failed("on_faults, feed", || {
+                chain().on_faults(hook(Fragile(true))).feed(0..8, |slot, i| *slot = i).map(drop)
+            });
+            failed("on_faults, inline", || {
+                chain().on_faults(hook(Fragile(true))).run_inline(|_| Ok(())).map(drop)
+            });
+            failed("on_thread_start, run", || {
+                chain().on_thread_start(start(Fragile(true))).run(|_| Ok(())).map(drop)
+            });
+            failed("on_thread_start, inline", || {
+                chain().on_thread_start(start(Fragile(true))).run_inline(|_| Ok(())).map(drop)
+            });
             failed("both, shared", || {
-                chain().on_thread_start(start(Fragile(true))).on_faults(hook(Fragile(true))).run_shared(|_| Ok(())).map(drop)
+                chain()
+                    .on_thread_start(start(Fragile(true)))
+                    .on_faults(hook(Fragile(true)))
+                    .run_shared(|_| Ok(()))
+                    .map(drop)
             });
             failed("both, spawned", || {
-                let both = chain().on_thread_start(start(Fragile(true))).on_faults(hook(Fragile(true)));
+                let both =
+                    chain().on_thread_start(start(Fragile(true))).on_faults(hook(Fragile(true)));
                 let (tx, pipeline) = both.spawn()?;
                 drop(tx);
                 pipeline.join().map(drop)
@@ -65,15 +83,20 @@ fn what_a_refused_graph_was_given_goes_without_a_panic() {
         for count in 1..=3 {
             let problem = refused("keys of a graph", || {
                 let graph = Graph::new(3, || 0u64);
-                let keys: Vec<_> = (0..count).map(|i| graph.shard_reader(&format!("s{i}"), 2, key(Fragile(true)))).collect();
+                let keys: Vec<_> = (0..count)
+                    .map(|i| graph.shard_reader(&format!("s{i}"), 2, key(Fragile(true))))
+                    .collect();
                 graph.build().map(drop).inspect_err(|_| drop(keys))
             });
             assert_eq!(problem, BuildError::Capacity { asked: 3 });
             let problem = refused("keys of a graph with a problem", || {
                 let (graph, other) = (Graph::new(4, || 0u64), Graph::new(4, || 0u64));
                 let strange = other.reader("strange");
-                let keys: Vec<_> =
-                    (0..count).map(|i| graph.shard_reader(&format!("s{i}"), 2, key(Fragile(true))).after(&strange)).collect();
+                let keys: Vec<_> = (0..count)
+                    .map(|i| {
+                        graph.shard_reader(&format!("s{i}"), 2, key(Fragile(true))).after(&strange)
+                    })
+                    .collect();
                 graph.build().map(drop).inspect_err(|_| drop(keys))
             });
             assert!(matches!(problem, BuildError::Foreign { .. }));
@@ -82,10 +105,12 @@ fn what_a_refused_graph_was_given_goes_without_a_panic() {
                     let mut chain = slipring::ring(capacity, || 0u64).on_error(OnFault::skip());
                     for i in 0..count {
                         let own = Fragile(true);
-                        chain =
-                            chain
-                                .read(&format!("r{i}"), move |_, _| _ = &own)
-                                .read_shards(&format!("s{i}"), 2, key(Fragile(true)), |_| |_: &u64, _| ());
+                        chain = chain.read(&format!("r{i}"), move |_, _| _ = &own).read_shards(
+                            &format!("s{i}"),
+                            2,
+                            key(Fragile(true)),
+                            |_| |_: &u64, _| (),
+                        );
                     }
                     let (produce, factory) = (Fragile(true), Fragile(true));
                     let chain = chain.read_pool("p", 2, move |_| (|_: &u64, _| (), _ = &factory).0);
@@ -106,12 +131,12 @@ fn what_a_refused_graph_was_given_goes_without_a_panic() {
         assert_eq!(problem, BuildError::Capacity { asked: 3 });
         contained("a chain that is not started", || {
             let (a, b, c) = (Fragile(true), Fragile(true), Fragile(true));
-            drop(slipring::ring(4, || 0u64).read("a", move |_, _| _ = &a).read("b", move |_, _| _ = &b).read_shards(
-                "c",
-                2,
-                move |v| (*v, _ = &c).0,
-                |_| |_: &u64, _| (),
-            ))
+            drop(
+                slipring::ring(4, || 0u64)
+                    .read("a", move |_, _| _ = &a)
+                    .read("b", move |_, _| _ = &b)
+                    .read_shards("c", 2, move |v| (*v, _ = &c).0, |_| |_: &u64, _| ()),
+            )
         });
         contained("`contiguous` too late", || {
             let (a, b) = (Fragile(true), Fragile(true));
@@ -136,20 +161,33 @@ fn events_of_a_build_that_fails_after_filling_go_without_a_panic() {
         assert!(matches!(problem, BuildError::WorkerFactory { worker: 0, .. }));
         let problem = refused("marks of two stages", || {
             let marks = Marks::new();
-            let chain = slipring::ring(4, || Fragile(true)).write("a", |_, _| ()).marks(&marks).write("b", |_, _| ()).marks(&marks);
+            let chain = slipring::ring(4, || Fragile(true))
+                .write("a", |_, _| ())
+                .marks(&marks)
+                .write("b", |_, _| ())
+                .marks(&marks);
             chain.run(|_| Ok(())).map(drop)
         });
         assert!(matches!(problem, BuildError::Misplaced { .. }));
         let problem = refused("a tap in two places", || {
             let tap = Tap::new();
-            slipring::ring(4, || Fragile(true)).tap(&tap).write("a", |_, _| ()).tap(&tap).run(|_| Ok(())).map(drop)
+            slipring::ring(4, || Fragile(true))
+                .tap(&tap)
+                .write("a", |_, _| ())
+                .tap(&tap)
+                .run(|_| Ok(()))
+                .map(drop)
         });
         assert!(matches!(problem, BuildError::Misplaced { .. }), "{problem}");
         let problem = refused("a pool that is opened as another kind", || {
             let make = Fragile(true);
             let pool = Pool::writing(4);
             let make = move |_| (|_: &Fragile, _| (), _ = &make).0;
-            slipring::ring(4, || Fragile(true)).read_pool("p", 2, make).open(&pool_of(pool)).run(|_| Ok(())).map(drop)
+            slipring::ring(4, || Fragile(true))
+                .read_pool("p", 2, make)
+                .open(&pool_of(pool))
+                .run(|_| Ok(()))
+                .map(drop)
         });
         assert!(matches!(problem, BuildError::Misplaced { .. }), "{problem}");
         let problem = refused("a key that is gone", || {
@@ -185,8 +223,12 @@ fn factories_that_panic_when_they_go_fail_the_graph() {
             let (mut tx, _rx) = slipring::unicast(4, factory(Fragile(true))).unwrap();
             assert!(tx.publish(|_| ()).unwrap_err().to_string().contains(PURPOSE));
         });
-        contained("a refused unicast", || slipring::unicast(3, factory(Fragile(true))).map(drop).unwrap_err());
-        contained("a refused graph", || Graph::new(3, factory(Fragile(true))).build().map(drop).unwrap_err());
+        contained("a refused unicast", || {
+            slipring::unicast(3, factory(Fragile(true))).map(drop).unwrap_err()
+        });
+        contained("a refused graph", || {
+            Graph::new(3, factory(Fragile(true))).build().map(drop).unwrap_err()
+        });
     });
 }
 
@@ -230,16 +272,30 @@ fn strategies_and_learners_that_panic_when_they_go_leave_no_call() {
         for learns in [false, true] {
             for capacity in [3, 4] {
                 let chain = || {
-                    let chain = slipring::ring(capacity, || 0u64).wait(strategy(learns)).producer_wait(strategy(learns));
-                    chain.read("a", |_, _| ()).stage_wait(strategy(learns)).read_pool("b", 2, |_| |_: &u64, _| ())
+                    let chain = slipring::ring(capacity, || 0u64)
+                        .wait(strategy(learns))
+                        .producer_wait(strategy(learns));
+                    chain.read("a", |_, _| ()).stage_wait(strategy(learns)).read_pool(
+                        "b",
+                        2,
+                        |_| |_: &u64, _| (),
+                    )
                 };
-                let ended = contained("run", || chain().run(|p| Ok(p.publish_all(0..20, |slot, i| *slot = i)?)).map(drop));
+                let ended = contained("run", || {
+                    chain().run(|p| Ok(p.publish_all(0..20, |slot, i| *slot = i)?)).map(drop)
+                });
                 assert_eq!(ended.is_err_and(|error| error.is_build()), capacity == 3);
-                drop(contained("inline", || chain().run_inline(|p| Ok(p.publish_all(0..20, |slot, i| *slot = i)?)).map(drop)));
+                drop(contained("inline", || {
+                    chain().run_inline(|p| Ok(p.publish_all(0..20, |slot, i| *slot = i)?)).map(drop)
+                }));
                 let shared = || chain().read("c", |_, _| ()).on("t").read("d", |_, _| ()).on("t");
-                drop(contained("one thread", || shared().feed(0..20, |slot, i| *slot = i).map(drop)));
+                drop(contained("one thread", || {
+                    shared().feed(0..20, |slot, i| *slot = i).map(drop)
+                }));
                 contained("a graph", || {
-                    let graph = Graph::new(capacity, || 0u64).wait(strategy(learns)).producer_wait(strategy(learns));
+                    let graph = Graph::new(capacity, || 0u64)
+                        .wait(strategy(learns))
+                        .producer_wait(strategy(learns));
                     let key = graph.reader("r").wait(strategy(learns));
                     let Ok(ring) = graph.build() else { return assert_eq!(capacity, 3) };
                     let handles = (ring.reader(key), ring.producer());

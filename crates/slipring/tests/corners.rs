@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, BuildError, Closed, ErrorKind, From, Graph, Idle, Many, Monitor, OnFault, Ring, Selector, SharedProducer, Wait,
-    WaitStrategy, Waited,
+    BatchError, BuildError, Closed, ErrorKind, From, Graph, Idle, Many, Monitor, OnFault, Ring,
+    Selector, SharedProducer, Wait, WaitStrategy, Waited,
 };
 
 /// One event, four slots given up, another event: positions 0, 1 to 4, and 5.
@@ -73,9 +73,16 @@ fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
             }};
         }
         match follower {
-            "writer" => check!(graph.writer("behind"), |ring: &Ring<u64, _, Many>, key| ring.writer(key)),
-            "pool" => check!(graph.pool_writer("behind", 1), |ring: &Ring<u64, _, Many>, key| ring.pool_writers(key).remove(0)),
-            _ => check!(graph.shard_writer("behind", 1, |v: &u64| *v), |ring: &Ring<u64, _, Many>, key| ring.shard_writers(key).remove(0)),
+            "writer" => {
+                check!(graph.writer("behind"), |ring: &Ring<u64, _, Many>, key| ring.writer(key))
+            }
+            "pool" => check!(graph.pool_writer("behind", 1), |ring: &Ring<u64, _, Many>, key| ring
+                .pool_writers(key)
+                .remove(0)),
+            _ => check!(
+                graph.shard_writer("behind", 1, |v: &u64| *v),
+                |ring: &Ring<u64, _, Many>, key| ring.shard_writers(key).remove(0)
+            ),
         }
     }
 }
@@ -108,7 +115,8 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
     let tap = graph.tap("tap", 2);
     let behind = graph.pool_writer("behind", 1).after(&tap);
     let ring = graph.build().unwrap();
-    let (mut tx, mut behind, tap) = (ring.producer(), ring.pool_writers(behind).remove(0), ring.tap(tap));
+    let (mut tx, mut behind, tap) =
+        (ring.producer(), ring.pool_writers(behind).remove(0), ring.tap(tap));
     tx.publish(|v| *v = 100).unwrap();
     drop(tx.claim_n(4).unwrap());
     let mut late = tap.subscribe(From::At(3)).unwrap();
@@ -126,7 +134,8 @@ fn what_a_producer_was_allowed_it_stays_allowed() {
         let graph = Graph::new(8, || 0u64);
         let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
         let ring = graph.build().unwrap();
-        let (mut tx, mut reader, tap) = (ring.producer().into_raw(), ring.reader(reader), ring.tap(tap));
+        let (mut tx, mut reader, tap) =
+            (ring.producer().into_raw(), ring.reader(reader), ring.tap(tap));
         tx.next_n(8).unwrap();
         let over = AtomicBool::new(false);
         thread::scope(|s| {
@@ -168,7 +177,9 @@ fn a_wait_that_panics_is_no_events_fault() {
     for crew in ["one", "shards", "pool"] {
         let seen = Mutex::new(Vec::new());
         let strategy = Arc::new(Panics(AtomicUsize::new(0), 3));
-        let chain = slipring::ring(8, || 7777u64).wait(Wait::Custom(strategy.clone())).deadline(Duration::from_secs(60));
+        let chain = slipring::ring(8, || 7777u64)
+            .wait(Wait::Custom(strategy.clone()))
+            .deadline(Duration::from_secs(60));
         let chain = match crew {
             "one" => chain.write("skips", |_, _| ()),
             "shards" => chain.write_shards("skips", 1, |v| *v, |_| |_: &mut u64, _| ()),
@@ -212,7 +223,8 @@ fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
     let first = graph.reader("first");
     let behind = graph.writer("behind").after(&first);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut behind) = (ring.producer(), ring.reader(first), ring.writer(behind));
+    let (mut tx, mut first, mut behind) =
+        (ring.producer(), ring.reader(first), ring.writer(behind));
     drop(ring);
     (0..3).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     drop(tx.claim().unwrap());
@@ -284,7 +296,10 @@ fn a_forgotten_claim_is_settled_before_its_handle_waits() {
     std::mem::forget(tx.claim_n(2).unwrap());
     assert_eq!(Selector::new().wait(&mut [&mut tx], Some(Instant::now())), None);
     assert_eq!(end.poll(8, |_, _| ()).unwrap(), 0);
-    assert_eq!(Selector::new().wait(&mut [&mut tx], Some(Instant::now() + Duration::from_secs(30))), Some(0));
+    assert_eq!(
+        Selector::new().wait(&mut [&mut tx], Some(Instant::now() + Duration::from_secs(30))),
+        Some(0)
+    );
     assert_eq!(tx.remaining(), 2);
 }
 
@@ -298,7 +313,10 @@ fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
     (0..5).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     reader.poll(8, |_, _| ()).unwrap();
     let report = ring.report();
-    assert_eq!((report.stage("tap").unwrap().lag, report.remaining(), tx.remaining()), (0, Some(8), 8));
+    assert_eq!(
+        (report.stage("tap").unwrap().lag, report.remaining(), tx.remaining()),
+        (0, Some(8), 8)
+    );
 }
 
 #[test]
@@ -319,7 +337,9 @@ fn each_sampled_event_is_timed_once_by_each_stage() {
             .on_error(OnFault::retry(9))
             .max_batch(4)
             .read_shards("two", 2, |v| *v, |_| |_: &u64, _| ())
-            .run_inline(|p| (0..8).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+            .run_inline(|p| {
+                (0..8).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
+            })
             .unwrap();
         for stage in ["s", "two"] {
             assert_eq!(done.report.stage(stage).unwrap().latency.unwrap().samples, 8, "{stage}");
@@ -331,6 +351,11 @@ fn each_sampled_event_is_timed_once_by_each_stage() {
 fn a_monitor_of_another_layout_is_refused() {
     let _watched = crate::common::watched();
     let monitor: Monitor<u64> = Monitor::new();
-    let error = slipring::ring(8, || 0u64).monitor(&monitor).contiguous().read("s", |_, _| ()).feed(0..1, |_, _| ()).unwrap_err();
+    let error = slipring::ring(8, || 0u64)
+        .monitor(&monitor)
+        .contiguous()
+        .read("s", |_, _| ())
+        .feed(0..1, |_, _| ())
+        .unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");
 }

@@ -14,7 +14,8 @@ fn positions_lags_and_free_slots_are_told_while_it_runs() {
     let parse = graph.pool_writer("parse", 2);
     let (end, tap) = (graph.reader("end").after(&parse), graph.tap("tap", 1).after(&parse));
     let ring = graph.build().unwrap();
-    let (mut tx, mut parse, mut end, _tap) = (ring.producer(), ring.pool_writers(parse), ring.reader(end), ring.tap(tap));
+    let (mut tx, mut parse, mut end, _tap) =
+        (ring.producer(), ring.pool_writers(parse), ring.reader(end), ring.tap(tap));
     let monitor = ring.monitor();
     let told = |stage: &str| {
         let report = monitor.report().unwrap();
@@ -22,11 +23,15 @@ fn positions_lags_and_free_slots_are_told_while_it_runs() {
         (stage.seq, stage.lag)
     };
     (0..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
-    assert_eq!((told("parse"), told("end"), told("tap")), ((u64::MAX - 1, 5), (u64::MAX - 1, 5), (u64::MAX - 1, 5)));
+    assert_eq!(
+        (told("parse"), told("end"), told("tap")),
+        ((u64::MAX - 1, 5), (u64::MAX - 1, 5), (u64::MAX - 1, 5))
+    );
     assert_eq!(told(PRODUCER), (3, 0));
     let mut parsed = 0;
     while parsed < 5 {
-        parsed += parse.iter_mut().map(|worker| worker.poll(1, |v, _| *v += 1).unwrap()).sum::<usize>();
+        parsed +=
+            parse.iter_mut().map(|worker| worker.poll(1, |v, _| *v += 1).unwrap()).sum::<usize>();
     }
     assert_eq!((told("parse"), told("end"), told("tap")), ((3, 0), (u64::MAX - 1, 5), (3, 0)));
     assert_eq!(end.poll(2, |_, _| ()).unwrap(), 2);
@@ -62,7 +67,10 @@ fn counts_are_told_at_waits_and_after_many_batches() {
     let end_now = now.stage("end").unwrap();
     assert_eq!((end_now.events, end_now.tombstones, end_now.lag), (2048, 1, 0));
     assert!(slept && end_now.waits >= 1);
-    assert!(now.waited("end", PRODUCER).unwrap() > Duration::ZERO && now.waited(PRODUCER, "end") == Some(Duration::ZERO));
+    assert!(
+        now.waited("end", PRODUCER).unwrap() > Duration::ZERO
+            && now.waited(PRODUCER, "end") == Some(Duration::ZERO)
+    );
     assert_eq!(now.waited("end", "nobody"), None);
     drop(tx);
     let now = ring.report();
@@ -87,8 +95,12 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
                     None => thread::yield_now(),
                     Some(report) => {
                         looks += 1;
-                        let (first, second) = (report.stage("first").unwrap(), report.stage("second").unwrap());
-                        assert!(first.events <= EVENTS && second.lag <= 64 + report.capacity() as u64, "{report}");
+                        let (first, second) =
+                            (report.stage("first").unwrap(), report.stage("second").unwrap());
+                        assert!(
+                            first.events <= EVENTS && second.lag <= 64 + report.capacity() as u64,
+                            "{report}"
+                        );
                         thread::sleep(Duration::from_micros(100));
                     }
                 }
@@ -109,8 +121,15 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
     let latency = |stage: &str| done.report.stage(stage).unwrap().latency.expect("sampled");
     for stage in ["first", "second"] {
         let latency = latency(stage);
-        assert!(latency.samples > EVENTS / 200 && latency.samples <= EVENTS / 64 + 1, "{latency:?}");
-        assert!(latency.p50 <= latency.p99 && latency.p99 <= latency.max && latency.max < Duration::from_secs(20));
+        assert!(
+            latency.samples > EVENTS / 200 && latency.samples <= EVENTS / 64 + 1,
+            "{latency:?}"
+        );
+        assert!(
+            latency.p50 <= latency.p99
+                && latency.p99 <= latency.max
+                && latency.max < Duration::from_secs(20)
+        );
     }
     assert!(done.report.producer().latency.is_none());
     assert!(done.report.to_string().contains("`second` let go after"));
@@ -141,7 +160,9 @@ fn pools_and_shared_producers_sample_latencies_too() {
 #[test]
 fn a_recorder_is_told_by_ring_and_stage() {
     let _watched = crate::common::watched();
-    use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+    use metrics::{
+        Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    };
     use std::sync::{Arc, Mutex};
 
     /// Keeps the last value of every series.
@@ -163,7 +184,8 @@ fn a_recorder_is_told_by_ring_and_stage() {
     }
     impl Kept {
         fn series(&self, key: &Key) -> Arc<Series> {
-            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            let labels: Vec<_> =
+                key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
             Arc::new(Series(self.clone(), format!("{} {}", key.name(), labels.join(" "))))
         }
     }

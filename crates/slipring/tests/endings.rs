@@ -8,7 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Fragile, LIMIT, Oops, PURPOSE, ends};
-use slipring::{BatchError, Cause, ClaimError, Closed, Error, ErrorKind, Failure, Fault, Graph, JoinError, PRODUCER, Report, Wait};
+use slipring::{
+    BatchError, Cause, ClaimError, Closed, Error, ErrorKind, Failure, Fault, Graph, JoinError,
+    PRODUCER, Report, Wait,
+};
 
 const SOON: Duration = Duration::from_millis(60);
 
@@ -28,7 +31,8 @@ fn closing_drains() {
                 let first = graph.pool_writer("first", 2);
                 let last = graph.reader("last").after(&first);
                 let ring = graph.build().unwrap();
-                let (mut tx, workers, mut last) = (ring.producer(), ring.pool_writers(first), ring.reader(last));
+                let (mut tx, workers, mut last) =
+                    (ring.producer(), ring.pool_writers(first), ring.reader(last));
                 drop(ring);
                 assert_eq!(tx.publish_all(0..8, |slot, i| *slot = i).unwrap(), 8);
                 tx.close();
@@ -50,7 +54,10 @@ fn closing_drains() {
                     let mut sum = 0;
                     assert_eq!(last.for_each(|v, _| sum += v).unwrap(), 8);
                     assert_eq!(sum, 36);
-                    assert!(matches!(last.batch_by(1, long()), Err(BatchError::Closed(Closed::Drained))));
+                    assert!(matches!(
+                        last.batch_by(1, long()),
+                        Err(BatchError::Closed(Closed::Drained))
+                    ));
                     assert_eq!(last.for_each(|_, _| ()).unwrap(), 0);
                 });
             });
@@ -133,7 +140,8 @@ fn halting_does_not_drain() {
             let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
             tx.publish(|_| ()).unwrap();
             thread::scope(|scope| {
-                let blocked = scope.spawn(move || tx.publish_all(0.., |slot, i| *slot = i).unwrap_err());
+                let blocked =
+                    scope.spawn(move || tx.publish_all(0.., |slot, i| *slot = i).unwrap_err());
                 ring.halt();
                 assert!(matches!(blocked.join().unwrap(), Closed::Halted));
                 assert!(matches!(rx.batch(1), Err(Closed::Halted)));
@@ -164,7 +172,8 @@ fn halting_does_not_drain() {
                 })
                 .unwrap();
             assert!(done.report.halted());
-            let (mut tx, pipeline) = slipring::ring(4, || 0u64).wait(wait).read("r", |_, _| ()).spawn().unwrap();
+            let (mut tx, pipeline) =
+                slipring::ring(4, || 0u64).wait(wait).read("r", |_, _| ()).spawn().unwrap();
             pipeline.halt();
             assert!(pipeline.join().unwrap().halted());
             assert!(matches!(tx.publish(|_| ()), Err(Closed::Halted)));
@@ -226,24 +235,32 @@ fn the_deadline_of_a_graph() {
             let failure = error.failure().unwrap();
             assert!(matches!(failure.cause(), Cause::Deadline(after) if *after == SOON), "{error}");
             assert!(matches!(error.stage(), Some("a" | "b")), "{error}");
-            // It stands behind the only event; or, on a busy machine, where that has not come to it yet.
+            // It stands behind the only event; or, on a busy machine, where that has not come to it
+            // yet.
             let handled = error.report().unwrap().stage(error.stage().unwrap()).unwrap().events;
             assert_eq!((error.seq(), handled.min(1)), (Some(handled), handled), "{error}");
             assert!(error.to_string().contains("60ms"), "{error}");
             // Deadlines that nobody will live to see.
             for never in [Duration::MAX, Duration::from_secs(u64::MAX / 2)] {
-                let graph = slipring::ring(4, || 0u64).wait(wait.clone()).deadline(never).read("r", |_, _| ());
+                let graph = slipring::ring(4, || 0u64)
+                    .wait(wait.clone())
+                    .deadline(never)
+                    .read("r", |_, _| ());
                 graph.feed(0..9, |slot, i| *slot = i).unwrap();
             }
             // One that has passed before the start.
-            let late = slipring::ring(4, || 0u64).wait(wait).deadline(Duration::ZERO).read("r", |_, _| ()).run(|p| {
-                loop {
-                    p.publish(|_| ())?;
-                    thread::sleep(Duration::from_millis(5));
-                }
-                #[allow(unreachable_code)]
-                Ok(())
-            });
+            let late = slipring::ring(4, || 0u64)
+                .wait(wait)
+                .deadline(Duration::ZERO)
+                .read("r", |_, _| ())
+                .run(|p| {
+                    loop {
+                        p.publish(|_| ())?;
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    #[allow(unreachable_code)]
+                    Ok(())
+                });
             assert_eq!(late.unwrap_err().stage(), Some("r"));
         });
     }
@@ -275,7 +292,8 @@ fn a_dropped_reader_fails_the_graph() {
             b.poll(1, |_, _| ()).unwrap();
             thread::scope(|scope| {
                 let waiting = scope.spawn(move || a.for_each(|_, _| ()).unwrap_err());
-                let full = scope.spawn(move || tx.publish_all(0.., |slot, i| *slot = i).unwrap_err());
+                let full =
+                    scope.spawn(move || tx.publish_all(0.., |slot, i| *slot = i).unwrap_err());
                 drop(b);
                 for closed in [waiting.join().unwrap(), full.join().unwrap()] {
                     let failure = closed.failure().unwrap();
@@ -306,7 +324,10 @@ fn pipelines_are_joined() {
                 .unwrap();
             assert_eq!(format!("{pipeline:?}"), r#"["quick", "slow"]"#);
             let still = |error: JoinError, name: &str| {
-                assert!(matches!(&error, JoinError::StillRunning { stage } if &**stage == name), "{error}");
+                assert!(
+                    matches!(&error, JoinError::StillRunning { stage } if &**stage == name),
+                    "{error}"
+                );
                 assert!(error.to_string().contains("still running"));
             };
             still(pipeline.join_within(Duration::ZERO).unwrap_err(), "quick");
@@ -323,10 +344,17 @@ fn pipelines_are_joined() {
             let report = pipeline.join_within(Duration::MAX).unwrap();
             assert_eq!(report.stage("slow").unwrap().events, 1);
             // It can be called again, and says the same.
-            assert_eq!(pipeline.join_within(Duration::ZERO).unwrap().stage("quick").unwrap().events, 1);
+            assert_eq!(
+                pipeline.join_within(Duration::ZERO).unwrap().stage("quick").unwrap().events,
+                1
+            );
             assert_eq!(pipeline.join().unwrap().producer().events, 1);
 
-            let (tx, mut pipeline) = slipring::ring(4, || 0u64).wait(wait).read("r", |_, _| Err(Oops(3))).spawn().unwrap();
+            let (tx, mut pipeline) = slipring::ring(4, || 0u64)
+                .wait(wait)
+                .read("r", |_, _| Err(Oops(3)))
+                .spawn()
+                .unwrap();
             let mut tx = tx;
             while tx.publish(|_| ()).is_ok() {}
             let error = pipeline.join_within(LIMIT).unwrap_err();
@@ -346,7 +374,10 @@ fn pipelines_are_joined() {
         thread_local!(static SLOW: std::cell::Cell<Option<Slow>> = const { std::cell::Cell::new(None) });
         let (go, gate) = mpsc::channel();
         let mut gate = Some(Slow(gate));
-        let (mut tx, mut pipeline) = slipring::ring(4, || 0u64).read("r", move |_, _| SLOW.set(gate.take())).spawn().unwrap();
+        let (mut tx, mut pipeline) = slipring::ring(4, || 0u64)
+            .read("r", move |_, _| SLOW.set(gate.take()))
+            .spawn()
+            .unwrap();
         tx.publish(|_| ()).unwrap();
         tx.close();
         assert_eq!(pipeline.join_within(Duration::MAX).unwrap().stage("r").unwrap().events, 1);
@@ -356,7 +387,8 @@ fn pipelines_are_joined() {
     // Not joined: the stages go on by themselves.
     ends("a dropped pipeline", || {
         let (tell, told) = mpsc::channel();
-        let (mut tx, pipeline) = slipring::ring(4, || 0u64).read("r", move |v, _| tell.send(*v)).spawn().unwrap();
+        let (mut tx, pipeline) =
+            slipring::ring(4, || 0u64).read("r", move |v, _| tell.send(*v)).spawn().unwrap();
         drop(pipeline);
         tx.publish_all(0..20, |slot, i| *slot = i).unwrap();
         drop(tx);
@@ -371,7 +403,8 @@ fn a_report_counts_events_batches_and_tombstones() {
     let pool = graph.pool_reader("pool", 2);
     let last = graph.reader("last").after(&pool);
     let ring = graph.build().unwrap();
-    let (mut tx, mut pool, mut last) = (ring.producer(), ring.pool_readers(pool), ring.reader(last));
+    let (mut tx, mut pool, mut last) =
+        (ring.producer(), ring.pool_readers(pool), ring.reader(last));
     tx.publish(|_| ()).unwrap();
     drop(tx.claim_n(3).unwrap());
     tx.claim_n(4).unwrap().publish();
@@ -437,14 +470,22 @@ fn rings_and_chains_print_themselves() {
     let last = graph.writer("last").after(&a).after(&b);
     let ring = graph.build().unwrap();
     let shown = ring.to_string();
-    for expected in
-        ["64 slots", "16 bytes", "one producer", "adaptive", "pool of 3, writes, after producer", "writes, after journal and ui"]
-    {
+    for expected in [
+        "64 slots",
+        "16 bytes",
+        "one producer",
+        "adaptive",
+        "pool of 3, writes, after producer",
+        "writes, after journal and ui",
+    ] {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(shown.contains("gating the producer: last"), "{shown}");
     assert_eq!(format!("{ring:?}"), shown);
-    assert_eq!(ring.stages().map(|name| name.to_string()).collect::<Vec<_>>(), ["parse", "journal", "ui", "last"]);
+    assert_eq!(
+        ring.stages().map(|name| name.to_string()).collect::<Vec<_>>(),
+        ["parse", "journal", "ui", "last"]
+    );
     drop((parse, a, b, last));
 
     let shown = slipring::ring(8, || 0u64)
@@ -454,7 +495,14 @@ fn rings_and_chains_print_themselves() {
         .on("io")
         .fan_out(|side| side.read("a", |_, _| ()).read_pool("b", 2, |_| |_, _| ()))
         .to_string();
-    for expected in ["8 slots", "contiguous", "sleeping", "on thread io", "pool of 2, reads, after w", "gating the producer: a and b"] {
+    for expected in [
+        "8 slots",
+        "contiguous",
+        "sleeping",
+        "on thread io",
+        "pool of 2, reads, after w",
+        "gating the producer: a and b",
+    ] {
         assert!(shown.contains(expected), "{expected}: {shown}");
     }
     assert!(slipring::ring(8, || 0u64).to_string().contains("overwritten unseen"));
@@ -471,7 +519,10 @@ fn names_of_any_length_are_printed() {
     let graph = Graph::new(8, || 0u64);
     let _key = graph.reader(&long);
     for text in [shown, done.report.to_string(), graph.build().unwrap().to_string()] {
-        assert!(text.contains(&long) && text.lines().filter(|line| !line.contains(&long)).all(|line| line.len() < 200));
+        assert!(
+            text.contains(&long)
+                && text.lines().filter(|line| !line.contains(&long)).all(|line| line.len() < 200)
+        );
     }
 }
 
@@ -490,9 +541,15 @@ fn the_users_own_error_comes_back() {
     shared::<Failure>();
     shared::<Report>();
 
-    let failed = || slipring::ring(8, || 0u64).read("r", |_, at| if at.seq == 5 { Err(Oops(5)) } else { Ok(()) });
+    let failed = || {
+        slipring::ring(8, || 0u64)
+            .read("r", |_, at| if at.seq == 5 { Err(Oops(5)) } else { Ok(()) })
+    };
     let error = failed().feed(0..9, |slot, i| *slot = i).unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref::<Oops>()), (Some("r"), Some(5), Some(&Oops(5))));
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref::<Oops>()),
+        (Some("r"), Some(5), Some(&Oops(5)))
+    );
     assert!(error.downcast_ref::<std::fmt::Error>().is_none());
     let said = error.to_string();
     assert!(said.contains("`r`") && said.contains("event 5"), "{said}");
@@ -512,8 +569,13 @@ fn the_users_own_error_comes_back() {
     let inner: &Error = outer.downcast_ref().unwrap();
     assert_eq!(inner.downcast_ref::<Oops>(), Some(&Oops(5)));
     // An error that is boxed already, and one that is only text.
-    let boxed = |text: &'static str| slipring::ring(8, || 0u64).run(move |_| Err::<(), _>(Fault::msg(text))).unwrap_err();
-    assert!(boxed("plain").failure().unwrap().to_string().contains("plain") || boxed("plain").to_string().contains("plain"));
+    let boxed = |text: &'static str| {
+        slipring::ring(8, || 0u64).run(move |_| Err::<(), _>(Fault::msg(text))).unwrap_err()
+    };
+    assert!(
+        boxed("plain").failure().unwrap().to_string().contains("plain")
+            || boxed("plain").to_string().contains("plain")
+    );
     let error = slipring::ring(8, || 0u64)
         .read("r", |_, _| Err::<(), Box<dyn std::error::Error + Send + Sync>>(Box::new(Oops(1))))
         .feed(0..1, |_, _| ())
@@ -548,7 +610,10 @@ fn later_stages_see_what_came_before_a_failure_or_nothing_but_never_out_of_order
 fn fragile_events_are_an_error_of_their_own() {
     let _watched = crate::common::watched();
     let dropped = |error: Error| {
-        assert!(matches!(error.kind(), ErrorKind::EventDrop(said) if said.contains(PURPOSE)), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::EventDrop(said) if said.contains(PURPOSE)),
+            "{error}"
+        );
         assert!(error.report().is_some() && error.stage().is_none());
     };
     let ring = || slipring::ring(4, || Fragile(true)).write("w", |_, _| ());
@@ -560,12 +625,14 @@ fn fragile_events_are_an_error_of_their_own() {
         tx.close();
         dropped(pipeline.join().unwrap_err());
         // A failure comes first.
-        let error = slipring::ring(4, || Fragile(true)).read_pool("p", 1, |_| |_: &Fragile, _| Err(Oops(0)));
+        let error = slipring::ring(4, || Fragile(true))
+            .read_pool("p", 1, |_| |_: &Fragile, _| Err(Oops(0)));
         assert_eq!(error.feed(0..9, |_, _| ()).unwrap_err().stage(), Some("p"));
     });
 }
 
-/// A destructor that runs while its thread unwinds may use rings of its own, and may close a producer by name.
+/// A destructor that runs while its thread unwinds may use rings of its own, and may close a
+/// producer by name.
 #[test]
 fn destructors_of_a_panicking_thread_end_rings_well() {
     let _watched = crate::common::watched();
@@ -574,7 +641,9 @@ fn destructors_of_a_panicking_thread_end_rings_well() {
         fn drop(&mut self) {
             assert!(thread::panicking());
             let mut sum = 0;
-            let done = slipring::ring(4, || 0u64).read("r", |v, _| sum += v).feed(0..9, |slot, i| *slot = i);
+            let done = slipring::ring(4, || 0u64)
+                .read("r", |v, _| sum += v)
+                .feed(0..9, |slot, i| *slot = i);
             self.1.send(done.map(|_| sum).map_err(|error| error.to_string())).unwrap();
             let mut tx = self.0.take().unwrap();
             tx.publish(|slot| *slot = 7).unwrap();

@@ -1,5 +1,6 @@
-//! Nothing hangs: user code that panics or fails at every place where it is called, under every strategy, on full rings and on empty
-//! ones. Each scenario ends, and its error names the stage, the event and the reason.
+//! Nothing hangs: user code that panics or fails at every place where it is called, under every
+//! strategy, on full rings and on empty ones. Each scenario ends, and its error names the stage,
+//! the event and the reason.
 
 mod common;
 
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use common::{Bomb, Fragile, Oops, PURPOSE, ends};
 use slipring::{
-    At, BuildError, Cause, Chain, Closed, Error, ErrorKind, Events, EventsMut, Failure, Fault, Graph, Idle, JoinError, PRODUCER,
-    ReadHandler, Wait, WaitStrategy, Waited, WriteHandler,
+    At, BuildError, Cause, Chain, Closed, Error, ErrorKind, Events, EventsMut, Failure, Fault,
+    Graph, Idle, JoinError, PRODUCER, ReadHandler, Wait, WaitStrategy, Waited, WriteHandler,
 };
 
 /// Where something goes wrong.
@@ -106,8 +107,8 @@ struct Case {
     wrong: Wrong,
     wait: Wait,
     front: Front,
-    /// Full: it goes wrong at event 0 while the ring is full (or, at the producer, after the ring was full). Empty: at event 3 when
-    /// nothing else is published.
+    /// Full: it goes wrong at event 0 while the ring is full (or, at the producer, after the ring
+    /// was full). Empty: at event 3 when nothing else is published.
     full: bool,
 }
 
@@ -143,11 +144,17 @@ impl Scene {
 
     /// At `spot`, with events `[first, first + len)`.
     fn stretch(&self, spot: Spot, first: u64, len: u64) -> Result<(), Oops> {
-        if spot != self.case.spot || self.over.load(SeqCst) || !(first..first + len).contains(&self.target()) {
+        if spot != self.case.spot
+            || self.over.load(SeqCst)
+            || !(first..first + len).contains(&self.target())
+        {
             return Ok(());
         }
         // On one thread the producer waits for the stages, so that nothing more comes.
-        while self.case.full && self.case.front != Front::Inline && self.filled.load(SeqCst) < CAPACITY as u64 {
+        while self.case.full
+            && self.case.front != Front::Inline
+            && self.filled.load(SeqCst) < CAPACITY as u64
+        {
             thread::yield_now();
         }
         self.go_wrong(Some(first))
@@ -173,7 +180,11 @@ impl ReadHandler<Ev> for Life {
         Ok(self.0.event(ReadEvent, at.seq)?)
     }
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
-        if self.0.case.spot == ReadBatchEnd && next_seq > self.0.target() { Ok(self.0.go_wrong(None)?) } else { Ok(()) }
+        if self.0.case.spot == ReadBatchEnd && next_seq > self.0.target() {
+            Ok(self.0.go_wrong(None)?)
+        } else {
+            Ok(())
+        }
     }
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(self.0.without_event(ReadStop)?)
@@ -188,7 +199,11 @@ impl WriteHandler<Ev> for Life {
         Ok(self.0.event(WriteEvent, at.seq)?)
     }
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
-        if self.0.case.spot == WriteBatchEnd && next_seq > self.0.target() { Ok(self.0.go_wrong(None)?) } else { Ok(()) }
+        if self.0.case.spot == WriteBatchEnd && next_seq > self.0.target() {
+            Ok(self.0.go_wrong(None)?)
+        } else {
+            Ok(())
+        }
     }
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(self.0.without_event(WriteStop)?)
@@ -228,10 +243,13 @@ fn chain(scene: &Arc<Scene>) -> Chain<'static, Ev> {
     let mut chain = on(chain.write("before", |ev, at| assert_eq!(ev.value, at.seq)));
     let s = of();
     chain = match spot {
-        Write | WriteBatch | WritePool | WorkerFactory | WorkerDrop | WriteStart | WriteEvent | WriteBatchEnd | WriteStop => chain,
+        Write | WriteBatch | WritePool | WorkerFactory | WorkerDrop | WriteStart | WriteEvent
+        | WriteBatchEnd | WriteStop => chain,
         ReadBatch => chain.fan_out(|side| {
             let side = side.read("beside", |ev, at| assert_eq!(ev.value, at.seq));
-            side.read_batch("x", move |events: &Events<'_, Ev>, first| s.stretch(ReadBatch, first, events.len() as u64))
+            side.read_batch("x", move |events: &Events<'_, Ev>, first| {
+                s.stretch(ReadBatch, first, events.len() as u64)
+            })
         }),
         ReadPool => chain.fan_out(|side| {
             let side = side.read("beside", |ev, at| assert_eq!(ev.value, at.seq));
@@ -256,9 +274,9 @@ fn chain(scene: &Arc<Scene>) -> Chain<'static, Ev> {
     let s = of();
     chain = match spot {
         Write => chain.write("x", move |_, at| s.event(Write, at.seq)),
-        WriteBatch => {
-            chain.write_batch("x", move |events: &mut EventsMut<'_, Ev>, first| s.stretch(WriteBatch, first, events.len() as u64))
-        }
+        WriteBatch => chain.write_batch("x", move |events: &mut EventsMut<'_, Ev>, first| {
+            s.stretch(WriteBatch, first, events.len() as u64)
+        }),
         WritePool | WorkerFactory | WorkerDrop => chain.write_pool("x", 3, move |worker| {
             if s.case.spot == WorkerFactory && worker == 1 {
                 let _ = s.case.wrong.now();
@@ -279,8 +297,8 @@ fn chain(scene: &Arc<Scene>) -> Chain<'static, Ev> {
     on(chain.read("after", |ev, at| assert_eq!(ev.value, at.seq)))
 }
 
-/// What the producer does: fills the ring up, or publishes up to the event that goes wrong and waits until it has; then goes on until it
-/// is told that the graph has ended.
+/// What the producer does: fills the ring up, or publishes up to the event that goes wrong and
+/// waits until it has; then goes on until it is told that the graph has ended.
 fn items(scene: &Arc<Scene>) -> impl Iterator<Item = u64> + use<> {
     let scene = scene.clone();
     let mut next = 0;
@@ -293,7 +311,10 @@ fn items(scene: &Arc<Scene>) -> impl Iterator<Item = u64> + use<> {
         if scene.ends_well() {
             return (seq < if scene.case.full { 3 * CAPACITY as u64 } else { 0 }).then_some(seq);
         }
-        if !scene.case.full && scene.case.front != Front::Inline && !matches!(scene.case.spot, Closure | Fill | Items) {
+        if !scene.case.full
+            && scene.case.front != Front::Inline
+            && !matches!(scene.case.spot, Closure | Fill | Items)
+        {
             while seq > scene.target() && !scene.over.load(SeqCst) {
                 thread::yield_now();
             }
@@ -314,7 +335,12 @@ fn fill(scene: &Arc<Scene>) -> impl FnMut(&mut Ev, u64) + use<> {
 }
 
 fn play(case: Case) -> (Arc<Scene>, Result<(), Error>) {
-    let scene = Arc::new(Scene { case, filled: AtomicU64::new(0), over: AtomicBool::new(false), expected: AtomicU64::new(u64::MAX) });
+    let scene = Arc::new(Scene {
+        case,
+        filled: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        expected: AtomicU64::new(u64::MAX),
+    });
     let chain = chain(&scene);
     let (items, fill) = (items(&scene), fill(&scene));
     let few = scene.target() as usize + CAPACITY;
@@ -391,8 +417,13 @@ fn judge(scene: &Scene, outcome: Result<(), Error>) {
     }
     let error = outcome.expect_err("it went wrong");
     match (spot, error.kind()) {
-        (Factory, ErrorKind::Build(BuildError::Factory { index: 2, panic: said })) => return assert_eq!(said, panic),
-        (WorkerFactory, ErrorKind::Build(BuildError::WorkerFactory { stage, worker: 1, panic: said })) => {
+        (Factory, ErrorKind::Build(BuildError::Factory { index: 2, panic: said })) => {
+            return assert_eq!(said, panic);
+        }
+        (
+            WorkerFactory,
+            ErrorKind::Build(BuildError::WorkerFactory { stage, worker: 1, panic: said }),
+        ) => {
             return assert_eq!((&**stage, &**said), ("x", panic));
         }
         (EventDrop, ErrorKind::EventDrop(said)) => return assert_eq!(said, "dropped on purpose"),
@@ -407,14 +438,17 @@ fn judge(scene: &Scene, outcome: Result<(), Error>) {
     };
     assert_eq!(error.stage(), Some(stage), "{error}");
     let expected = Some(scene.expected.load(SeqCst)).filter(|&seq| seq != u64::MAX);
-    let any_position = matches!(front, Front::Spawn | Front::Shared) && spot == Closure; // a dropped handle tells where it stood
+    // a dropped handle tells where it stood
+    let any_position = matches!(front, Front::Spawn | Front::Shared) && spot == Closure;
     assert!(any_position || error.seq() == expected, "{error}: expected {expected:?}");
     match (wrong, spot) {
         (_, HandlerDrop | WorkerDrop) => assert_eq!(message(failure), "dropped on purpose"),
         (Wrong::Error, Hook | Fill | Items) => unreachable!("these return nothing"),
         (Wrong::Error, _) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(7))),
         // A producer that was moved away unwinds where nobody of ours looks.
-        _ if front == Front::Spawn && stage == PRODUCER => assert!(message(failure).contains("panicked"), "{error}"),
+        _ if front == Front::Spawn && stage == PRODUCER => {
+            assert!(message(failure).contains("panicked"), "{error}")
+        }
         _ => assert_eq!(message(failure), panic),
     }
     assert!(error.report().is_some());
@@ -465,7 +499,11 @@ fn every_place_in_every_front() {
 #[test]
 fn payloads_that_panic_in_their_turn() {
     let _watched = crate::common::watched();
-    all(&[Wait::Blocking], &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread], &[Wrong::Bomb]);
+    all(
+        &[Wait::Blocking],
+        &[Front::Feed, Front::Inline, Front::Spawn, Front::OneThread],
+        &[Wrong::Bomb],
+    );
 }
 
 #[test]
@@ -542,10 +580,14 @@ fn fragile_handlers_of_a_chain_that_cannot_be_built() {
                 let _ = &c;
             })
     };
-    let error = ends("fragile, bad capacity", move || capacity(3).feed(0..1, |_, _| ()).unwrap_err());
+    let error =
+        ends("fragile, bad capacity", move || capacity(3).feed(0..1, |_, _| ()).unwrap_err());
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: 3 })), "{error}");
     let error = ends("fragile, bad worker", move || capacity(4).feed(0..1, |_, _| ()).unwrap_err());
-    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::WorkerFactory { worker: 1, .. })), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Build(BuildError::WorkerFactory { worker: 1, .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -568,10 +610,14 @@ fn a_factory_that_panics_over_fragile_events_with_a_bomb() {
         };
         slipring::unicast(8, factory).err().unwrap()
     });
-    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Factory { index: 3, .. })), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Build(BuildError::Factory { index: 3, .. })),
+        "{error}"
+    );
 }
 
-/// Several events whose drop panics, dropped wherever the last handle goes: no abort, and one panic at most.
+/// Several events whose drop panics, dropped wherever the last handle goes: no abort, and one panic
+/// at most.
 #[test]
 fn fragile_events_wherever_the_ring_ends() {
     let _watched = crate::common::watched();
@@ -597,7 +643,10 @@ fn fragile_events_wherever_the_ring_ends() {
             }
         }
         let (tell, told) = std::sync::mpsc::channel();
-        let (tx, pipeline) = slipring::ring(4, move || std::sync::Mutex::new(Worse(tell.clone()))).read("r", |_, _| ()).spawn().unwrap();
+        let (tx, pipeline) = slipring::ring(4, move || std::sync::Mutex::new(Worse(tell.clone())))
+            .read("r", |_, _| ())
+            .spawn()
+            .unwrap();
         drop(pipeline);
         drop(tx);
         assert_eq!(told.iter().count(), 4);
@@ -617,11 +666,13 @@ fn fragile_events_wherever_the_ring_ends() {
                 panic!("grudge {PURPOSE}");
             }
         }
-        let (mut tx, pipeline) = slipring::ring(4, || Fragile(true)).read("r", |_, _| Err(Grudge)).spawn().unwrap();
+        let (mut tx, pipeline) =
+            slipring::ring(4, || Fragile(true)).read("r", |_, _| Err(Grudge)).spawn().unwrap();
         tx.publish(|_| ()).unwrap();
         while tx.publish(|_| ()).is_ok() {}
         drop(pipeline);
-        // Whoever goes last drops the events: this thread, or the stage's, where nobody is told. An abort would come now.
+        // Whoever goes last drops the events: this thread, or the stage's, where nobody is told. An
+        // abort would come now.
         drop(catch_unwind(AssertUnwindSafe(|| drop(tx))));
         thread::sleep(Duration::from_millis(20));
     });
@@ -646,7 +697,9 @@ fn leases_whose_holders_panic_or_go() {
             for pool in [false, true] {
                 for full in [true, false] {
                     let wait = wait.clone();
-                    ends(&format!("{way:?}, {wait}, pool: {pool}, full: {full}"), move || lease(wait, way, pool, full));
+                    ends(&format!("{way:?}, {wait}, pool: {pool}, full: {full}"), move || {
+                        lease(wait, way, pool, full)
+                    });
                 }
             }
         }
@@ -681,7 +734,10 @@ macro_rules! hold {
             Lease::Batch => {
                 while let Ok(batch) = $handle.batch(2) {
                     ready();
-                    assert!(!$full && batch.first_seq() + (batch.len() as u64) <= 3, "seen enough {PURPOSE}");
+                    assert!(
+                        !$full && batch.first_seq() + (batch.len() as u64) <= 3,
+                        "seen enough {PURPOSE}"
+                    );
                     batch.release();
                 }
             }
@@ -718,11 +774,15 @@ fn lease(wait: Wait, way: Lease, pool: bool, full: bool) {
         scope.spawn(move || drop(first.for_each(|_, _| ())));
         if let Some(key) = one {
             let mut x = ring.writer(key);
-            scope.spawn(move || catch_unwind(AssertUnwindSafe(move || hold!(x, way, filled, full))).is_ok());
+            scope.spawn(move || {
+                catch_unwind(AssertUnwindSafe(move || hold!(x, way, filled, full))).is_ok()
+            });
         }
         if let Some(key) = many {
             for mut x in ring.pool_writers(key) {
-                scope.spawn(move || catch_unwind(AssertUnwindSafe(move || hold!(x, way, filled, full))).is_ok());
+                scope.spawn(move || {
+                    catch_unwind(AssertUnwindSafe(move || hold!(x, way, filled, full))).is_ok()
+                });
             }
         }
         let after = scope.spawn(move || after.for_each(|_, _| ()).unwrap_err());
@@ -733,13 +793,23 @@ fn lease(wait: Wait, way: Lease, pool: bool, full: bool) {
             }
         };
         let seen = after.join().unwrap();
-        assert_eq!(seen.failure().map(|failure| failure.stage().clone()), closed.failure().map(|failure| failure.stage().clone()));
+        assert_eq!(
+            seen.failure().map(|failure| failure.stage().clone()),
+            closed.failure().map(|failure| failure.stage().clone())
+        );
         closed
     });
     let failure = closed.failure().expect("it failed").clone();
     assert_eq!(&**failure.stage(), "x", "{failure}");
     let dropped = way == Lease::DropHandle;
-    assert!(if dropped { matches!(failure.cause(), Cause::Dropped) } else { message(&failure).contains("panicked") }, "{failure}");
+    assert!(
+        if dropped {
+            matches!(failure.cause(), Cause::Dropped)
+        } else {
+            message(&failure).contains("panicked")
+        },
+        "{failure}"
+    );
     let seq = failure.seq().unwrap();
     match (pool, full) {
         (false, true) => assert_eq!(seq, 0, "{failure}"),
@@ -817,7 +887,9 @@ fn a_panic_is_survived_by_whoever_catches_it() {
         tx.publish(|slot| *slot = 3).unwrap();
         tx.close();
         // Event 2 was pushed before its handler panicked, and comes again.
-        assert!(catch_unwind(AssertUnwindSafe(|| rx.for_each(|v, _| panic!("{v} {PURPOSE}")))).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| rx.for_each(|v, _| panic!("{v} {PURPOSE}")))).is_err()
+        );
         assert_eq!(rx.for_each(|v, _| seen.push(*v)).unwrap(), 2);
         assert_eq!(seen, [0, 100, 1, 2, 100, 2, 3]);
     });
@@ -862,7 +934,10 @@ fn strategies_with_odd_answers() {
         ("parks later than asked", odd(|_| Idle::Park, |asked| asked > 0)),
         ("parks no longer", odd(|_| Idle::Park, |asked| asked == 0)),
         ("sleeps for ever", odd(|_| Idle::Sleep(Duration::MAX), |_| false)),
-        ("never pauses", odd(|looks| if looks % 8 == 0 { Idle::Yield } else { Idle::Spin(0) }, |_| true)),
+        (
+            "never pauses",
+            odd(|looks| if looks % 8 == 0 { Idle::Yield } else { Idle::Spin(0) }, |_| true),
+        ),
         ("pauses long", odd(|_| Idle::Spin(u32::MAX), |_| false)),
     ];
     for (what, wait) in odds {
@@ -885,9 +960,16 @@ fn strategies_that_panic() {
     let _watched = crate::common::watched();
     for together in [false, true] {
         let error = ends(&format!("a strategy that panics, together: {together}"), move || {
-            let wait = odd(|looks| if looks < 5 { Idle::Yield } else { panic!("tired {PURPOSE}") }, |_| true);
+            let wait = odd(
+                |looks| if looks < 5 { Idle::Yield } else { panic!("tired {PURPOSE}") },
+                |_| true,
+            );
             let chain = slipring::ring(2, || 0u64).wait(wait).write("a", |_, _| ());
-            let chain = if together { chain.on("t").read("b", |_, _| ()).on("t") } else { chain.read("b", |_, _| ()) };
+            let chain = if together {
+                chain.on("t").read("b", |_, _| ()).on("t")
+            } else {
+                chain.read("b", |_, _| ())
+            };
             chain
                 .run(|producer| {
                     producer.publish(|_| ())?;
@@ -941,7 +1023,10 @@ fn deadlines_heal_whoever_waits_for_himself() {
                 }
             };
             let failure = closed.failure().unwrap();
-            assert!(is_deadline(failure) && &**failure.stage() == PRODUCER && failure.seq() == Some(2), "{failure}");
+            assert!(
+                is_deadline(failure) && &**failure.stage() == PRODUCER && failure.seq() == Some(2),
+                "{failure}"
+            );
         });
         let w = wait.clone();
         ends(&format!("a second claim while holding one, {wait}"), move || {
@@ -981,9 +1066,16 @@ fn deadlines_heal_whoever_waits_for_himself() {
         });
         let said = "stage `echo` holds what is waited for, and only the caller can move it on";
         assert!(error.stage() == Some("echo") && error.to_string().contains(said), "{error}");
-        let error = ends(&format!("a clone that `run_shared` is to give back, {wait}"), move || {
-            slipring::ring(2, || 0u64).wait(wait).deadline(SOON).read("r", |_, _| ()).run_shared(|p| Ok(p.clone())).map(drop).unwrap_err()
-        });
+        let error =
+            ends(&format!("a clone that `run_shared` is to give back, {wait}"), move || {
+                slipring::ring(2, || 0u64)
+                    .wait(wait)
+                    .deadline(SOON)
+                    .read("r", |_, _| ())
+                    .run_shared(|p| Ok(p.clone()))
+                    .map(drop)
+                    .unwrap_err()
+            });
         assert!(is_deadline(error.failure().unwrap()) && error.stage() == Some("r"), "{error}");
     }
 }
@@ -1000,14 +1092,20 @@ fn a_stage_that_waits_for_its_own_pipeline_is_told() {
             .read("r", move |_, _| {
                 let mut pipeline = theirs.lock().unwrap().take().unwrap();
                 let within = pipeline.join_within(Duration::MAX);
-                tell.send((matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"), pipeline.join().unwrap_err()))
+                tell.send((
+                    matches!(within, Err(JoinError::StillRunning { stage }) if &*stage == "r"),
+                    pipeline.join().unwrap_err(),
+                ))
             })
             .spawn()
             .unwrap();
         *slot.lock().unwrap() = Some(pipeline);
         tx.publish(|_| ()).unwrap();
         let (still, error) = told.recv().unwrap();
-        assert!(still && error.stage() == Some("r") && error.to_string().contains("its own pipeline"), "{error}");
+        assert!(
+            still && error.stage() == Some("r") && error.to_string().contains("its own pipeline"),
+            "{error}"
+        );
         // It is only told; nothing has failed.
         tx.close();
         assert!(told.recv().is_err());
@@ -1049,7 +1147,12 @@ fn threads_that_the_system_refuses() {
             .envs([("REFUSED", "1"), ("RUST_MIN_STACK", "140737488355328")])
             .output()
             .unwrap();
-        assert!(told.status.success(), "{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+        assert!(
+            told.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&told.stdout),
+            String::from_utf8_lossy(&told.stderr)
+        );
         return;
     }
     common::quiet();

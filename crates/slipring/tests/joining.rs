@@ -55,7 +55,10 @@ fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritt
     assert!(
         matches!(tap.subscribe(From::At(first - 1)), Err(SubscribeError::Overwritten { asked, oldest }) if asked == first - 1 && oldest == first)
     );
-    assert!(matches!(tap.subscribe(From::At(11)), Err(SubscribeError::NotYet { asked: 11, newest: 10 })));
+    assert!(matches!(
+        tap.subscribe(From::At(11)),
+        Err(SubscribeError::NotYet { asked: 11, newest: 10 })
+    ));
     assert_eq!(tap.subscribe(From::At(10)).unwrap().next_seq(), 10);
     assert_eq!(
         tap.subscribe(From::At(1)).unwrap_err().to_string(),
@@ -67,7 +70,9 @@ fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritt
 fn no_position_far_away_is_taken_for_one_that_is_there() {
     let _watched = crate::common::watched();
     // With nothing published, the oldest position that is held is the newest one, too.
-    for (start, published) in [(0, 0), (u64::MAX, 0), (1 << 63, 0), (0, 10), (u64::MAX - 1, 10), (1 << 63, 10)] {
+    for (start, published) in
+        [(0, 0), (u64::MAX, 0), (1 << 63, 0), (0, 10), (u64::MAX - 1, 10), (1 << 63, 10)]
+    {
         let graph = Graph::new(4, || 0u64).first_seq(start);
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
         let ring = graph.build().unwrap();
@@ -77,21 +82,42 @@ fn no_position_far_away_is_taken_for_one_that_is_there() {
             end.poll(1, |_, _| ()).unwrap();
         }
         let newest = start.wrapping_add(published);
-        for away in [5, 6, 1 << 32, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (3 << 62) + 1, u64::MAX - 4, u64::MAX] {
+        for away in [
+            5,
+            6,
+            1 << 32,
+            (1 << 62) - 1,
+            1 << 62,
+            (1 << 63) - 1,
+            1 << 63,
+            (1 << 63) + 1,
+            (3 << 62) + 1,
+            u64::MAX - 4,
+            u64::MAX,
+        ] {
             for asked in [newest.wrapping_add(away), newest.wrapping_sub(away)] {
                 if newest.wrapping_sub(asked) <= 4 {
                     continue;
                 }
                 match tap.subscribe(From::At(asked)) {
-                    Err(SubscribeError::NotYet { asked: said, .. } | SubscribeError::Overwritten { asked: said, .. }) => {
+                    Err(
+                        SubscribeError::NotYet { asked: said, .. }
+                        | SubscribeError::Overwritten { asked: said, .. },
+                    ) => {
                         assert_eq!(said, asked)
                     }
                     other => panic!("asked for {asked} where {newest} is the newest: {other:?}"),
                 }
             }
         }
-        assert!(matches!(tap.subscribe(From::At(newest.wrapping_add(1))), Err(SubscribeError::NotYet { .. })));
-        assert!(matches!(tap.subscribe(From::At(newest.wrapping_sub(5))), Err(SubscribeError::Overwritten { .. })));
+        assert!(matches!(
+            tap.subscribe(From::At(newest.wrapping_add(1))),
+            Err(SubscribeError::NotYet { .. })
+        ));
+        assert!(matches!(
+            tap.subscribe(From::At(newest.wrapping_sub(5))),
+            Err(SubscribeError::Overwritten { .. })
+        ));
         // No member was counted in, so none holds the producer, and the tap's only place is free.
         tap.subscribe(From::Now).unwrap().leave();
         for i in 0..10 {
@@ -131,13 +157,17 @@ fn with_nobody_there_a_tap_holds_nobody_and_is_not_blamed() {
     for i in 0..2 {
         tx.publish(|slot| *slot = i).unwrap();
     }
-    assert_eq!(tx.try_publish(|_| ()).unwrap_err().to_string(), "the ring is full: stage `end` is 2 events behind");
+    assert_eq!(
+        tx.try_publish(|_| ()).unwrap_err().to_string(),
+        "the ring is full: stage `end` is 2 events behind"
+    );
     assert_eq!(end.poll(8, |_, _| ()).unwrap(), 2);
     tx.try_publish(|slot| *slot = 2).unwrap();
     drop(ring.tap(tap));
 }
 
-/// Each member holds the producer, and a member that leaves holds it no longer, whatever the other one does.
+/// Each member holds the producer, and a member that leaves holds it no longer, whatever the other
+/// one does.
 #[test]
 fn the_slowest_member_holds_the_producer_until_it_leaves() {
     let _watched = crate::common::watched();
@@ -166,8 +196,9 @@ fn the_slowest_member_holds_the_producer_until_it_leaves() {
     }
 }
 
-/// A writer has changed an event that the reader behind it has not seen. A new member does not see it either, whichever of the two
-/// stages was declared first; and who asks for it is refused, and leaves nothing behind.
+/// A writer has changed an event that the reader behind it has not seen. A new member does not see
+/// it either, whichever of the two stages was declared first; and who asks for it is refused, and
+/// leaves nothing behind.
 #[test]
 fn a_reader_joins_behind_the_stage_that_is_furthest() {
     let _watched = crate::common::watched();
@@ -185,12 +216,16 @@ fn a_reader_joins_behind_the_stage_that_is_furthest() {
             (spoil, end)
         };
         let ring = graph.build().unwrap();
-        let (mut tx, mut spoil, mut end, tap) = (ring.producer(), ring.writer(spoil), ring.reader(end), ring.tap(tap));
+        let (mut tx, mut spoil, mut end, tap) =
+            (ring.producer(), ring.writer(spoil), ring.reader(end), ring.tap(tap));
         tx.publish(|slot| *slot = 7).unwrap();
         assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 1);
         for _ in 0..3 {
             let refused = tap.subscribe(From::At(0));
-            assert!(matches!(refused, Err(SubscribeError::Overwritten { asked: 0, oldest: 1 })), "{refused:?}");
+            assert!(
+                matches!(refused, Err(SubscribeError::Overwritten { asked: 0, oldest: 1 })),
+                "{refused:?}"
+            );
         }
         assert_eq!(tap.subscribe(From::Oldest).unwrap().next_seq(), 1);
         // Not one of them holds anything.
@@ -202,8 +237,8 @@ fn a_reader_joins_behind_the_stage_that_is_furthest() {
     }
 }
 
-/// What a member holds is still there for a reader that joins at the oldest event: the stages behind the tap announce no more than the
-/// members let them pass.
+/// What a member holds is still there for a reader that joins at the oldest event: the stages
+/// behind the tap announce no more than the members let them pass.
 #[test]
 fn a_reader_joins_at_what_another_member_holds() {
     let _watched = crate::common::watched();
@@ -269,7 +304,8 @@ fn a_reader_that_waits_is_told_to_leave() {
     }
 }
 
-/// A leaver is told that its reader has gone, and the reader that takes the seat obeys a leaver of its own.
+/// A leaver is told that its reader has gone, and the reader that takes the seat obeys a leaver of
+/// its own.
 #[test]
 fn a_leaver_is_of_one_reader() {
     let _watched = crate::common::watched();
@@ -352,19 +388,44 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
 fn misplaced_taps_are_refused() {
     let _watched = crate::common::watched();
     let tap = Tap::<u64>::new();
-    let twice = slipring::ring(8, || 0u64).tap(&tap).read("r", |_, _| ()).tap(&tap).feed(0..3, |s, i| *s = i).unwrap_err();
-    assert_eq!(twice.to_string(), "what was declared at `tap-2` stands in a graph already; make one for each place");
+    let twice = slipring::ring(8, || 0u64)
+        .tap(&tap)
+        .read("r", |_, _| ())
+        .tap(&tap)
+        .feed(0..3, |s, i| *s = i)
+        .unwrap_err();
+    assert_eq!(
+        twice.to_string(),
+        "what was declared at `tap-2` stands in a graph already; make one for each place"
+    );
     let none = Tap::<u64>::new().room(0);
-    let none = slipring::ring(8, || 0u64).tap(&none).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err();
-    assert_eq!(none.to_string(), "tap `tap` has room for nobody; give it room for one reader at least");
+    let none = slipring::ring(8, || 0u64)
+        .tap(&none)
+        .read("r", |_, _| ())
+        .feed(0..3, |s, i| *s = i)
+        .unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "tap `tap` has room for nobody; give it room for one reader at least"
+    );
     let graph = Graph::new(8, || 0u64);
     let one = graph.tap("one", 1);
     let _two = graph.tap("two", 1).after(&one);
     let behind = graph.build().err().unwrap().to_string();
-    assert_eq!(behind, "tap `two` cannot come after tap `one`: put it after what `one` comes after");
+    assert_eq!(
+        behind,
+        "tap `two` cannot come after tap `one`: put it after what `one` comes after"
+    );
     let graph = Graph::new(8, || 0u64);
     let (_tap, _writer) = (graph.tap("tap", 1), graph.writer("spoil"));
-    assert!(graph.build().err().unwrap().to_string().starts_with("stage `spoil` may write and stands beside `tap`"));
+    assert!(
+        graph
+            .build()
+            .err()
+            .unwrap()
+            .to_string()
+            .starts_with("stage `spoil` may write and stands beside `tap`")
+    );
 }
 
 /// What a reader was lent between joining and leaving: so many events of these positions.
@@ -374,8 +435,8 @@ struct Stay {
     events: u64,
 }
 
-/// What a reader may rely on between joining and leaving, whoever publishes and whatever stands before the tap: each event that was not given
-/// up, once, in order, as the stages before left it.
+/// What a reader may rely on between joining and leaving, whoever publishes and whatever stands
+/// before the tap: each event that was not given up, once, in order, as the stages before left it.
 fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
     const READERS: u64 = 2;
     let stop = AtomicBool::new(false);
@@ -397,7 +458,9 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
                 };
                 let mut sub = match tap.subscribe(from) {
                     Ok(sub) => sub,
-                    Err(SubscribeError::Overwritten { .. } | SubscribeError::NotYet { .. }) => continue,
+                    Err(SubscribeError::Overwritten { .. } | SubscribeError::NotYet { .. }) => {
+                        continue;
+                    }
                     Err(other) => panic!("{other}"),
                 };
                 let mut stay = Stay { first: sub.next_seq(), next: sub.next_seq(), events: 0 };
@@ -449,20 +512,25 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
             })
         };
     }
-    let mut chain = slipring::ring(capacity, || (0u64, 0u64)).wait(Wait::YIELDING).deadline(Duration::from_secs(60));
+    let mut chain = slipring::ring(capacity, || (0u64, 0u64))
+        .wait(Wait::YIELDING)
+        .deadline(Duration::from_secs(60));
     if behind_a_stage {
         chain = chain.write("mark", |event, _| event.1 += 1);
     }
-    let chain = chain.tap(&tap).write("spoil", |event, _| event.1 += 1).read("end", |&event, at| {
-        assert_eq!(event, (at.seq, before + 1));
-        last = at.seq;
-    });
+    let chain =
+        chain.tap(&tap).write("spoil", |event, _| event.1 += 1).read("end", |&event, at| {
+            assert_eq!(event, (at.seq, before + 1));
+            last = at.seq;
+        });
     let done = if shared { chain.run_shared(|p| produce!(p)) } else { chain.run(|p| produce!(p)) };
     done.unwrap();
     let stays = stays.into_inner().unwrap();
     let mut events = 0;
     for Stay { first, next, events: seen } in &stays {
-        let overlap = |dead: &std::ops::Range<u64>| dead.end.min(*next).saturating_sub(dead.start.max(*first));
+        let overlap = |dead: &std::ops::Range<u64>| {
+            dead.end.min(*next).saturating_sub(dead.start.max(*first))
+        };
         let dead: u64 = given_up.iter().map(overlap).sum();
         assert_eq!(next - first - dead, *seen, "between {first} and {next}");
         events += seen;
@@ -488,7 +556,8 @@ fn readers_come_and_go_beside_many_producers_that_give_up() {
     }
 }
 
-/// Workers that come and go beside full traffic: each event is handled by one of them, once, and seen in order behind.
+/// Workers that come and go beside full traffic: each event is handled by one of them, once, and
+/// seen in order behind.
 #[test]
 fn workers_come_and_go() {
     let _watched = crate::common::watched();
@@ -513,7 +582,9 @@ fn workers_come_and_go() {
                         s.spawn(move || {
                             let mut random = seed;
                             while !stop.load(Relaxed) {
-                                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                                random = random
+                                    .wrapping_mul(6364136223846793005)
+                                    .wrapping_add(1442695040888963407);
                                 let mut worker = match pool.join() {
                                     Ok(worker) => worker,
                                     // Somebody left a chunk that nobody has finished yet.
@@ -524,7 +595,11 @@ fn workers_come_and_go() {
                                     Err(other) => panic!("{other}"),
                                 };
                                 for _ in 0..random >> 60 {
-                                    worker.poll(1 + (random >> 50 & 7) as usize, |event, _| event.1 += 1).unwrap();
+                                    worker
+                                        .poll(1 + (random >> 50 & 7) as usize, |event, _| {
+                                            event.1 += 1
+                                        })
+                                        .unwrap();
                                 }
                                 // It may have a chunk in its hands.
                                 if random >> 40 & 1 == 1 {
@@ -583,13 +658,28 @@ fn a_pool_has_room_for_so_many_and_ends_with_its_last_worker() {
 fn misplaced_pools_are_refused() {
     let _watched = crate::common::watched();
     let wrong = Pool::reading(2);
-    let wrong = slipring::ring(8, || 0u64).write_pool("p", 1, |_| |_: &mut u64, _| ()).open(&wrong).feed(0..1, |s, i| *s = i).unwrap_err();
+    let wrong = slipring::ring(8, || 0u64)
+        .write_pool("p", 1, |_| |_: &mut u64, _| ())
+        .open(&wrong)
+        .feed(0..1, |s, i| *s = i)
+        .unwrap_err();
     assert_eq!(wrong.to_string(), "pool `p` may write: open it with `Pool::writing`");
     let small = Pool::reading(1);
-    let small = slipring::ring(8, || 0u64).read_pool("p", 2, |_| |_: &u64, _| ()).open(&small).feed(0..1, |s, i| *s = i).unwrap_err();
-    assert_eq!(small.to_string(), "pool `p` begins with 2 workers and has room for 1; give it room for all");
+    let small = slipring::ring(8, || 0u64)
+        .read_pool("p", 2, |_| |_: &u64, _| ())
+        .open(&small)
+        .feed(0..1, |s, i| *s = i)
+        .unwrap_err();
+    assert_eq!(
+        small.to_string(),
+        "pool `p` begins with 2 workers and has room for 1; give it room for all"
+    );
     let none = Pool::reading(1);
-    let none = slipring::ring(8, || 0u64).read("r", |_, _| ()).open(&none).feed(0..1, |s, i| *s = i).unwrap_err();
+    let none = slipring::ring(8, || 0u64)
+        .read("r", |_, _| ())
+        .open(&none)
+        .feed(0..1, |s, i| *s = i)
+        .unwrap_err();
     assert_eq!(none.to_string(), "`open` follows `r`, which is no pool");
 }
 

@@ -17,20 +17,39 @@ fn problem<T>(what: &str, built: Result<T, slipring::Error>) -> BuildError {
 #[test]
 fn capacities_that_no_memory_holds() {
     let _watched = crate::common::watched();
-    for capacity in HUGE.into_iter().filter(|capacity| capacity.is_power_of_two() && *capacity > 1 << 43) {
+    for capacity in
+        HUGE.into_iter().filter(|capacity| capacity.is_power_of_two() && *capacity > 1 << 43)
+    {
         let memory = |what: &str, problem: BuildError| {
             assert!(matches!(problem, BuildError::Memory { .. }), "{what}, {capacity}: {problem}");
             assert!(problem.to_string().contains("no memory for"), "{problem}");
         };
         for every in [1, 3, u64::MAX] {
-            memory("sampled", problem("sampled", Graph::new(capacity, || 0u64).sample_latency(every).build()));
-            memory("contiguous", problem("contiguous", Graph::new(capacity, || 0u64).contiguous().sample_latency(every).build()));
-            let chain = slipring::ring(capacity, || 0u64).sample_latency(every).read("r", |_, _| ());
+            memory(
+                "sampled",
+                problem("sampled", Graph::new(capacity, || 0u64).sample_latency(every).build()),
+            );
+            memory(
+                "contiguous",
+                problem(
+                    "contiguous",
+                    Graph::new(capacity, || 0u64).contiguous().sample_latency(every).build(),
+                ),
+            );
+            let chain =
+                slipring::ring(capacity, || 0u64).sample_latency(every).read("r", |_, _| ());
             memory("chain", problem("chain", chain.run(|_| Ok(()))));
         }
         memory("bytes", problem("bytes", Graph::new(capacity, || 0u8).sample_latency(1).build()));
-        memory("nothing", problem("nothing", Graph::new(capacity, || ()).contiguous().shared().sample_latency(1).build()));
-        let sharded = slipring::ring(capacity, || 0u64).read_shards("s", 2, |v| *v, |_| |_: &u64, _| ());
+        memory(
+            "nothing",
+            problem(
+                "nothing",
+                Graph::new(capacity, || ()).contiguous().shared().sample_latency(1).build(),
+            ),
+        );
+        let sharded =
+            slipring::ring(capacity, || 0u64).read_shards("s", 2, |v| *v, |_| |_: &u64, _| ());
         memory("shards", problem("shards", sharded.run(|_| Ok(()))));
         assert!(matches!(Mirror::<u64>::new(capacity), Err(BuildError::Memory { .. })));
     }
@@ -46,7 +65,10 @@ fn rooms_beyond_the_limit() {
             assert!(text.contains(&limit) && text.contains(&room.to_string()), "{what}: {text}");
         };
         let tap = Tap::<u64>::new().room(room);
-        named("a chain's tap", problem("tap", slipring::ring(8, || 0u64).tap(&tap).run(|_| Ok(()))));
+        named(
+            "a chain's tap",
+            problem("tap", slipring::ring(8, || 0u64).tap(&tap).run(|_| Ok(()))),
+        );
         let graph = Graph::new(8, || 0u64);
         let keys = [graph.tap("t", room), graph.tap("u", room)];
         named("taps of a graph", problem("taps", graph.build()));
@@ -66,7 +88,8 @@ fn rooms_beyond_the_limit() {
         named("shards", problem("shards", graph.build()));
         drop(key);
         let pool = Pool::reading(room);
-        let chain = slipring::ring(capacity, || 0u64).read_pool("p", 1, |_| |_: &u64, _| ()).open(&pool);
+        let chain =
+            slipring::ring(capacity, || 0u64).read_pool("p", 1, |_| |_: &u64, _| ()).open(&pool);
         assert!(!format!("{chain}").is_empty());
         named("an open pool", problem("open", chain.run(|_| Ok(()))));
     }

@@ -48,7 +48,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sum = 0;
     slipring::ring(8, || 0u64).read("sum", |v, _| sum += v).run(|second| {
         slipring::ring(8, || 0u64)
-            .read("even", |v, _| if v % 2 == 0 { second.publish(|s| *s = *v).map(drop) } else { Ok(()) })
+            .read(
+                "even",
+                |v, _| if v % 2 == 0 { second.publish(|s| *s = *v).map(drop) } else { Ok(()) },
+            )
             .feed(0..100, |s, i| *s = i)?;
         Ok(())
     })?;

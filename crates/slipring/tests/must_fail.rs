@@ -1,8 +1,9 @@
 //! What must not compile does not, and says why in words a person can act on.
 //!
-//! Every program in `must-fail/` is wrong in one way, and names in its first lines (`//@ says: ...`) what the compiler must say about
-//! it. Its twin in `must-pass/` is right and otherwise the same, so that a case cannot fail for a reason that is not its own. To read
-//! what a user would read: `cargo test --test must_fail -- --nocapture`.
+//! Every program in `must-fail/` is wrong in one way, and names in its first lines (`//@ says:
+//! ...`) what the compiler must say about it. Its twin in `must-pass/` is right and otherwise the
+//! same, so that a case cannot fail for a reason that is not its own. To read what a user would
+//! read: `cargo test --test must_fail -- --nocapture`.
 #![cfg(not(any(miri, slipring_loom)))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,10 @@ fn what_must_not_compile_says_why() {
         let said = said.get(&format!("fail_{name}")).map_or("", String::as_str);
         println!("---- {name}\n{said}");
         let phrases = phrases(&path);
-        assert!(!phrases.is_empty(), "{name} does not name what the compiler must say: `//@ says: ...`");
+        assert!(
+            !phrases.is_empty(),
+            "{name} does not name what the compiler must say: `//@ says: ...`"
+        );
         if said.is_empty() {
             _ = writeln!(wrong, "---- {name} compiles, but must not");
         }
@@ -37,7 +41,11 @@ fn what_must_not_compile_says_why() {
 fn their_twins_compile() {
     let Some(said) = compiled() else { return };
     let wrong: Vec<_> = said.iter().filter(|(name, _)| name.starts_with("pass_")).collect();
-    assert!(wrong.is_empty(), "these must compile, but do not:\n{}", wrong.iter().map(|(_, said)| said.as_str()).collect::<String>());
+    assert!(
+        wrong.is_empty(),
+        "these must compile, but do not:\n{}",
+        wrong.iter().map(|(_, said)| said.as_str()).collect::<String>()
+    );
 }
 
 #[test]
@@ -50,14 +58,23 @@ fn every_case_has_a_twin() {
 /// The programs in a folder beside this file, by name.
 fn programs(folder: &str) -> BTreeMap<String, PathBuf> {
     let entries = fs::read_dir(Path::new(HERE).join(folder)).expect("the folder is there");
-    let paths = entries.map(|entry| entry.expect("it can be read").path()).filter(|path| path.extension().is_some_and(|e| e == "rs"));
-    paths.map(|path| (path.file_stem().expect("a file has a name").to_string_lossy().into_owned(), path)).collect()
+    let paths = entries
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"));
+    paths
+        .map(|path| {
+            (path.file_stem().expect("a file has a name").to_string_lossy().into_owned(), path)
+        })
+        .collect()
 }
 
 /// What the compiler must say about a program.
 fn phrases(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).expect("it can be read");
-    text.lines().filter_map(|line| line.strip_prefix("//@ says: ")).map(|phrase| phrase.trim().to_owned()).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix("//@ says: "))
+        .map(|phrase| phrase.trim().to_owned())
+        .collect()
 }
 
 /// The errors of every program that does not compile, by `fail_` or `pass_` and its name.
@@ -72,11 +89,25 @@ fn compiled() -> Option<&'static BTreeMap<String, String>> {
     Some(SAID.get_or_init(|| {
         let package = package();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WORKSPACE_WRAPPER"] {
+        for name in [
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_BUILD_RUSTFLAGS",
+            "CARGO_BUILD_TARGET",
+            "RUSTC_WORKSPACE_WRAPPER",
+        ] {
             cargo.env_remove(name);
         }
         let output = cargo
-            .args(["check", "--quiet", "--bins", "--keep-going", "--offline", "--message-format=json", "--target-dir"])
+            .args([
+                "check",
+                "--quiet",
+                "--bins",
+                "--keep-going",
+                "--offline",
+                "--message-format=json",
+                "--target-dir",
+            ])
             .arg(package.join("target"))
             .current_dir(&package)
             .output()
@@ -109,7 +140,11 @@ fn package() -> PathBuf {
     );
     for (prefix, from) in [("fail", "must-fail"), ("pass", "must-pass")] {
         for (name, path) in programs(from) {
-            _ = write!(manifest, "\n[[bin]]\nname = \"{prefix}_{name}\"\npath = {:?}\n", path.display().to_string());
+            _ = write!(
+                manifest,
+                "\n[[bin]]\nname = \"{prefix}_{name}\"\npath = {:?}\n",
+                path.display().to_string()
+            );
         }
     }
     fs::write(folder.join("Cargo.toml"), manifest).expect("a file can be written");
@@ -140,7 +175,10 @@ fn string(text: &str) -> String {
                 Some('t') => '\t',
                 Some('u') => {
                     let code: String = chars.by_ref().take(4).collect();
-                    u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).unwrap_or('\u{fffd}')
+                    u32::from_str_radix(&code, 16)
+                        .ok()
+                        .and_then(char::from_u32)
+                        .unwrap_or('\u{fffd}')
                 }
                 Some(other) => other,
                 None => break,

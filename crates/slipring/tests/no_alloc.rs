@@ -48,8 +48,9 @@ fn count() {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts while the last stage sees all events but the first and the last few: all threads have begun before the first event, and while
-/// the last stage is more than a ring away from the last event, none has ended.
+/// Counts while the last stage sees all events but the first and the last few: all threads have
+/// begun before the first event, and while the last stage is more than a ring away from the last
+/// event, none has ended.
 fn window(seq: u64) {
     if seq == CAPACITY {
         COUNTING.store(true, SeqCst);
@@ -73,8 +74,11 @@ fn taken() -> u64 {
 fn a_million_events_without_one_allocation() {
     let _watched = crate::common::watched();
     let begun = Instant::now();
-    let parts: [(&str, fn()); 3] =
-        [("chain", || chain(Wait::Blocking)), ("leases", || leases(Wait::YIELDING)), ("alive", || alive(Wait::YIELDING))];
+    let parts: [(&str, fn()); 3] = [
+        ("chain", || chain(Wait::Blocking)),
+        ("leases", || leases(Wait::YIELDING)),
+        ("alive", || alive(Wait::YIELDING)),
+    ];
     for (name, part) in parts {
         let before = begun.elapsed();
         part();
@@ -108,11 +112,15 @@ fn chain(wait: Wait) {
         })
         .write("head", |v, _| *v += 1)
         .fan_out(|side| {
-            side.read("left", |v, _| left += v).observe("mirror", mirror, |v| [*v; 3]).read_pool("right", 2, |_| {
-                |v, _| {
-                    shared.fetch_add(*v, SeqCst);
-                }
-            })
+            side.read("left", |v, _| left += v).observe("mirror", mirror, |v| [*v; 3]).read_pool(
+                "right",
+                2,
+                |_| {
+                    |v, _| {
+                        shared.fetch_add(*v, SeqCst);
+                    }
+                },
+            )
         })
         .read_batch("tail", |events, first| {
             for (v, seq) in events.iter().zip(first..) {
@@ -141,8 +149,13 @@ fn leases(wait: Wait) {
     let (a, b) = (graph.reader("a").after(&head), graph.reader("b").after(&head));
     let tail = graph.reader("tail").after(&a).after(&b);
     let ring = graph.build().unwrap();
-    let (mut tx, head, mut a, mut b, mut tail) =
-        (ring.producer(), ring.pool_writers(head), ring.reader(a), ring.reader(b), ring.reader(tail));
+    let (mut tx, head, mut a, mut b, mut tail) = (
+        ring.producer(),
+        ring.pool_writers(head),
+        ring.reader(a),
+        ring.reader(b),
+        ring.reader(tail),
+    );
     thread::scope(|scope| {
         for mut worker in head {
             scope.spawn(move || {
@@ -188,7 +201,8 @@ fn leases(wait: Wait) {
     });
 }
 
-/// What a running graph can do: readers and workers that come and go, shards, raw calls, a table for a full ring.
+/// What a running graph can do: readers and workers that come and go, shards, raw calls, a table
+/// for a full ring.
 fn alive(wait: Wait) {
     let begun = AtomicU64::new(0);
     let begun = &begun;
@@ -200,8 +214,12 @@ fn alive(wait: Wait) {
     let tail = graph.reader("tail").after(&pool);
     let ring = graph.build().unwrap();
     let tx = ring.producer();
-    let (shards, mut pool, tap, mut tail) =
-        (ring.shard_writers(shards), ring.pool_readers(pool), ring.tap(tap), ring.reader(tail).into_raw());
+    let (shards, mut pool, tap, mut tail) = (
+        ring.shard_writers(shards),
+        ring.pool_readers(pool),
+        ring.tap(tap),
+        ring.reader(tail).into_raw(),
+    );
     thread::scope(|scope| {
         for mut shard in shards {
             scope.spawn(move || {

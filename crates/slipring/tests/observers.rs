@@ -1,4 +1,5 @@
-//! Observers of a chain that is started again and again: they own nothing of a run, and no run depends on them.
+//! Observers of a chain that is started again and again: they own nothing of a run, and no run
+//! depends on them.
 
 mod common;
 
@@ -30,7 +31,8 @@ impl Drop for Witness {
 fn a_monitor_that_looks_at_the_end_of_a_run_owns_nothing_of_it() {
     let _watched = crate::common::watched();
     ends("monitor", || {
-        let (monitor, over, dropped) = (Monitor::new(), AtomicBool::new(false), Arc::new(Mutex::new(Vec::new())));
+        let (monitor, over, dropped) =
+            (Monitor::new(), AtomicBool::new(false), Arc::new(Mutex::new(Vec::new())));
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(SeqCst) {
@@ -54,9 +56,12 @@ fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
     let _watched = crate::common::watched();
     ends("tap and pool", || {
         let (tap, pool) = (Tap::new(), Pool::reading(8));
-        let (over, joined, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let (over, joined, refused) =
+            (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
-            let count = |joined_it: bool| if joined_it { joined.fetch_add(1, SeqCst) } else { refused.fetch_add(1, SeqCst) };
+            let count = |joined_it: bool| {
+                if joined_it { joined.fetch_add(1, SeqCst) } else { refused.fetch_add(1, SeqCst) }
+            };
             let (tap, pool, over) = (&tap, &pool, &over);
             scope.spawn(move || {
                 while !over.load(SeqCst) {
@@ -70,7 +75,10 @@ fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
                 }
             });
             for run in 0..runs() / 8 {
-                let chain = slipring::ring(8, || 0u64).tap(tap).read_pool("p", 1, |_| |_: &u64, _| ()).open(pool);
+                let chain = slipring::ring(8, || 0u64)
+                    .tap(tap)
+                    .read_pool("p", 1, |_| |_: &u64, _| ())
+                    .open(pool);
                 let done = chain.run(|p| Ok(p.publish(|_| ())?));
                 assert!(done.is_ok(), "run {run}: {}", done.err().unwrap());
             }
@@ -122,7 +130,10 @@ fn one_tap_stands_in_one_running_graph_at_a_time() {
         slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap();
         let (tx, pipeline) = slipring::ring(4, || 0u64).tap(&tap).spawn().unwrap();
         let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
-        assert!(matches!(error.kind(), slipring::ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");
+        assert!(
+            matches!(error.kind(), slipring::ErrorKind::Build(BuildError::Misplaced { .. })),
+            "{error}"
+        );
         drop(tx);
         pipeline.join().unwrap();
         slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap();

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BuildError, Cause, Graph, Mirror, Mirrored, ObserveError, Observer, OnFault, Plain, Seen, Wait, WaitStrategy as _};
+use slipring::{
+    BuildError, Cause, Graph, Mirror, Mirrored, ObserveError, Observer, OnFault, Plain, Seen, Wait,
+    WaitStrategy as _,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// More where it is fast, few where each step is checked.
@@ -98,7 +101,8 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
     for capacity in [1, 2, 4, 64] {
         let mut mirror = Mirror::new(capacity).unwrap();
         let mirrored = mirror.mirrored();
-        let whole = |seen: &Seen<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
+        let whole =
+            |seen: &Seen<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
         thread::scope(|scope| {
             let mut all = mirrored.observe().wait(Wait::YIELDING);
             scope.spawn(move || {
@@ -254,7 +258,10 @@ fn a_capacity_that_cannot_be_is_an_error() {
     let error = Mirror::<[u8; 4096]>::new(capacity).unwrap_err();
     assert_eq!(error, BuildError::Memory { capacity, bytes_per_slot: 4112 });
     let capacity = 1 << (usize::BITS - 5);
-    assert!(matches!(Mirror::<()>::new(capacity).unwrap_err(), BuildError::Memory { bytes_per_slot: 16, .. }));
+    assert!(matches!(
+        Mirror::<()>::new(capacity).unwrap_err(),
+        BuildError::Memory { bytes_per_slot: 16, .. }
+    ));
 }
 
 #[test]
@@ -285,9 +292,15 @@ fn whoever_waits_is_not_left_alone() {
         let mut mirror = Mirror::new(2).unwrap();
         let mut observer = mirror.mirrored().observe().wait(wait);
         assert_eq!(observer.next_by(Instant::now()), Err(ObserveError::TimedOut), "{name}");
-        assert_eq!(observer.next_by(Instant::now() + Duration::from_millis(2)), Err(ObserveError::TimedOut), "{name}");
+        assert_eq!(
+            observer.next_by(Instant::now() + Duration::from_millis(2)),
+            Err(ObserveError::TimedOut),
+            "{name}"
+        );
         thread::scope(|scope| {
-            let waiting = scope.spawn(move || (observer.next_by(soon()).unwrap().value, observer.next(), observer.next()));
+            let waiting = scope.spawn(move || {
+                (observer.next_by(soon()).unwrap().value, observer.next(), observer.next())
+            });
             thread::sleep(Duration::from_millis(2));
             mirror.put(0, &5u8);
             thread::sleep(Duration::from_millis(2));
@@ -303,7 +316,10 @@ fn errors_say_what_to_do() {
     let _watched = crate::common::watched();
     for (error, text) in [
         (ObserveError::Unavailable, "nothing new was put into the mirror yet"),
-        (ObserveError::Overrun, "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again"),
+        (
+            ObserveError::Overrun,
+            "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again",
+        ),
         (ObserveError::TimedOut, "nothing was seen until the deadline"),
         (ObserveError::Closed, "the mirror is closed"),
     ] {
@@ -339,7 +355,9 @@ fn a_chain_shows_its_events_to_observers() {
         });
         let done = slipring::ring(8, || 0u64)
             .write("double", |v, _| *v *= 2)
-            .fan_out(|side| side.observe("mirror", mirror, |v| [*v, !(*v / 2)]).read("sum", |v, _| sum += v))
+            .fan_out(|side| {
+                side.observe("mirror", mirror, |v| [*v, !(*v / 2)]).read("sum", |v, _| sum += v)
+            })
             .feed(0..count, |slot, i| *slot = i)
             .unwrap();
         assert_eq!(done.report.stage("mirror").unwrap().events, count);
@@ -354,7 +372,10 @@ fn an_observer_that_never_looks_holds_nobody_up() {
     let mirror = Mirror::new(2).unwrap();
     let mut idle = mirror.mirrored().observe();
     // No thread at all looks, and ten times what ring and mirror hold goes through.
-    slipring::ring(2, || 0u8).observe("mirror", mirror, |v| *v).feed(0..40, |slot, i| *slot = i).unwrap();
+    slipring::ring(2, || 0u8)
+        .observe("mirror", mirror, |v| *v)
+        .feed(0..40, |slot, i| *slot = i)
+        .unwrap();
     // The ring is gone by now.
     assert_eq!((told(idle.try_next()), idle.next()), (Some((39, 39, 39)), None));
 }
@@ -369,7 +390,9 @@ fn a_panic_in_the_projection_names_the_stage() {
         .feed(0..8, |slot, i| *slot = i)
         .unwrap_err();
     assert_eq!((error.stage(), error.seq()), (Some("screen"), Some(3)));
-    assert!(matches!(error.failure().unwrap().cause(), Cause::Panic(text) if text == "no 3 please"));
+    assert!(
+        matches!(error.failure().unwrap().cause(), Cause::Panic(text) if text == "no 3 please")
+    );
     assert_eq!(observer.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
@@ -391,7 +414,9 @@ fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
     let mut observer = mirror.mirrored().observe();
     let tries = AtomicU64::new(0);
     slipring::ring(8, || 0u64)
-        .observe("mirror", mirror, |v| if *v == 3 && tries.fetch_add(1, Relaxed) == 0 { panic!() } else { *v })
+        .observe("mirror", mirror, |v| {
+            if *v == 3 && tries.fetch_add(1, Relaxed) == 0 { panic!() } else { *v }
+        })
         .on_panic(OnFault::retry(1))
         .feed(0..6, |slot, i| *slot = i)
         .unwrap();
@@ -415,7 +440,8 @@ fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
     let mut observer = mirror.mirrored().observe();
-    let (mut tx, pipeline) = slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
+    let (mut tx, pipeline) =
+        slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
     (0..20).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     drop(tx);
     // Before anybody joins the threads.

@@ -1,7 +1,9 @@
-//! Random operations on random graphs of up to six stages, checked against something dumb: one thread, a vector, and a position per
-//! stage say what must come of each call. Then random graphs on threads, where each event shows who wrote to it, and in which order.
+//! Random operations on random graphs of up to six stages, checked against something dumb: one
+//! thread, a vector, and a position per stage say what must come of each call. Then random graphs
+//! on threads, where each event shows who wrote to it, and in which order.
 //!
-//! `PROPTEST_CASES` sets how many random cases; `SLIPRING_SOAK_SECONDS` how long the soak (`--ignored`) runs.
+//! `PROPTEST_CASES` sets how many random cases; `SLIPRING_SOAK_SECONDS` how long the soak
+//! (`--ignored`) runs.
 #![cfg(not(slipring_loom))]
 
 mod common;
@@ -15,7 +17,9 @@ mod threads;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use kit::{Any, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Lay, Shape, Stage, Tx, declare, with_tx};
+use kit::{
+    Any, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Lay, Shape, Stage, Tx, declare, with_tx,
+};
 use model::{Claimed, End, Model};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -61,13 +65,15 @@ fn kinds() -> impl Strategy<Value = Kind> {
 
 /// Stages that come after smaller numbers.
 fn forward_shapes() -> impl Strategy<Value = Shape> {
-    prop::collection::vec((kinds(), 1..=3usize, any::<u8>(), any::<u8>()), 0..=6).prop_map(|stages| {
-        let stage = |(i, (kind, workers, some, others)): (usize, (Kind, usize, u8, u8))| {
-            let after = (0..i).filter(|earlier| some & others & (1 << earlier) != 0).collect();
-            Stage { kind, workers, after }
-        };
-        Shape(stages.into_iter().enumerate().map(stage).collect())
-    })
+    prop::collection::vec((kinds(), 1..=3usize, any::<u8>(), any::<u8>()), 0..=6).prop_map(
+        |stages| {
+            let stage = |(i, (kind, workers, some, others)): (usize, (Kind, usize, u8, u8))| {
+                let after = (0..i).filter(|earlier| some & others & (1 << earlier) != 0).collect();
+                Stage { kind, workers, after }
+            };
+            Shape(stages.into_iter().enumerate().map(stage).collect())
+        },
+    )
 }
 
 fn reordered(shape: Shape, seed: u8) -> Shape {
@@ -81,7 +87,8 @@ fn reordered(shape: Shape, seed: u8) -> Shape {
 
 /// Any shape at all, circles included.
 fn wild_shapes() -> impl Strategy<Value = Shape> {
-    let back = prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>()));
+    let back =
+        prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>()));
     (forward_shapes(), back, any::<bool>(), any::<u8>()).prop_map(|(shape, back, repair, order)| {
         let mut shape = if repair { shape.repaired() } else { shape };
         if let (Some((a, b)), true) = (back, shape.len() > 1) {
@@ -98,8 +105,10 @@ fn ops() -> impl Strategy<Value = Op> {
     let some = || 0..12usize;
     let few = || prop_oneof![8 => 1..=4usize, 2 => 5..=9usize, 1 => Just(0), 1 => Just(100)];
     let asks = prop_oneof![4 => Just(Ask::Try), 1 => Just(Ask::Late)];
-    let finishes = prop_oneof![6 => Just(Finish::Release), 1 => Just(Finish::Drop), 1 => Just(Finish::Forget)];
-    let fates = prop_oneof![6 => Just(Fate::Publish), 2 => Just(Fate::Drop), 1 => Just(Fate::Forget)];
+    let finishes =
+        prop_oneof![6 => Just(Finish::Release), 1 => Just(Finish::Drop), 1 => Just(Finish::Forget)];
+    let fates =
+        prop_oneof![6 => Just(Fate::Publish), 2 => Just(Fate::Drop), 1 => Just(Fate::Forget)];
     prop_oneof![
         100 => (some(), few(), fates, prop::bool::weighted(0.1)).prop_map(|(tx, len, fate, late)| Op::Claim { tx, len, fate, late }),
         100 => some().prop_map(|tx| Op::Publish { tx }),
@@ -134,18 +143,31 @@ fn starts(capacity: usize) -> impl Strategy<Value = u64> {
 }
 
 fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
-    let settings = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)].prop_flat_map(|capacity| (Just(capacity), starts(capacity)));
-    (forward_shapes(), any::<u8>(), settings, any::<bool>(), 0..4usize, prop::collection::vec(ops(), ops_there)).prop_map(
-        |(shape, order, (capacity, start), many, wait, ops)| {
+    let settings = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)]
+        .prop_flat_map(|capacity| (Just(capacity), starts(capacity)));
+    (
+        forward_shapes(),
+        any::<u8>(),
+        settings,
+        any::<bool>(),
+        0..4usize,
+        prop::collection::vec(ops(), ops_there),
+    )
+        .prop_map(|(shape, order, (capacity, start), many, wait, ops)| {
             let shape = reordered(shape.repaired(), order).fitting(capacity);
             Case { shape, capacity, many, start, wait, ops }
-        },
-    )
+        })
 }
 
 fn config(cases: u32) -> Config {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
-    Config { cases: if cfg!(miri) { cases.min(5) } else { cases }, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() }
+    let cases =
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
+    Config {
+        cases: if cfg!(miri) { cases.min(5) } else { cases },
+        failure_persistence: None,
+        max_shrink_time: 20_000,
+        ..Config::default()
+    }
 }
 
 proptest! {
@@ -187,9 +209,13 @@ proptest! {
 }
 
 fn drive<L: Lay>(case: &Case) {
-    let graph = Graph::new(case.capacity, Ev::default).first_seq(case.start).wait(Wait::all()[case.wait].clone());
-    let graph = graph.deadline(Duration::from_secs(60)); // a wait that nobody can end is a failure, not a hang
-    let (ring, tx, handles) = AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
+    let graph = Graph::new(case.capacity, Ev::default)
+        .first_seq(case.start)
+        .wait(Wait::all()[case.wait].clone());
+    // a wait that nobody can end is a failure, not a hang
+    let graph = graph.deadline(Duration::from_secs(60));
+    let (ring, tx, handles) =
+        AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
     let model = Model::new(&case.shape, case.capacity, case.many, case.start);
     let mut run = Run::new((ring, tx, handles), model);
     for op in &case.ops {
@@ -209,13 +235,15 @@ struct Run<L: Lay> {
 
 impl<L: Lay> Run<L> {
     fn new((ring, tx, handles): Ends<L>, model: Model) -> Run<L> {
-        let handles = handles.into_iter().map(|stage| stage.into_iter().map(Some).collect()).collect();
+        let handles =
+            handles.into_iter().map(|stage| stage.into_iter().map(Some).collect()).collect();
         Run { ring, producers: vec![Some(tx)], handles, model }
     }
 
     /// The producer meant by a number, if there is any.
     fn tx(&self, number: usize) -> Option<usize> {
-        let there: Vec<usize> = (0..self.producers.len()).filter(|&tx| self.producers[tx].is_some()).collect();
+        let there: Vec<usize> =
+            (0..self.producers.len()).filter(|&tx| self.producers[tx].is_some()).collect();
         (!there.is_empty()).then(|| there[number % there.len()])
     }
 
@@ -223,7 +251,11 @@ impl<L: Lay> Run<L> {
     fn at(&self, number: usize) -> Option<(usize, usize)> {
         let mut there = Vec::new();
         for (stage, handles) in self.handles.iter().enumerate() {
-            there.extend((0..handles.len()).filter(|&worker| handles[worker].is_some()).map(|worker| (stage, worker)));
+            there.extend(
+                (0..handles.len())
+                    .filter(|&worker| handles[worker].is_some())
+                    .map(|worker| (stage, worker)),
+            );
         }
         (!there.is_empty()).then(|| there[number % there.len()])
     }
@@ -371,13 +403,17 @@ impl<L: Lay> Run<L> {
     /// As many items as surely fit, or it would wait for ever.
     fn batches(&mut self, tx: usize, len: usize, items: usize) {
         let model = &mut self.model;
-        let is_open = model.last.is_none() && model.end.is_none() && (1..=model.capacity).contains(&len);
+        let is_open =
+            model.last.is_none() && model.end.is_none() && (1..=model.capacity).contains(&len);
         // The next batch is claimed whole even if one item is left for it.
         let items = if is_open { items.min(model.room() / len * len) } else { items };
         let ids: Vec<u64> = (0..items).map(|_| model.id()).collect();
         let outcome = with_tx!(self.producers[tx].as_mut().unwrap(), producer => producer.publish_batches(len, ids.iter(), |event, &id| event.fill(id)));
         if !(1..=model.capacity).contains(&len) {
-            assert!(matches!(outcome, Err(ClaimError::Length { asked, .. }) if asked == len), "{outcome:?}");
+            assert!(
+                matches!(outcome, Err(ClaimError::Length { asked, .. }) if asked == len),
+                "{outcome:?}"
+            );
         } else if items == 0 {
             assert_eq!(outcome.expect("nothing to publish"), 0);
         } else if !is_open {
@@ -387,7 +423,9 @@ impl<L: Lay> Run<L> {
             assert_eq!(outcome.expect("there was room"), items as u64);
             for batch in ids.chunks(len) {
                 let claimed = model.claim(tx, len);
-                let Claimed::At(at) = claimed else { panic!("the oracle is at odds with itself: {claimed:?}") };
+                let Claimed::At(at) = claimed else {
+                    panic!("the oracle is at odds with itself: {claimed:?}")
+                };
                 model.publish(at, batch);
                 if batch.len() < len {
                     model.give_up(at + batch.len());
@@ -399,7 +437,8 @@ impl<L: Lay> Run<L> {
     fn batch(&mut self, (stage, worker): (usize, usize), ask: Ask, max: usize, finish: Finish) {
         let mut seen = Vec::new();
         let handle = self.handles[stage][worker].as_mut().unwrap();
-        let lent = handle.batch(ask, max, finish, stage, &mut |seq, event| seen.push((seq, event.clone())));
+        let lent = handle
+            .batch(ask, max, finish, stage, &mut |seq, event| seen.push((seq, event.clone())));
         self.model.batch((stage, worker), (ask, max, finish), lent, &seen);
     }
 
@@ -436,7 +475,11 @@ impl<L: Lay> Run<L> {
             if let [Some(handle)] = &handles[..]
                 && self.model.stages[stage].workers.is_empty()
             {
-                assert_eq!(handle.next_seq(), self.model.seq(self.model.next(stage)), "where s{stage} stands");
+                assert_eq!(
+                    handle.next_seq(),
+                    self.model.seq(self.model.next(stage)),
+                    "where s{stage} stands"
+                );
                 assert_eq!(handle.stage(), Shape::name(stage));
             }
         }
@@ -455,7 +498,8 @@ impl<L: Lay> Run<L> {
                 let mut open = 0;
                 for stage in 0..self.handles.len() {
                     for worker in 0..self.handles[stage].len() {
-                        if self.handles[stage][worker].is_some() && !self.is_drained(stage, worker) {
+                        if self.handles[stage][worker].is_some() && !self.is_drained(stage, worker)
+                        {
                             open += 1;
                         }
                     }
@@ -516,10 +560,15 @@ fn random_graphs_on_threads() {
 #[ignore = "runs for SLIPRING_SOAK_SECONDS, 60 unless set"]
 fn soak() {
     let _watched = crate::common::watched();
-    let seconds = std::env::var("SLIPRING_SOAK_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(60);
+    let seconds = std::env::var("SLIPRING_SOAK_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(60);
     let end = Instant::now() + Duration::from_secs(seconds);
     // Seeds that differ from one soak to the next; a failure names its own.
-    let first = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs() << 20);
+    let first = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() << 20);
     for seed in first.. {
         if Instant::now() >= end {
             println!("{} random graphs", seed - first);

@@ -1,4 +1,5 @@
-//! What the library prints: a warning fails nothing, wherever it goes, and states only what is known.
+//! What the library prints: a warning fails nothing, wherever it goes, and states only what is
+//! known.
 
 mod common;
 
@@ -31,7 +32,10 @@ fn wait_on_one_core() {
             let mut rx = ring.reader(key);
             scope.spawn(move || {
                 bind_to_one_core();
-                assert!(matches!(rx.batch_by(1, Instant::now() + Duration::from_millis(100)), Err(BatchError::TimedOut)));
+                assert!(matches!(
+                    rx.batch_by(1, Instant::now() + Duration::from_millis(100)),
+                    Err(BatchError::TimedOut)
+                ));
                 rx
             })
         });

@@ -6,17 +6,25 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use slipring::{At, BatchError, Closed, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler, Verdict, WriteHandler};
+use slipring::{
+    At, BatchError, Closed, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler,
+    Verdict, WriteHandler,
+};
 
 /// Publishes `0..count` and lets the stages work in batches of `size`, on this thread.
 fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()>, Error> {
-    chain
-        .deadline(Duration::from_secs(60))
-        .run_inline(|p| (0..count).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+    chain.deadline(Duration::from_secs(60)).run_inline(|p| {
+        (0..count).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
+    })
 }
 
 /// What a handler sees that fails at some events, so many times each, in batches of so many.
-fn seen_with_retries(fails: &[(u64, u32)], batch: usize, count: u64, on: OnFault) -> (Vec<u64>, Vec<u64>, Result<Done<()>, Error>) {
+fn seen_with_retries(
+    fails: &[(u64, u32)],
+    batch: usize,
+    count: u64,
+    on: OnFault,
+) -> (Vec<u64>, Vec<u64>, Result<Done<()>, Error>) {
     let (mut seen, mut behind, mut left) = (Vec::new(), Vec::new(), fails.to_vec());
     let outcome = inline(
         slipring::ring(16, || 0u64)
@@ -81,7 +89,10 @@ fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
     let done = done.unwrap();
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 6, 7]);
     assert_eq!(behind, (0..8).collect::<Vec<_>>());
-    assert_eq!((done.report.stage("tries").unwrap().retries, done.report.stage("tries").unwrap().skipped), (2, 1));
+    assert_eq!(
+        (done.report.stage("tries").unwrap().retries, done.report.stage("tries").unwrap().skipped),
+        (2, 1)
+    );
 }
 
 #[test]
@@ -96,7 +107,8 @@ fn tries_are_counted_for_each_event_anew() {
 #[test]
 fn failures_that_alternate_come_to_an_end() {
     let _watched = crate::common::watched();
-    // Two events of one batch that each fail now and then: tries are counted from one release to the next, so this cannot go on for ever.
+    // Two events of one batch that each fail now and then: tries are counted from one release to
+    // the next, so this cannot go on for ever.
     let mut calls = 0u64;
     let error = inline(
         slipring::ring(16, || 0u64)
@@ -115,7 +127,8 @@ fn failures_that_alternate_come_to_an_end() {
     .unwrap_err();
     assert!(error.to_string().contains("alternating"), "{error}");
     // What was skipped is not seen again when a later event is tried again.
-    let (seen, behind, done) = seen_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
+    let (seen, behind, done) =
+        seen_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
     assert_eq!(seen, [0, 1, 0, 1, 2, 2, 3, 3]);
     assert_eq!(behind, [0, 1, 2, 3]);
     assert_eq!(done.unwrap().report.stage("tries").unwrap().skipped, 2);
@@ -133,8 +146,17 @@ fn a_batch_end_that_always_fails_may_be_skipped() {
         4,
     )
     .unwrap();
-    assert_eq!(log.into_inner().unwrap(), ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "2", "3", "end 4", "stop"]);
-    assert_eq!((done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events), (0, 4));
+    assert_eq!(
+        log.into_inner().unwrap(),
+        [
+            "start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "2", "3", "end 4",
+            "stop"
+        ]
+    );
+    assert_eq!(
+        (done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events),
+        (0, 4)
+    );
 }
 
 #[test]
@@ -146,7 +168,11 @@ fn a_writer_finds_events_as_it_left_them() {
         slipring::ring(8, || 0u64)
             .write("adds", |v, at: At| {
                 *v += 100;
-                if at.seq == 2 && !std::mem::replace(&mut failed, true) { Err("once") } else { Ok(()) }
+                if at.seq == 2 && !std::mem::replace(&mut failed, true) {
+                    Err("once")
+                } else {
+                    Ok(())
+                }
             })
             .on_error(OnFault::retry(1))
             .max_batch(4)
@@ -168,7 +194,10 @@ fn skipped_events_are_counted_and_marked_for_later_stages() {
             .write("parse", |v, _| if *v % 3 == 0 { Err(format!("{v}")) } else { Ok(()) })
             .on_error(OnFault::skip())
             .marks(&marks)
-            .read("keep", |v, at| if marks.skipped(at.seq) { marked.push(*v) } else { kept.push(*v) });
+            .read(
+                "keep",
+                |v, at| if marks.skipped(at.seq) { marked.push(*v) } else { kept.push(*v) },
+            );
         let done = if on_threads {
             chain.feed(0..30, |slot, i| *slot = i).map(|done| done.report)
         } else {
@@ -187,7 +216,9 @@ fn panics_have_a_policy_of_their_own() {
     let (mut tries, mut behind) = (0, Vec::new());
     let done = inline(
         slipring::ring(8, || 0u64)
-            .on_faults(|fault| told.lock().unwrap().push((fault.seq, fault.verdict, fault.to_string())))
+            .on_faults(|fault| {
+                told.lock().unwrap().push((fault.seq, fault.verdict, fault.to_string()))
+            })
             .read("fragile", |v, _| {
                 if *v == 3 {
                     tries += 1;
@@ -202,7 +233,13 @@ fn panics_have_a_policy_of_their_own() {
         8,
     )
     .unwrap();
-    assert_eq!((done.report.stage("fragile").unwrap().retries, done.report.stage("fragile").unwrap().skipped), (2, 1));
+    assert_eq!(
+        (
+            done.report.stage("fragile").unwrap().retries,
+            done.report.stage("fragile").unwrap().skipped
+        ),
+        (2, 1)
+    );
     assert_eq!(behind.len(), 8);
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), 3);
@@ -210,7 +247,13 @@ fn panics_have_a_policy_of_their_own() {
     assert_eq!((told[2].0, told[2].1), (Some(5), Verdict::Skipped));
     assert!(told[0].2.contains("fragile") && told[0].2.contains("three"), "{}", told[0].2);
     // An error's policy is none for panics.
-    let error = inline(slipring::ring(8, || 0u64).read("s", |_, _| -> () { panic!("no") }).on_error(OnFault::skip()), 1).unwrap_err();
+    let error = inline(
+        slipring::ring(8, || 0u64)
+            .read("s", |_, _| -> () { panic!("no") })
+            .on_error(OnFault::skip()),
+        1,
+    )
+    .unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
 }
 
@@ -218,7 +261,10 @@ fn panics_have_a_policy_of_their_own() {
 fn a_hook_that_panics_ends_the_graph_and_names_the_stage() {
     let _watched = crate::common::watched();
     let error = inline(
-        slipring::ring(8, || 0u64).on_faults(|_| panic!("the hook")).read("s", |_, _| Err::<(), _>("no")).on_error(OnFault::skip()),
+        slipring::ring(8, || 0u64)
+            .on_faults(|_| panic!("the hook"))
+            .read("s", |_, _| Err::<(), _>("no"))
+            .on_error(OnFault::skip()),
         4,
     )
     .unwrap_err();
@@ -273,7 +319,11 @@ fn workers_of_a_pool_retry_and_skip_on_their_own() {
             .on_error(OnFault::retry(2).then_skip())
             .max_batch(1)
             .read("behind", |v, _| behind.push(*v));
-        let report = if threads { chain.feed(0..40, |slot, i| *slot = i).unwrap().report } else { inline(chain, 40).unwrap().report };
+        let report = if threads {
+            chain.feed(0..40, |slot, i| *slot = i).unwrap().report
+        } else {
+            inline(chain, 40).unwrap().report
+        };
         let pool = report.stage("pool").unwrap();
         assert_eq!((pool.retries, pool.skipped, pool.events), (4, 1, 40));
         assert_eq!(behind, (0..40).collect::<Vec<_>>());
@@ -356,7 +406,10 @@ fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried()
         4,
     )
     .unwrap();
-    assert_eq!(log.into_inner().unwrap(), ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "stop"]);
+    assert_eq!(
+        log.into_inner().unwrap(),
+        ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "stop"]
+    );
     // Nothing can be skipped where no event was at fault: the batch goes on.
     let log = Mutex::new(Vec::new());
     let done = inline(
@@ -367,7 +420,10 @@ fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried()
         4,
     )
     .unwrap();
-    assert_eq!((done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events), (0, 4));
+    assert_eq!(
+        (done.report.stage("life").unwrap().skipped, done.report.stage("life").unwrap().events),
+        (0, 4)
+    );
     assert_eq!(log.into_inner().unwrap().iter().filter(|line| *line == "3").count(), 1);
 }
 
@@ -494,12 +550,16 @@ fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
     let (first, second) = (graph.reader("first"), graph.reader("second"));
     let second = second.after(&first);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut second) = (ring.producer(), ring.reader(first), ring.reader(second));
+    let (mut tx, mut first, mut second) =
+        (ring.producer(), ring.reader(first), ring.reader(second));
     tx.publish(|slot| *slot = 1).unwrap();
     drop(tx.claim().unwrap());
     first.try_batch(4).unwrap().hold();
     assert!(matches!(first.try_batch(4), Err(BatchError::Unavailable)));
-    assert!(matches!(second.try_batch(4), Err(BatchError::Unavailable)), "the first has not let go");
+    assert!(
+        matches!(second.try_batch(4), Err(BatchError::Unavailable)),
+        "the first has not let go"
+    );
     first.release_until(1);
     assert_eq!(second.try_batch(4).unwrap().len(), 1);
 }
@@ -511,7 +571,10 @@ fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
     (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     rx.batch(2).unwrap().hold();
     let error = rx.batch(1).unwrap_err();
-    assert!(matches!(&error, Closed::WaitsForItself(stage) if stage.as_str() == "reader"), "{error}");
+    assert!(
+        matches!(&error, Closed::WaitsForItself(stage) if stage.as_str() == "reader"),
+        "{error}"
+    );
     rx.release_until(1);
     tx.publish(|slot| *slot = 2).unwrap();
     assert_eq!(rx.batch(1).unwrap()[0], 2);
@@ -520,7 +583,9 @@ fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
 #[test]
 fn a_loop_of_its_own_may_fail_and_come_back_early() {
     let _watched = crate::common::watched();
-    let error = slipring::ring(8, || 0u64).read_by("own", |rx| rx.batch(1).map(|batch| batch.release())).feed(0..100, |slot, i| *slot = i);
+    let error = slipring::ring(8, || 0u64)
+        .read_by("own", |rx| rx.batch(1).map(|batch| batch.release()))
+        .feed(0..100, |slot, i| *slot = i);
     let error = error.unwrap_err();
     assert!(error.to_string().contains("own"), "{error}");
     let mut changed = Vec::new();
@@ -533,7 +598,10 @@ fn a_loop_of_its_own_may_fail_and_come_back_early() {
         .feed(0..100, |slot, i| *slot = i)
         .unwrap();
     assert_eq!(changed, (1..=100).collect::<Vec<_>>());
-    let error = slipring::ring(8, || 0u64).read_by("own", |_| -> () { panic!("own loop") }).feed(0..100, |slot, i| *slot = i).unwrap_err();
+    let error = slipring::ring(8, || 0u64)
+        .read_by("own", |_| -> () { panic!("own loop") })
+        .feed(0..100, |slot, i| *slot = i)
+        .unwrap_err();
     assert!(error.to_string().contains("own loop"), "{error}");
 }
 
@@ -552,14 +620,22 @@ fn settings_without_a_stage_and_marks_of_two_are_refused() {
         misplaced(ring().idle_every(Duration::ZERO)),
         misplaced(ring().tap(&slipring::Tap::new()).max_batch(3)),
     ] {
-        assert!(text.contains("must follow") || text.contains("readers are not the chain's"), "{text}");
+        assert!(
+            text.contains("must follow") || text.contains("readers are not the chain's"),
+            "{text}"
+        );
     }
     let own = || ring().read_by("own", |rx| rx.for_each(|_, _| ()).map(drop));
-    for text in [misplaced(own().on_error(OnFault::skip())), misplaced(own().max_batch(1)), misplaced(own().marks(&Marks::new()))] {
+    for text in [
+        misplaced(own().on_error(OnFault::skip())),
+        misplaced(own().max_batch(1)),
+        misplaced(own().marks(&Marks::new())),
+    ] {
         assert!(text.contains("`own`, which has a loop of its own"), "{text}");
     }
     let marks = Marks::new();
-    let text = misplaced(ring().read("a", |_, _| ()).marks(&marks).read("b", |_, _| ()).marks(&marks));
+    let text =
+        misplaced(ring().read("a", |_, _| ()).marks(&marks).read("b", |_, _| ()).marks(&marks));
     assert!(text.contains("`b`"), "{text}");
     let text = misplaced(ring().read_by("own", |_| ()));
     assert!(text.contains("own"), "{text}");

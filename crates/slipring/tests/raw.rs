@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, Closed, ConflateError, ErrorKind, From, Graph, NotHeld, Sent, SharedProducer, Wait};
+use slipring::{
+    BatchError, ClaimError, Closed, ConflateError, ErrorKind, From, Graph, NotHeld, Sent,
+    SharedProducer, Wait,
+};
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
@@ -98,7 +101,8 @@ fn a_claim_that_is_left_open_is_given_up_with_its_handle() {
     let graph = Graph::new(4, || 0u64).shared();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
-    let (mut one, mut two, mut end) = (ring.producer().into_raw(), ring.producer(), ring.reader(end));
+    let (mut one, mut two, mut end) =
+        (ring.producer().into_raw(), ring.producer(), ring.reader(end));
     one.next_n(2).unwrap();
     two.publish(|slot| *slot = 7).unwrap();
     assert!(matches!(end.try_batch(4), Err(BatchError::Unavailable)));
@@ -111,7 +115,8 @@ fn a_claim_that_is_left_open_is_given_up_with_its_handle() {
     assert_eq!(seen, [(0, 0), (7, 2)]);
 }
 
-/// Forgets a claim, lets `go_on` have the handle, and keeps what that returns alive: all stages must get past the claim.
+/// Forgets a claim, lets `go_on` have the handle, and keeps what that returns alive: all stages
+/// must get past the claim.
 fn forgets_a_claim<T>(go_on: impl FnOnce(SharedProducer<u64>) -> T) {
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(20));
     let end = graph.reader("end");
@@ -123,7 +128,8 @@ fn forgets_a_claim<T>(go_on: impl FnOnce(SharedProducer<u64>) -> T) {
     last.publish(|slot| *slot = 7).unwrap();
     last.close_all();
     let mut seen = Vec::new();
-    rx.for_each(|v, _| seen.push(*v)).unwrap_or_else(|error| panic!("the stage waits for the forgotten claim: {error}"));
+    rx.for_each(|v, _| seen.push(*v))
+        .unwrap_or_else(|error| panic!("the stage waits for the forgotten claim: {error}"));
     assert_eq!(seen.last(), Some(&7));
     drop(kept);
 }
@@ -166,7 +172,8 @@ fn unavailable_contended_and_gated_are_told_apart() {
             let third = graph.reader("third").after(&second);
             let ring = graph.build().unwrap();
             let (mut tx, mut first) = (ring.producer(), ring.reader(first));
-            let (mut second, mut third) = (ring.reader(second).into_raw(), ring.reader(third).into_raw());
+            let (mut second, mut third) =
+                (ring.reader(second).into_raw(), ring.reader(third).into_raw());
             let gated = |error: Result<u64, BatchError>| match error {
                 Err(BatchError::Gated { stage, lag }) => Some((stage.to_string(), lag)),
                 Err(BatchError::Unavailable) => None,
@@ -192,7 +199,10 @@ fn unavailable_contended_and_gated_are_told_apart() {
     tx.next_n(2).unwrap();
     tx.done(1).unwrap();
     let error = tx.next().unwrap_err();
-    assert!(matches!(&error, ClaimError::Gated { stage, lag: 2 } if stage.as_str() == "reader"), "{error}");
+    assert!(
+        matches!(&error, ClaimError::Gated { stage, lag: 2 } if stage.as_str() == "reader"),
+        "{error}"
+    );
     drop(rx);
     assert!(matches!(tx.next(), Err(ClaimError::Closed(Closed::Failed(_)))));
 }
@@ -353,7 +363,10 @@ fn the_newest_for_each_key_is_kept() {
     rx.poll(9, |v, _| seen.push(*v)).unwrap();
     assert_eq!(tx.flush().unwrap(), 0);
     assert!(matches!(tx.send(4, 40).unwrap(), Sent::Kept));
-    assert!(matches!(tx.flush_by(Instant::now() + Duration::from_millis(1)), Err(ClaimError::TimedOut { .. })));
+    assert!(matches!(
+        tx.flush_by(Instant::now() + Duration::from_millis(1)),
+        Err(ClaimError::TimedOut { .. })
+    ));
     rx.poll(9, |v, _| seen.push(*v)).unwrap();
     tx.flush_by(soon()).unwrap();
     tx.finish().unwrap();
@@ -372,7 +385,11 @@ fn the_producer_of_a_chain_conflates_too() {
             assert!(last.insert(*key, *value).is_none_or(|before| before < *value));
         })
         .run(|tx| {
-            let mut newest = slipring::Conflator::new(&mut *tx, 3, |slot: &mut (u64, u64), key: &u64, value| *slot = (*key, value))?;
+            let mut newest = slipring::Conflator::new(
+                &mut *tx,
+                3,
+                |slot: &mut (u64, u64), key: &u64, value| *slot = (*key, value),
+            )?;
             for value in 0..1000 {
                 newest.send(value % 3, value)?;
             }
@@ -427,7 +444,8 @@ fn a_conflator_loses_only_what_was_replaced_whatever_the_order() {
         rx.for_each(|v, _| seen.push(*v)).unwrap();
         assert_eq!(seen.len() as u64 + replaced + refused, 100);
         for (key, newest) in newest {
-            let of_key: Vec<u64> = seen.iter().filter(|(other, _)| *other == key).map(|(_, value)| *value).collect();
+            let of_key: Vec<u64> =
+                seen.iter().filter(|(other, _)| *other == key).map(|(_, value)| *value).collect();
             assert!(of_key.is_sorted(), "{of_key:?}");
             assert_eq!(of_key.last(), Some(&newest));
         }
@@ -453,7 +471,13 @@ fn what_is_kept_when_a_conflator_goes_is_counted_and_a_panic_in_it_ends_the_grap
     assert!(panicked.is_err());
     assert!(matches!(rx.batch(1), Err(Closed::Failed(_))));
     assert!(matches!(tx.send(1, 1), Err(ConflateError::Closed(Closed::Failed(_)))));
-    assert!(slipring::unicast(2, || 0u64).unwrap().0.conflate(usize::MAX, |_, _: &u64, _: u64| ()).is_err());
+    assert!(
+        slipring::unicast(2, || 0u64)
+            .unwrap()
+            .0
+            .conflate(usize::MAX, |_, _: &u64, _: u64| ())
+            .is_err()
+    );
 }
 
 /// Runs a chain whose stage publishes into its own ring until that is full.
@@ -500,7 +524,10 @@ fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() 
         for wait in [Wait::Blocking, Wait::YIELDING] {
             let (error, told) = into_its_own_ring(shards, pool, wait);
             let told = told.expect("an answer");
-            assert!(matches!(&told, Closed::WaitsForItself(stage) if stage.as_str() == "own"), "{told}");
+            assert!(
+                matches!(&told, Closed::WaitsForItself(stage) if stage.as_str() == "own"),
+                "{told}"
+            );
             assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
         }
     }
@@ -521,7 +548,10 @@ fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() 
     assert!(matches!(outcome, Closed::WaitsForItself(_)), "{outcome}");
     assert!(outcome.to_string().contains("wait for ever"), "{outcome}");
     assert!(
-        matches!(tx.publish_by(Instant::now() + Duration::from_millis(1), |_| ()), Err(ClaimError::TimedOut { .. })),
+        matches!(
+            tx.publish_by(Instant::now() + Duration::from_millis(1), |_| ()),
+            Err(ClaimError::TimedOut { .. })
+        ),
         "outside it is a wait"
     );
 }
@@ -568,7 +598,10 @@ fn a_reader_that_joined_and_publishes_is_told_too() {
             panic!("out of the loop");
         })
     }));
-    assert!(matches!(&outcome, Some(Closed::WaitsForItself(stage)) if stage.as_str() == "tap"), "{outcome:?}");
+    assert!(
+        matches!(&outcome, Some(Closed::WaitsForItself(stage)) if stage.as_str() == "tap"),
+        "{outcome:?}"
+    );
     drop((late, tx));
     reading.join().unwrap().unwrap();
 }

@@ -1,5 +1,5 @@
-//! All shapes of up to four stages, and the shapes the field has names for; every kind of event; rings that start next to a wrap;
-//! publications longer than a run.
+//! All shapes of up to four stages, and the shapes the field has names for; every kind of event;
+//! rings that start next to a wrap; publications longer than a run.
 #![cfg(not(slipring_loom))]
 
 #[path = "shapes/chains.rs"]
@@ -18,10 +18,11 @@ use kit::{Kind, Shape, Stage, declare};
 use script::{Publication, run, short};
 use slipring::{Contiguous, Graph, Inside};
 
-/// Every graph of so many stages of any kind, each once: of those that differ only in the numbering of their stages, one. Stages come
-/// after smaller numbers.
+/// Every graph of so many stages of any kind, each once: of those that differ only in the numbering
+/// of their stages, one. Stages come after smaller numbers.
 fn all_shapes(stages: usize) -> Vec<Shape> {
-    let pairs: Vec<(usize, usize)> = (0..stages).flat_map(|late| (0..late).map(move |early| (early, late))).collect();
+    let pairs: Vec<(usize, usize)> =
+        (0..stages).flat_map(|late| (0..late).map(move |early| (early, late))).collect();
     let numberings = permutations(stages);
     let mut shapes = Vec::new();
     for edges in 0..1usize << pairs.len() {
@@ -31,7 +32,8 @@ fn all_shapes(stages: usize) -> Vec<Shape> {
                 let mut renumbered = (0, 0);
                 for (i, &(early, late)) in pairs.iter().enumerate() {
                     if edges >> i & 1 == 1 {
-                        let there = pairs.iter().position(|&pair| pair == (order[early], order[late]))?;
+                        let there =
+                            pairs.iter().position(|&pair| pair == (order[early], order[late]))?;
                         renumbered.0 |= 1 << there;
                     }
                 }
@@ -42,8 +44,15 @@ fn all_shapes(stages: usize) -> Vec<Shape> {
                 continue;
             }
             let stage = |late: usize| {
-                let after = pairs.iter().enumerate().filter(|&(i, pair)| pair.1 == late && edges >> i & 1 == 1);
-                Stage { kind: Kind::ALL[kind(late)], workers: 2, after: after.map(|(_, pair)| pair.0).collect() }
+                let after = pairs
+                    .iter()
+                    .enumerate()
+                    .filter(|&(i, pair)| pair.1 == late && edges >> i & 1 == 1);
+                Stage {
+                    kind: Kind::ALL[kind(late)],
+                    workers: 2,
+                    after: after.map(|(_, pair)| pair.0).collect(),
+                }
             };
             shapes.push(Shape((0..stages).map(stage).collect()));
         }
@@ -109,7 +118,8 @@ fn all_shapes_of_up_to_four_stages() {
 #[test]
 fn some_of_them_on_threads() {
     let _watched = crate::common::watched();
-    let mut legal: Vec<Shape> = (1..=if cfg!(miri) { 2 } else { 4 }).flat_map(all_shapes).filter(Shape::is_legal).collect();
+    let mut legal: Vec<Shape> =
+        (1..=if cfg!(miri) { 2 } else { 4 }).flat_map(all_shapes).filter(Shape::is_legal).collect();
     let step = legal.len() / if cfg!(miri) { 3 } else { 40 };
     legal = legal.into_iter().step_by(step).collect();
     for (seed, shape) in legal.iter().enumerate() {
@@ -124,7 +134,12 @@ fn around_the_wraps() -> Vec<Shape> {
     vec![
         Shape(vec![stage(Reader, &[])]),
         Shape(vec![stage(Writer, &[]), stage(PoolWriter, &[0]), stage(Reader, &[1])]),
-        Shape(vec![stage(PoolWriter, &[]), stage(PoolReader, &[0]), stage(Reader, &[0]), stage(PoolWriter, &[1, 2])]),
+        Shape(vec![
+            stage(PoolWriter, &[]),
+            stage(PoolReader, &[0]),
+            stage(Reader, &[0]),
+            stage(PoolWriter, &[1, 2]),
+        ]),
         Shape(vec![stage(PoolReader, &[]), stage(PoolReader, &[])]),
         Shape(vec![]),
     ]
@@ -135,7 +150,8 @@ fn rings_that_start_next_to_a_wrap() {
     let _watched = crate::common::watched();
     for capacity in [1u64, 2, 8] {
         let lap_field = (1u64 << 46).wrapping_mul(capacity);
-        // Of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word; of a bound and the producers' claim word.
+        // Of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word; of a
+        // bound and the producers' claim word.
         for wrap in [0, lap_field, lap_field.wrapping_sub(capacity), 1 << 48, 1 << 63, 1 << 62] {
             for before in [3 * capacity, capacity, 1] {
                 let start = wrap.wrapping_sub(before);
@@ -172,7 +188,9 @@ fn publications_longer_than_a_run() {
     let live = |len| Publication { len, live: true };
     let dead = |len| Publication { len, live: false };
     for shape in &shapes {
-        for (capacity, start) in [(1 << 16, 0), (1 << 17, 0u64.wrapping_sub(40_000)), (1 << 16, (1 << 48) - 40_000)] {
+        for (capacity, start) in
+            [(1 << 16, 0), (1 << 17, 0u64.wrapping_sub(40_000)), (1 << 16, (1 << 48) - 40_000)]
+        {
             for many in [false, true] {
                 let script = [
                     live(7),
@@ -191,7 +209,14 @@ fn publications_longer_than_a_run() {
                 run::<Inside>(shape, capacity, many, start, &script, 10_000);
             }
         }
-        run::<Contiguous>(shape, 1 << 16, true, 3, &[live(60_000), dead(60_000), live(65_536)], usize::MAX);
+        run::<Contiguous>(
+            shape,
+            1 << 16,
+            true,
+            3,
+            &[live(60_000), dead(60_000), live(65_536)],
+            usize::MAX,
+        );
     }
 }
 
@@ -210,10 +235,13 @@ fn batches_longer_than_a_run() {
                 assert_eq!(*event, next + 1);
                 next += 1;
             })
-            .run_shared(|producer| Ok(producer.publish_batches(40_000, 0..150_000, |event, i| *event = i)?));
+            .run_shared(|producer| {
+                Ok(producer.publish_batches(40_000, 0..150_000, |event, i| *event = i)?)
+            });
         let done = done.unwrap();
         assert_eq!((done.value, next), (150_000, 150_000));
-        assert_eq!(done.report.producer().tombstones, 10_000); // the last batch was claimed as a whole
+        // the last batch was claimed as a whole
+        assert_eq!(done.report.producer().tombstones, 10_000);
         assert_eq!(done.report.stage("check").unwrap().tombstones, 10_000);
         assert_eq!(done.report.stage("add").unwrap().tombstones, 10_000);
     }

@@ -17,11 +17,23 @@ struct Order {
 }
 
 /// Runs a writer, so many shards and a collector on threads, and checks what each saw.
-fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64, (writes, key_from_writer): (bool, bool), wait: Wait) {
+fn run(
+    (capacity, shards): (usize, usize),
+    symbols: u64,
+    events: u64,
+    start: u64,
+    (writes, key_from_writer): (bool, bool),
+    wait: Wait,
+) {
     let seen: Vec<Mutex<Vec<(u64, u64, u64)>>> = (0..shards).map(|_| Mutex::default()).collect();
     let mut sums = Vec::new();
-    let note = |shard: usize, order: &Order, seq: u64| seen[shard].lock().unwrap().push((order.symbol, order.number, seq));
-    let chain = slipring::ring(capacity, Order::default).wait(wait).first_seq(start).deadline(Duration::from_secs(60));
+    let note = |shard: usize, order: &Order, seq: u64| {
+        seen[shard].lock().unwrap().push((order.symbol, order.number, seq))
+    };
+    let chain = slipring::ring(capacity, Order::default)
+        .wait(wait)
+        .first_seq(start)
+        .deadline(Duration::from_secs(60));
     let chain = match key_from_writer {
         true => chain.write("symbol", |order, _| order.symbol = order.number * 7919 % symbols),
         false => chain,
@@ -54,14 +66,21 @@ fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64
     let done = chain
         .read("collect", |order, at| sums.push((at.seq, order.symbol, order.number, order.sum)))
         .feed(0..events, |slot, i| {
-            *slot = Order { symbol: if key_from_writer { u64::MAX } else { i * 7919 % symbols }, number: i, sum: 0 };
+            *slot = Order {
+                symbol: if key_from_writer { u64::MAX } else { i * 7919 % symbols },
+                number: i,
+                sum: 0,
+            };
         })
         .unwrap();
 
     let seen: Vec<Vec<_>> = seen.into_iter().map(|seen| seen.into_inner().unwrap()).collect();
     let mut home = HashMap::new();
     for (shard, seen) in seen.iter().enumerate() {
-        assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1), "shard {shard} sees its events in sequence");
+        assert!(
+            seen.windows(2).all(|pair| pair[0].1 < pair[1].1),
+            "shard {shard} sees its events in sequence"
+        );
         for &(symbol, number, seq) in seen {
             assert_eq!(seq, start.wrapping_add(number));
             assert_eq!(*home.entry(symbol).or_insert(shard), shard, "one key, one shard");
@@ -71,7 +90,10 @@ fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64
     assert_eq!(sums.len() as u64, events);
     let mut expected = HashMap::new();
     for (i, &(seq, symbol, number, sum)) in sums.iter().enumerate() {
-        assert_eq!((seq, number, symbol), (start.wrapping_add(i as u64), i as u64, i as u64 * 7919 % symbols));
+        assert_eq!(
+            (seq, number, symbol),
+            (start.wrapping_add(i as u64), i as u64, i as u64 * 7919 % symbols)
+        );
         let total = expected.entry(symbol).or_insert(0);
         *total += number;
         assert_eq!(sum, if writes { *total } else { 0 });
@@ -84,11 +106,20 @@ fn run((capacity, shards): (usize, usize), symbols: u64, events: u64, start: u64
 fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
     let _watched = crate::common::watched();
     let events = if cfg!(miri) { 60 } else { 20_000 };
-    for (i, (capacity, shards)) in [(1, 1), (2, 2), (4, 3), (64, 4), (1024, 2)].into_iter().enumerate() {
+    for (i, (capacity, shards)) in
+        [(1, 1), (2, 2), (4, 3), (64, 4), (1024, 2)].into_iter().enumerate()
+    {
         let waits = [Wait::Blocking, Wait::YIELDING];
         for how in [(false, false), (true, false), (false, true), (true, true)] {
             let events = if capacity < 8 { events / 10 } else { events };
-            run((capacity, shards), 17, events, [0, u64::MAX - 30][i % 2], how, waits[i % 2].clone());
+            run(
+                (capacity, shards),
+                17,
+                events,
+                [0, u64::MAX - 30][i % 2],
+                how,
+                waits[i % 2].clone(),
+            );
         }
     }
 }
@@ -128,7 +159,14 @@ fn shards_behind_shards_by_another_key_and_a_pool_between() {
         .feed(0..events, |slot, i| *slot = Order { symbol: i % 3, number: i, sum: 0 })
         .unwrap();
     assert!(totals.iter().all(|total| total.load(Relaxed) == events / 5));
-    assert!(["first", "pool", "second", "end"].iter().all(|stage| done.report.stage(stage).unwrap().events == events));
+    assert!(
+        ["first", "pool", "second", "end"].iter().all(|stage| done
+            .report
+            .stage(stage)
+            .unwrap()
+            .events
+            == events)
+    );
 }
 
 #[test]
@@ -185,11 +223,17 @@ fn contiguous_rings_and_inline_runs_have_shards_too() {
             sums[shard].fetch_add(*v, Relaxed);
         }
     };
-    slipring::ring(8, || 0u64).contiguous().read_shards("s", 2, |v| *v % 10, add).feed(0..100, |slot, i| *slot = i).unwrap();
+    slipring::ring(8, || 0u64)
+        .contiguous()
+        .read_shards("s", 2, |v| *v % 10, add)
+        .feed(0..100, |slot, i| *slot = i)
+        .unwrap();
     let threaded: Vec<u64> = sums.iter().map(|sum| sum.swap(0, Relaxed)).collect();
     slipring::ring(8, || 0u64)
         .read_shards("s", 2, |v| *v % 10, add)
-        .run_inline(|p| (0..100).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+        .run_inline(|p| {
+            (0..100).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
+        })
         .unwrap();
     let inline: Vec<u64> = sums.iter().map(|sum| sum.load(Relaxed)).collect();
     assert_eq!(threaded, inline, "whose a key is does not change");
@@ -204,7 +248,8 @@ fn leases_of_shards_lend_what_is_their_own() {
     let end = graph.reader("end").after(&shards);
     let ring = graph.build().unwrap();
     assert!(ring.to_string().contains("2 shards by key, writes"), "{ring}");
-    let (mut tx, mut shards, mut end) = (ring.producer(), ring.shard_writers(shards), ring.reader(end));
+    let (mut tx, mut shards, mut end) =
+        (ring.producer(), ring.shard_writers(shards), ring.reader(end));
     for i in 0..16 {
         tx.publish(|v| *v = i / 2).unwrap();
     }
@@ -251,7 +296,10 @@ fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
     tx.try_publish(|_| ()).unwrap();
     drop(shards.pop());
     let error = tx.publish(|_| ()).unwrap_err();
-    assert!(matches!(&error, Closed::Failed(failure) if failure.stage().as_str() == "shards"), "{error}");
+    assert!(
+        matches!(&error, Closed::Failed(failure) if failure.stage().as_str() == "shards"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -276,7 +324,10 @@ fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
             .feed(0..100, |slot, i| *slot = i)
             .unwrap_err();
         let ErrorKind::Failed(failure) = error.kind() else { panic!("{error}") };
-        assert_eq!(failure.stage().as_str(), if from_writer { "before" } else { slipring::PRODUCER });
+        assert_eq!(
+            failure.stage().as_str(),
+            if from_writer { "before" } else { slipring::PRODUCER }
+        );
         assert_eq!(failure.seq(), Some(5));
         assert!(error.to_string().contains("no key"), "{error}");
         assert!(seen.load(Relaxed) <= 5);
@@ -292,8 +343,15 @@ fn a_key_that_panics_while_its_handler_panics_is_no_abort() {
                 panic!("the handler")
             }
         })
-        .read_shards("shards", 2, |v: &u64| if *v == 4 { panic!("the key") } else { *v }, |_| |_: &u64, _| ())
-        .run_inline(|p| (0..100).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into))
+        .read_shards(
+            "shards",
+            2,
+            |v: &u64| if *v == 4 { panic!("the key") } else { *v },
+            |_| |_: &u64, _| (),
+        )
+        .run_inline(|p| {
+            (0..100).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
+        })
         .unwrap_err();
     assert!(error.to_string().contains("before"), "{error}");
 }
@@ -330,12 +388,20 @@ fn shards_retry_and_skip() {
 fn numbers_of_shards_that_make_no_sense_are_refused() {
     let _watched = crate::common::watched();
     for shards in [0, 9, usize::MAX] {
-        let error =
-            slipring::ring(8, || 0u64).read_shards("s", shards, |v: &u64| *v, |_| |_: &u64, _| ()).feed(0..1, |_, _| ()).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == shards), "{error}");
+        let error = slipring::ring(8, || 0u64)
+            .read_shards("s", shards, |v: &u64| *v, |_| |_: &u64, _| ())
+            .feed(0..1, |_, _| ())
+            .unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == shards),
+            "{error}"
+        );
     }
-    let error =
-        slipring::ring(8, || 0u64).read_shards("s", 2, |v: &u64| *v, |_| |_: &u64, _| ()).on("t").feed(0..1, |_, _| ()).unwrap_err();
+    let error = slipring::ring(8, || 0u64)
+        .read_shards("s", 2, |v: &u64| *v, |_| |_: &u64, _| ())
+        .on("t")
+        .feed(0..1, |_, _| ())
+        .unwrap_err();
     assert!(error.to_string().contains("threads of their own"), "{error}");
     let error = slipring::ring(8, || 0u64)
         .read_shards(

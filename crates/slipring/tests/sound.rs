@@ -1,7 +1,8 @@
-//! Sound from safe code: odd lengths, strangers' handles, everything forgotten and everything dropped, in any order. Small enough for
-//! Miri, which then judges every access.
+//! Sound from safe code: odd lengths, strangers' handles, everything forgotten and everything
+//! dropped, in any order. Small enough for Miri, which then judges every access.
 
-#![allow(clippy::forget_non_drop, clippy::drop_non_drop)] // what forgetting and dropping a batch do is to be shown
+// what forgetting and dropping a batch do is to be shown
+#![allow(clippy::forget_non_drop, clippy::drop_non_drop)]
 
 mod common;
 
@@ -15,14 +16,16 @@ use std::time::{Duration, Instant};
 
 use common::{PURPOSE, ends, quiet};
 use slipring::{
-    BatchError, BuildError, Cause, ClaimError, Closed, ErrorKind, Graph, PRODUCER, Producer, Reader, SharedProducer, Wait, Writer,
+    BatchError, BuildError, Cause, ClaimError, Closed, ErrorKind, Graph, PRODUCER, Producer,
+    Reader, SharedProducer, Wait, Writer,
 };
 
 const CAPACITY: usize = 4;
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
 const ODD: [usize; 3] = [0, CAPACITY + 1, usize::MAX];
 
-/// Says at compile time whether a type is not `Sync` (or not `Send`): with the bound there would be two candidates.
+/// Says at compile time whether a type is not `Sync` (or not `Send`): with the bound there would be
+/// two candidates.
 macro_rules! assert_not {
     ($bound:ident: $($type:ty),* $(,)?) => { $({
         trait Unless<A> {
@@ -70,7 +73,9 @@ fn odd_lengths_of_claims() {
                 assert!(is_length($tx.claim_n(asked).err().unwrap()));
                 assert!(is_length($tx.try_claim_n(asked).err().unwrap()));
                 assert!(is_length($tx.claim_n_by(asked, Instant::now()).err().unwrap()));
-                assert!(is_length($tx.publish_batches(asked, 0..9, |slot, i| *slot = i).err().unwrap()));
+                assert!(is_length(
+                    $tx.publish_batches(asked, 0..9, |slot, i| *slot = i).err().unwrap()
+                ));
             };
         }
         refused!(tx);
@@ -96,7 +101,11 @@ fn odd_lengths_of_claims() {
         assert!(catch_unwind(AssertUnwindSafe(|| batch[usize::MAX])).is_err());
         assert_eq!(batch.iter().copied().collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
-    for empty in [rx.try_batch(0).unwrap().len(), rx.batch(0).unwrap().len(), rx.batch_by(0, Instant::now()).unwrap().len()] {
+    for empty in [
+        rx.try_batch(0).unwrap().len(),
+        rx.batch(0).unwrap().len(),
+        rx.batch_by(0, Instant::now()).unwrap().len(),
+    ] {
         assert_eq!(empty, 0);
     }
     rx.batch(0).unwrap().release();
@@ -116,8 +125,15 @@ fn odd_capacities_and_crews() {
     let _watched = crate::common::watched();
     for asked in [0, 3, usize::MAX, (1 << 63) + 1] {
         let error = slipring::unicast(asked, || 0u64).err().unwrap();
-        assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: a }) if *a == asked), "{error}");
-        let error = slipring::ring(asked, || 0u64).contiguous().read("r", |_, _| ()).feed(0..1, |_, _| ()).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: a }) if *a == asked),
+            "{error}"
+        );
+        let error = slipring::ring(asked, || 0u64)
+            .contiguous()
+            .read("r", |_, _| ())
+            .feed(0..1, |_, _| ())
+            .unwrap_err();
         assert!(error.is_build(), "{error}");
         assert!(slipring::ring(asked, || 0u64).to_string().contains("not a graph"));
     }
@@ -127,12 +143,21 @@ fn odd_capacities_and_crews() {
     let error = slipring::ring(1 << 63, || ()).contiguous().feed(0..1, |_, _| ()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Memory { .. })), "{error}");
     for workers in ODD {
-        let error = slipring::ring(CAPACITY, || 0u64).write_pool("p", workers, |_| |_, _| ()).feed(0..1, |_, _| ()).unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == workers), "{error}");
+        let error = slipring::ring(CAPACITY, || 0u64)
+            .write_pool("p", workers, |_| |_, _| ())
+            .feed(0..1, |_, _| ())
+            .unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == workers),
+            "{error}"
+        );
         let graph = Graph::new(CAPACITY, || 0u64);
         let _key = graph.pool_reader("p", workers);
         let error = graph.build().err().unwrap();
-        assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == workers), "{error}");
+        assert!(
+            matches!(error.kind(), ErrorKind::Build(BuildError::Workers { asked, .. }) if *asked == workers),
+            "{error}"
+        );
     }
 }
 
@@ -144,7 +169,11 @@ fn rings_of_one_slot_of_nothing_and_of_wide_events() {
     let (mut tx, mut rx) = slipring::unicast(2, || Wide(0)).unwrap();
     for i in 0..5 {
         tx.publish(|slot| slot.0 = i).unwrap();
-        assert_eq!(rx.poll(9, |wide, _| assert_eq!((wide.0, (&raw const *wide).addr() % 4096), (i, 0))).unwrap(), 1);
+        assert_eq!(
+            rx.poll(9, |wide, _| assert_eq!((wide.0, (&raw const *wide).addr() % 4096), (i, 0)))
+                .unwrap(),
+            1
+        );
     }
     let mut count = 0;
     slipring::ring(1, || ())
@@ -222,7 +251,10 @@ fn keys_of_another_graph() {
     let (a, b) = (graph.reader("a"), graph.reader("b"));
     let a = a.after(&b).after(&b);
     let _b = b.after(&a);
-    assert!(matches!(graph.build().err().unwrap().kind(), ErrorKind::Build(BuildError::Cycle { .. })));
+    assert!(matches!(
+        graph.build().err().unwrap().kind(),
+        ErrorKind::Build(BuildError::Cycle { .. })
+    ));
 }
 
 #[test]
@@ -260,7 +292,8 @@ fn producers_swapped_for_those_of_another_ring() {
             })
             .unwrap_err();
         assert!(matches!(error.failure().unwrap().cause(), Cause::Dropped), "{error}");
-        // What is left is the run's own producer, of a ring that has failed; the other ring was closed.
+        // What is left is the run's own producer, of a ring that has failed; the other ring was
+        // closed.
         assert!(matches!(other.publish(|_| ()), Err(Closed::Failed(_))));
         assert!(matches!(rx.try_batch(1), Err(BatchError::Closed(Closed::Drained))));
     });
@@ -280,29 +313,38 @@ fn producers_swapped_for_those_of_another_ring() {
             .unwrap_err();
         assert_eq!(error.stage(), Some(PRODUCER));
     });
-    // The inner ring has more stages than the outer, so that a stage's number means nothing in the other one.
+    // The inner ring has more stages than the outer, so that a stage's number means nothing in the
+    // other one.
     for halt in [false, true] {
         ends(&format!("inline handles swapped, halted: {halt}"), move || {
             let (mut few, mut many) = (0, 0);
             let inner_done = Cell::new(false);
-            let outer = slipring::ring(CAPACITY, || 0u64).read("few", |_, _| few += 1).run_inline(|outer| {
-                outer.publish(|_| ())?;
-                let inner =
-                    slipring::ring(CAPACITY, || 0u64).write("a", |_, _| ()).write("b", |_, _| ()).read("c", |_, _| many += 1).run_inline(
-                        |inner| {
+            let outer = slipring::ring(CAPACITY, || 0u64).read("few", |_, _| few += 1).run_inline(
+                |outer| {
+                    outer.publish(|_| ())?;
+                    let inner = slipring::ring(CAPACITY, || 0u64)
+                        .write("a", |_, _| ())
+                        .write("b", |_, _| ())
+                        .read("c", |_, _| many += 1)
+                        .run_inline(|inner| {
                             inner.publish(|_| ())?;
                             if halt {
                                 inner.halt();
                             }
                             swap(inner, outer);
                             Ok(())
-                        },
+                        });
+                    assert!(
+                        halt || matches!(
+                            inner.unwrap_err().failure().unwrap().cause(),
+                            Cause::Dropped
+                        )
                     );
-                assert!(halt || matches!(inner.unwrap_err().failure().unwrap().cause(), Cause::Dropped));
-                inner_done.set(true);
-                outer.work();
-                Ok(())
-            });
+                    inner_done.set(true);
+                    outer.work();
+                    Ok(())
+                },
+            );
             assert!(inner_done.get(), "{outer:?}");
             assert_eq!(few, 1, "the outer ring was closed and drained where its handle ended up");
             assert_eq!(outer.unwrap_err().stage(), Some(PRODUCER));
@@ -359,7 +401,11 @@ fn forgotten_claims_are_passed_over() {
         forget(tx.claim().unwrap());
         forget(tx.claim_n(CAPACITY).unwrap());
     }
-    assert_eq!(tx.publish(|slot| *slot = 1).unwrap(), 0, "a single producer claims the same slots again");
+    assert_eq!(
+        tx.publish(|slot| *slot = 1).unwrap(),
+        0,
+        "a single producer claims the same slots again"
+    );
     drop(tx.claim_n(2).unwrap());
     forget(tx.try_claim().unwrap());
     tx.close();
@@ -372,10 +418,14 @@ fn forgotten_claims_are_passed_over() {
         let graph = Graph::new(8, || 7u64).shared();
         let key = graph.reader("r");
         let ring = graph.build().unwrap();
-        let (mut a, mut b, mut c, mut rx) = (ring.producer(), ring.producer(), ring.producer(), ring.reader(key));
+        let (mut a, mut b, mut c, mut rx) =
+            (ring.producer(), ring.producer(), ring.producer(), ring.reader(key));
         forget(a.claim().unwrap());
         forget(a.claim_n(2).unwrap());
-        assert!(matches!(rx.try_batch(9), Err(BatchError::Unavailable)), "0 is passed over, 1 is claimed");
+        assert!(
+            matches!(rx.try_batch(9), Err(BatchError::Unavailable)),
+            "0 is passed over, 1 is claimed"
+        );
         assert_eq!(a.publish(|slot| *slot = 3).unwrap(), 3);
         assert_eq!(rx.poll(9, |v, at| assert_eq!((at.seq, *v), (3, 3))).unwrap(), 1);
         forget(b.claim_n(2).unwrap());
@@ -397,7 +447,8 @@ fn forgotten_claims_are_passed_over() {
 #[ignore = "takes minutes in a release build: 2^32 handles"]
 fn a_handle_is_not_alone_if_others_came_and_went() {
     let _watched = crate::common::watched();
-    let handles = std::env::var("SLIPRING_HANDLES").map_or(1u64 << 32, |count| count.parse().unwrap());
+    let handles =
+        std::env::var("SLIPRING_HANDLES").map_or(1u64 << 32, |count| count.parse().unwrap());
     let graph = Graph::new(4, || 0u64).shared().wait(Wait::BusySpin);
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
@@ -423,7 +474,8 @@ fn batches_that_are_dropped_or_forgotten_come_again() {
     let pool = graph.pool_writer("pool", 2);
     let after = graph.writer("after").after(&pool);
     let ring = graph.build().unwrap();
-    let (mut tx, mut workers, mut after) = (ring.producer(), ring.pool_writers(pool), ring.writer(after));
+    let (mut tx, mut workers, mut after) =
+        (ring.producer(), ring.pool_writers(pool), ring.writer(after));
     tx.publish_all(1..=3, |slot, i| *slot = i).unwrap();
     let first: Vec<u64> = workers[0].try_batch(9).unwrap().iter().copied().collect();
     forget(workers[0].try_batch(9).unwrap());
@@ -477,7 +529,8 @@ fn forgotten_handles_are_healed_by_the_deadline() {
             let mut tx = ring.producer();
             forget(tx.claim_n(2).unwrap());
             lose(tx);
-            let closed = ring.reader(key).for_each(|_, _| panic!("nothing was published")).unwrap_err();
+            let closed =
+                ring.reader(key).for_each(|_, _| panic!("nothing was published")).unwrap_err();
             assert!(deadline(closed.failure().unwrap()), "{closed}");
         });
         let w = wait.clone();
@@ -506,8 +559,12 @@ fn forgotten_handles_are_healed_by_the_deadline() {
         });
         ends(&format!("a forgotten pipeline and producer, {wait}"), move || {
             let (tell, told) = std::sync::mpsc::channel();
-            let (tx, pipeline) =
-                slipring::ring(CAPACITY, || 0u64).wait(wait).deadline(SOON).read("r", move |_, _| tell.send(())).spawn().unwrap();
+            let (tx, pipeline) = slipring::ring(CAPACITY, || 0u64)
+                .wait(wait)
+                .deadline(SOON)
+                .read("r", move |_, _| tell.send(()))
+                .spawn()
+                .unwrap();
             lose((tx, pipeline));
             assert!(told.recv().is_err(), "the handler is let go when its stage ends");
         });
@@ -517,7 +574,8 @@ fn forgotten_handles_are_healed_by_the_deadline() {
 #[test]
 fn what_is_dropped_ends_the_graph_in_every_order() {
     let _watched = crate::common::watched();
-    // Handles: producer, two readers, ring. Each order of drops ends without a hang, and says what it should.
+    // Handles: producer, two readers, ring. Each order of drops ends without a hang, and says what
+    // it should.
     for order in 0..24 {
         ends(&format!("order {order}"), move || {
             let graph = Graph::new(CAPACITY, || Box::new(0u64));
@@ -525,8 +583,12 @@ fn what_is_dropped_ends_the_graph_in_every_order() {
             let b = b.after(&a);
             let ring = graph.build().unwrap();
             let (tx, a, b) = (ring.producer(), ring.writer(a), ring.reader(b));
-            let mut handles: Vec<Box<dyn FnOnce()>> =
-                vec![Box::new(move || drop(tx)), Box::new(move || drop(a)), Box::new(move || drop(b)), Box::new(move || drop(ring))];
+            let mut handles: Vec<Box<dyn FnOnce()>> = vec![
+                Box::new(move || drop(tx)),
+                Box::new(move || drop(a)),
+                Box::new(move || drop(b)),
+                Box::new(move || drop(ring)),
+            ];
             let mut left = order;
             for count in (1..=4).rev() {
                 handles.remove(left % count)();
@@ -553,7 +615,10 @@ fn what_is_dropped_ends_the_graph_in_every_order() {
         }
         let failure = kept.batch(1).err().unwrap();
         let failure = failure.failure().unwrap();
-        assert!(matches!(failure.cause(), Cause::Dropped) && &**failure.stage() == "gone", "{failure}");
+        assert!(
+            matches!(failure.cause(), Cause::Dropped) && &**failure.stage() == "gone",
+            "{failure}"
+        );
         assert!(tx.publish(|_| ()).is_err());
     }
     // A ring whose producer nobody took is closed with it.
@@ -599,20 +664,23 @@ fn workers_that_go_one_after_the_other() {
         let pool = graph.pool_reader("pool", 2);
         let after = graph.reader("after").after(&pool);
         let ring = graph.build().unwrap();
-        let (mut tx, workers, mut after) = (ring.producer(), ring.pool_readers(pool), ring.reader(after));
+        let (mut tx, workers, mut after) =
+            (ring.producer(), ring.pool_readers(pool), ring.reader(after));
         tx.publish(|_| ()).unwrap();
         drop(workers);
         let closed = after.batch(1).err().unwrap();
         assert_eq!(&**closed.failure().unwrap().stage(), "pool");
         assert!(tx.publish(|_| ()).is_err());
     });
-    // A worker whose thread panics when the whole stream is done takes nothing from those behind it.
+    // A worker whose thread panics when the whole stream is done takes nothing from those behind
+    // it.
     ends("a panic after the end", || {
         let graph = Graph::new(8, || 0u64);
         let pool = graph.pool_writer("pool", 2);
         let after = graph.reader("after").after(&pool);
         let ring = graph.build().unwrap();
-        let (mut tx, mut workers, mut after) = (ring.producer(), ring.pool_writers(pool), ring.reader(after));
+        let (mut tx, mut workers, mut after) =
+            (ring.producer(), ring.pool_writers(pool), ring.reader(after));
         tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
         let mut early = workers.remove(0);
         assert_eq!(early.poll(1, |_, _| ()).unwrap(), 1);
@@ -662,7 +730,8 @@ fn a_ring_without_stages_gates_itself() {
     });
 }
 
-/// Readers beside each other over events that are shared, a writer behind them, claims given up between: values and order hold.
+/// Readers beside each other over events that are shared, a writer behind them, claims given up
+/// between: values and order hold.
 #[test]
 fn a_diamond_of_leases_under_way() {
     let _watched = crate::common::watched();
@@ -673,8 +742,13 @@ fn a_diamond_of_leases_under_way() {
         let (a, b) = (graph.reader("a").after(&head), graph.pool_reader("b", 2).after(&head));
         let tail = graph.writer("tail").after(&a).after(&b);
         let ring = graph.build().unwrap();
-        let (tx, head, mut a, b, mut tail) =
-            (ring.producer(), ring.pool_writers(head), ring.reader(a), ring.pool_readers(b), ring.writer(tail));
+        let (tx, head, mut a, b, mut tail) = (
+            ring.producer(),
+            ring.pool_writers(head),
+            ring.reader(a),
+            ring.pool_readers(b),
+            ring.writer(tail),
+        );
         let shared = AtomicU64::new(0);
         let shared = &shared;
         let (sum, own) = thread::scope(|scope| {
@@ -699,7 +773,11 @@ fn a_diamond_of_leases_under_way() {
                     assert!(last < Some(batch.first_seq()));
                     last = Some(batch.first_seq() + batch.len() as u64 - 1);
                     let (front, back) = batch.as_slices();
-                    sum += front.iter().chain(back).map(|text| text.parse::<u64>().unwrap()).sum::<u64>();
+                    sum += front
+                        .iter()
+                        .chain(back)
+                        .map(|text| text.parse::<u64>().unwrap())
+                        .sum::<u64>();
                     batch.release();
                 }
                 sum
@@ -740,6 +818,9 @@ fn a_fan_out_knows_its_own_chain_wherever_the_other_one_lies() {
             other.unwrap()
         });
         let error = given_back.read("c", |_, _| ()).run(|_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("must give back the chain that it was given"), "{error}");
+        assert!(
+            error.to_string().contains("must give back the chain that it was given"),
+            "{error}"
+        );
     }
 }

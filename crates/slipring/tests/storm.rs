@@ -1,5 +1,6 @@
-//! Random graphs that end at random: each ends, every stage sees every event once and in order up to its end, every writer has written
-//! before whoever comes after it, and the report adds up. A seed makes a storm; `STORMS=from..to` runs others than the usual ones.
+//! Random graphs that end at random: each ends, every stage sees every event once and in order up
+//! to its end, every writer has written before whoever comes after it, and the report adds up. A
+//! seed makes a storm; `STORMS=from..to` runs others than the usual ones.
 
 mod common;
 
@@ -74,7 +75,11 @@ impl Storm {
         let offset = seq.wrapping_sub(self.start) + 1;
         let last = seen.last.swap(offset, SeqCst);
         assert!(!seen.one || last < offset, "stage {} saw {offset} after {last}", seen.name);
-        if stage == self.victim && offset > self.at && matches!(self.end, End::Panic | End::Error) && !self.struck.swap(true, SeqCst) {
+        if stage == self.victim
+            && offset > self.at
+            && matches!(self.end, End::Panic | End::Error)
+            && !self.struck.swap(true, SeqCst)
+        {
             if self.end == End::Panic {
                 panic!("struck {PURPOSE}");
             }
@@ -86,7 +91,8 @@ impl Storm {
     }
 }
 
-/// What a stage will be: decided before the chain is made, because its handlers need to know all of it.
+/// What a stage will be: decided before the chain is made, because its handlers need to know all of
+/// it.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Write,
@@ -98,7 +104,12 @@ enum Plan {
     ReadBatch,
 }
 
-fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait) -> Chain<'static, Ev> {
+fn chain(
+    plans: &[(Plan, bool)],
+    storm: &Arc<Storm>,
+    capacity: usize,
+    wait: Wait,
+) -> Chain<'static, Ev> {
     let mut stage = 0;
     let mut next = || {
         stage += 1;
@@ -115,7 +126,9 @@ fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait
             Plan::WriteBatch => {
                 let (i, name, s) = next();
                 chain.write_batch(&name, move |events, first| {
-                    for (ev, seq) in events.iter_mut().zip((0..).map(|offset| first.wrapping_add(offset))) {
+                    for (ev, seq) in
+                        events.iter_mut().zip((0..).map(|offset| first.wrapping_add(offset)))
+                    {
                         s.see(i, ev, seq)?;
                         ev.writes += 1;
                     }
@@ -137,7 +150,9 @@ fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait
             Plan::ReadBatch => {
                 let (i, name, s) = next();
                 chain.read_batch(&name, move |events, first| {
-                    (0..events.len()).try_for_each(|offset| s.see(i, &events[offset], first.wrapping_add(offset as u64)))
+                    (0..events.len()).try_for_each(|offset| {
+                        s.see(i, &events[offset], first.wrapping_add(offset as u64))
+                    })
                 })
             }
             Plan::ReadPool(workers) => {
@@ -150,7 +165,8 @@ fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait
             }
             Plan::Fan => {
                 single = false;
-                let ((a, a_name, sa), (b, b_name, sb), (c, c_name, sc), (d, d_name, sd)) = (next(), next(), next(), next());
+                let ((a, a_name, sa), (b, b_name, sb), (c, c_name, sc), (d, d_name, sd)) =
+                    (next(), next(), next(), next());
                 chain.fan_out(|side| {
                     let side = side.read(&a_name, move |ev, at| sa.see(a, ev, at.seq));
                     let side = if together { side.on("together") } else { side };
@@ -159,7 +175,8 @@ fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait
                         move |ev, at| sb.see(b, ev, at.seq)
                     })
                     .branch(|line| {
-                        line.read(&c_name, move |ev, at| sc.see(c, ev, at.seq)).read(&d_name, move |ev, at| sd.see(d, ev, at.seq))
+                        line.read(&c_name, move |ev, at| sc.see(c, ev, at.seq))
+                            .read(&d_name, move |ev, at| sd.see(d, ev, at.seq))
                     })
                 })
             }
@@ -171,8 +188,14 @@ fn chain(plans: &[(Plan, bool)], storm: &Arc<Storm>, capacity: usize, wait: Wait
     chain
 }
 
-/// One producer's part: claims of every kind, some given up. Comes back with how many it published, and the sum of their offsets.
-fn produce(tx: &mut SharedProducer<Ev>, mut dice: Dice, claims: u64, start: u64) -> Result<(u64, u64), Closed> {
+/// One producer's part: claims of every kind, some given up. Comes back with how many it published,
+/// and the sum of their offsets.
+fn produce(
+    tx: &mut SharedProducer<Ev>,
+    mut dice: Dice,
+    claims: u64,
+    start: u64,
+) -> Result<(u64, u64), Closed> {
     let (mut count, mut sum) = (0, 0);
     let capacity = tx.capacity() as u64;
     for _ in 0..claims {
@@ -224,7 +247,14 @@ fn storm(seed: u64) {
     let mut writers = 0;
     let mut stage = |one, writers| {
         let name = format!("stage-{}", seen.len());
-        seen.push(Seen { name, writers, one, last: AtomicU64::new(0), count: AtomicU64::new(0), sum: AtomicU64::new(0) });
+        seen.push(Seen {
+            name,
+            writers,
+            one,
+            last: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            sum: AtomicU64::new(0),
+        });
     };
     for (plan, _) in &plans {
         match plan {
@@ -233,7 +263,15 @@ fn storm(seed: u64) {
         }
         writers += u64::from(matches!(plan, Plan::Write | Plan::WritePool(_) | Plan::WriteBatch));
     }
-    let end = [End::Well, End::Well, End::Panic, End::Error, End::Halt, End::ProducerError, End::CloseAll][dice.roll(7) as usize];
+    let end = [
+        End::Well,
+        End::Well,
+        End::Panic,
+        End::Error,
+        End::Halt,
+        End::ProducerError,
+        End::CloseAll,
+    ][dice.roll(7) as usize];
     let wait = match dice.roll(10) {
         // Spinners that outnumber the cores take for ever and show nothing.
         0 if plans.len() < 2 => Wait::BusySpin,
@@ -243,10 +281,13 @@ fn storm(seed: u64) {
     };
     let start = [0, 0, u64::MAX - dice.roll(50), (1 << 48) - dice.roll(50)][dice.roll(4) as usize];
     let (victim, at) = (dice.roll(seen.len().max(1) as u64) as usize, dice.roll(40));
-    let storm = Arc::new(Storm { seed, end, victim, at, start, seen, struck: AtomicBool::new(false) });
+    let storm =
+        Arc::new(Storm { seed, end, victim, at, start, seen, struck: AtomicBool::new(false) });
     let producers = 1 + dice.roll(3);
     let claims = dice.roll(40);
-    let what = format!("storm {seed}: {plans:?}, {capacity} slots, {wait}, {producers} producers, {claims} claims each, {end:?}");
+    let what = format!(
+        "storm {seed}: {plans:?}, {capacity} slots, {wait}, {producers} producers, {claims} claims each, {end:?}"
+    );
     ends(&what, move || {
         let chain = chain(&plans, &storm, capacity, wait);
         let mut published = (0, 0);
@@ -284,8 +325,17 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
     let all = |report: &slipring::Report| {
         for seen in &storm.seen {
             let told = report.stage(&seen.name).unwrap();
-            assert_eq!((seen.count.load(SeqCst), seen.sum.load(SeqCst)), published, "seed {seed}, {}", seen.name);
-            assert_eq!((told.events, told.tombstones), (published.0, report.producer().tombstones), "seed {seed}\n{report}");
+            assert_eq!(
+                (seen.count.load(SeqCst), seen.sum.load(SeqCst)),
+                published,
+                "seed {seed}, {}",
+                seen.name
+            );
+            assert_eq!(
+                (told.events, told.tombstones),
+                (published.0, report.producer().tombstones),
+                "seed {seed}\n{report}"
+            );
         }
         assert_eq!(report.producer().events, published.0);
     };
@@ -296,20 +346,32 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
             all(&report);
         }
         (End::Panic, Err(error)) => {
-            assert_eq!(error.stage(), Some(&*storm.seen[storm.victim].name), "seed {seed}: {error}");
+            assert_eq!(
+                error.stage(),
+                Some(&*storm.seen[storm.victim].name),
+                "seed {seed}: {error}"
+            );
             assert!(error.to_string().contains("struck"), "seed {seed}: {error}");
         }
         (End::Error, Err(error)) => {
-            assert_eq!(error.stage(), Some(&*storm.seen[storm.victim].name), "seed {seed}: {error}");
+            assert_eq!(
+                error.stage(),
+                Some(&*storm.seen[storm.victim].name),
+                "seed {seed}: {error}"
+            );
             let Oops(seq) = error.downcast_ref().unwrap();
             // A batch handler's error names where its batch began.
             assert!(seq.wrapping_sub(error.seq().unwrap()) < 16, "seed {seed}: {error}");
         }
         (End::Halt, Ok(report)) => assert!(report.halted()),
         // The producers learned of it from `Closed`, which the closure passed on.
-        (End::Halt | End::CloseAll, Err(error)) => assert_eq!(error.stage(), Some(PRODUCER), "seed {seed}: {error}"),
+        (End::Halt | End::CloseAll, Err(error)) => {
+            assert_eq!(error.stage(), Some(PRODUCER), "seed {seed}: {error}")
+        }
         (End::CloseAll, Ok(report)) => all(&report),
-        (End::ProducerError, Err(error)) => assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(99)), "seed {seed}: {error}"),
+        (End::ProducerError, Err(error)) => {
+            assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(99)), "seed {seed}: {error}")
+        }
         (end, Ok(_)) => panic!("seed {seed}: {end:?} went well"),
         (end, Err(error)) => panic!("seed {seed}: {end:?} ended with {error}"),
     }

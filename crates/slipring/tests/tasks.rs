@@ -22,7 +22,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps while nobody wakes it. A wake-up that is lost ends the test.
+/// Runs a future on this thread, which sleeps while nobody wakes it. A wake-up that is lost ends
+/// the test.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
@@ -188,7 +189,10 @@ fn an_end_wakes_tasks() {
             tx.close()
         }
         let ended = waiting.join().unwrap();
-        assert!(matches!((halted, ended), (true, Err(Closed::Halted)) | (false, Err(Closed::Drained))));
+        assert!(matches!(
+            (halted, ended),
+            (true, Err(Closed::Halted)) | (false, Err(Closed::Drained))
+        ));
     }
 }
 
@@ -241,9 +245,14 @@ fn one_thread_waits_for_several_rings() {
         let end = Instant::now() + Duration::from_secs(30);
         while open.contains(&true) {
             let numbers: Vec<usize> = (0..3).filter(|&i| open[i]).collect();
-            let mut handles: Vec<&mut dyn Waitable> =
-                rxs.iter_mut().enumerate().filter(|(i, _)| open[*i]).map(|(_, rx)| rx as &mut dyn Waitable).collect();
-            let ready = numbers[selector.wait(&mut handles, Some(end)).expect("a wake-up was lost")];
+            let mut handles: Vec<&mut dyn Waitable> = rxs
+                .iter_mut()
+                .enumerate()
+                .filter(|(i, _)| open[*i])
+                .map(|(_, rx)| rx as &mut dyn Waitable)
+                .collect();
+            let ready =
+                numbers[selector.wait(&mut handles, Some(end)).expect("a wake-up was lost")];
             match rxs[ready].poll(8, |&value, _| {
                 assert!(last[ready] < Some(value));
                 last[ready] = Some(value);
@@ -265,13 +274,23 @@ fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
     let mut selector = Selector::new();
     assert_eq!(selector.wait(&mut [], None), None);
-    assert_eq!(selector.wait(&mut [&mut rx], Some(Instant::now() + Duration::from_millis(2))), None);
+    assert_eq!(
+        selector.wait(&mut [&mut rx], Some(Instant::now() + Duration::from_millis(2))),
+        None
+    );
     assert_eq!(selector.wait(&mut [&mut tx], None), Some(0));
     tx.publish(|_| ()).unwrap();
-    assert_eq!(selector.wait(&mut [&mut tx], Some(Instant::now() + Duration::from_millis(2))), None);
+    assert_eq!(
+        selector.wait(&mut [&mut tx], Some(Instant::now() + Duration::from_millis(2))),
+        None
+    );
     assert_eq!(selector.wait(&mut [&mut tx, &mut rx], None), Some(1));
     drop(rx);
-    assert_eq!(selector.wait(&mut [&mut tx], None), Some(0), "it has failed, which is worth a look");
+    assert_eq!(
+        selector.wait(&mut [&mut tx], None),
+        Some(0),
+        "it has failed, which is worth a look"
+    );
     assert!(tx.publish(|_| ()).is_err());
 }
 
@@ -290,7 +309,8 @@ fn who_goes_takes_its_waker_along() {
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let pool = graph.pool_reader("pool", 1).room(2);
     let ring = graph.build().unwrap();
-    let (mut tx, mut end, tap, mut pool) = (ring.producer(), ring.reader(end), ring.tap(tap), ring.pool_readers(pool));
+    let (mut tx, mut end, tap, mut pool) =
+        (ring.producer(), ring.reader(end), ring.tap(tap), ring.pool_readers(pool));
     for _ in 0..10 {
         assert!(!tap.subscribe(From::Now).unwrap().arm(&waker));
         assert!(!pool[0].pool().join().unwrap().arm(&waker));

@@ -1,5 +1,6 @@
-//! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on Rust 1.95; it is the wish,
-//! not the implementation: names and signatures may improve, none may become harder to use or need an annotation here.
+//! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on
+//! Rust 1.95; it is the wish, not the implementation: names and signatures may improve, none may
+//! become harder to use or need an annotation here.
 mod common;
 
 use slipring::{From, Graph, Tap, Wait};
@@ -50,7 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(sum, 499_500);
     });
 
-    // 2. Parallel work, output in order (readings built by three, released in order), in one expression; handlers borrow locals, no types annotated.
+    // 2. Parallel work, output in order (readings built by three, released in order), in one
+    //    expression; handlers borrow locals, no types annotated.
     let mut out = Vec::new();
     let done = slipring::ring(128, Reading::default)
         .write_pool("parse", 3, |_worker| |r, _| r.parse())
@@ -62,7 +64,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(out.len(), 1000);
     print!("{}", done.report);
 
-    // 3. Diamond, with state that is simply still there after `run`, an I/O result as a handler's verdict, `?` and `Ok(())` in the producer.
+    // 3. Diamond, with state that is simply still there after `run`, an I/O result as a handler's
+    //    verdict, `?` and `Ok(())` in the producer.
     let (mut journal, mut stats, mut last) = (Vec::new(), HashMap::<u32, f64>::new(), 0);
     slipring::ring(1 << 10, Reading::default)
         .wait(Wait::Blocking)
@@ -79,7 +82,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         })?;
-    assert_eq!((stats.len(), last, journal.iter().filter(|&&b| b == b'\n').count()), (7, 1000, 1000));
+    assert_eq!(
+        (stats.len(), last, journal.iter().filter(|&&b| b == b'\n').count()),
+        (7, 1000, 1000)
+    );
 
     // 4. Nested: a.then(FanOut.to(FanOut.to(b).and(c)).and(d.then(e))).then(f)
     let (mut b, mut c, mut d, mut e, mut f) = (0, 0, 0, 0, 0);
@@ -118,29 +124,33 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 5. Subscribe and unsubscribe on the fly, from another thread.
     let tap = Tap::new();
-    slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).read("end", |_, _| ()).run(|p| {
-        for i in 0..10 {
-            p.publish(|v| *v = i)?;
-        }
-        thread::scope(|s| {
-            let (joined, at) = std::sync::mpsc::channel();
-            let tap = &tap;
-            let late = s.spawn(move || {
-                let mut sub = tap.subscribe(From::Now)?;
-                joined.send(()).ok();
-                let batch = sub.batch(8)?;
-                let first = batch[0];
-                batch.release();
-                Ok::<_, slipring::Closed>(first) // dropped here: unsubscribed
-            });
-            at.recv().ok();
-            for i in 10..200 {
+    slipring::ring(64, || 0u64)
+        .write("double", |v, _| *v *= 2)
+        .tap(&tap)
+        .read("end", |_, _| ())
+        .run(|p| {
+            for i in 0..10 {
                 p.publish(|v| *v = i)?;
             }
-            assert!(late.join().unwrap()? % 2 == 0);
-            Ok(())
-        })
-    })?;
+            thread::scope(|s| {
+                let (joined, at) = std::sync::mpsc::channel();
+                let tap = &tap;
+                let late = s.spawn(move || {
+                    let mut sub = tap.subscribe(From::Now)?;
+                    joined.send(()).ok();
+                    let batch = sub.batch(8)?;
+                    let first = batch[0];
+                    batch.release();
+                    Ok::<_, slipring::Closed>(first) // dropped here: unsubscribed
+                });
+                at.recv().ok();
+                for i in 10..200 {
+                    p.publish(|v| *v = i)?;
+                }
+                assert!(late.join().unwrap()? % 2 == 0);
+                Ok(())
+            })
+        })?;
 
     // 6. Polling in a loop that has other work; a run-time graph; every lease on this thread.
     let g = Graph::new(64, Reading::default);
@@ -148,7 +158,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ui = g.reader("ui").after(&parse);
     let audit = g.reader("audit").after(&parse);
     let ring = g.build()?;
-    let (mut tx, mut parse, mut ui, mut audit) = (ring.producer(), ring.writer(parse), ring.reader(ui), ring.reader(audit));
+    let (mut tx, mut parse, mut ui, mut audit) =
+        (ring.producer(), ring.writer(parse), ring.reader(ui), ring.reader(audit));
     let (mut sent, mut shown, mut audited) = (0, 0, 0);
     while audited < 100 {
         if sent < 100
@@ -202,19 +213,31 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 9. spawn: outlives the function.
     let (tally, seen) = std::sync::mpsc::channel();
-    let (mut tx, pipeline) = slipring::ring(8, || 0u64).read("forward", move |v, _| tally.send(*v)).spawn()?;
+    let (mut tx, pipeline) =
+        slipring::ring(8, || 0u64).read("forward", move |v, _| tally.send(*v)).spawn()?;
     tx.publish(|v| *v = 7)?;
     tx.close();
     pipeline.join()?;
     assert_eq!(seen.recv()?, 7);
 
     // 10. Errors name the stage and the event; the user's own error comes back.
-    let failure =
-        slipring::ring(64, Reading::default).write("parse", |r, _| r.parse()).feed(["1,2.0", "1,x"], |s, l| s.fill(l)).unwrap_err();
+    let failure = slipring::ring(64, Reading::default)
+        .write("parse", |r, _| r.parse())
+        .feed(["1,2.0", "1,x"], |s, l| s.fill(l))
+        .unwrap_err();
     println!("{failure}");
     assert!(failure.downcast_ref::<std::num::ParseFloatError>().is_some());
-    println!("{}", slipring::ring(64, || 0u64).read("boom", |_, _| panic!("out of cheese")).feed(0..3, |s, i| *s = i).unwrap_err());
-    println!("{}", slipring::ring(1000, || 0u64).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err());
+    println!(
+        "{}",
+        slipring::ring(64, || 0u64)
+            .read("boom", |_, _| panic!("out of cheese"))
+            .feed(0..3, |s, i| *s = i)
+            .unwrap_err()
+    );
+    println!(
+        "{}",
+        slipring::ring(1000, || 0u64).read("r", |_, _| ()).feed(0..3, |s, i| *s = i).unwrap_err()
+    );
     let g = Graph::new(8, || 0u64);
     let (_a, _b) = (g.writer("enrich"), g.reader("journal"));
     println!("{}", g.build().err().unwrap());
@@ -224,7 +247,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn block_on<F: Future>(f: F) -> F::Output {
     let mut f = std::pin::pin!(f);
     loop {
-        if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        if let std::task::Poll::Ready(v) =
+            f.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+        {
             return v;
         }
         thread::yield_now()

@@ -93,9 +93,14 @@ fn a_hook_that_panics_while_an_error_is_held() {
             (true, |_| (), "shown"),
             (false, |_| (), "dropped"),
         ] {
-            let error = catch_unwind(AssertUnwindSafe(|| ended(shows, hook))).expect("no panic leaves `feed`").expect_err("a failure");
+            let error = catch_unwind(AssertUnwindSafe(|| ended(shows, hook)))
+                .expect("no panic leaves `feed`")
+                .expect_err("a failure");
             let said = error.to_string();
-            assert!(said.contains("stage") && said.contains(&format!("{says} {PURPOSE}")), "{said}");
+            assert!(
+                said.contains("stage") && said.contains(&format!("{says} {PURPOSE}")),
+                "{said}"
+            );
         }
     });
 }
@@ -108,12 +113,17 @@ fn a_strategy_that_is_refused() {
         // Its name keeps the panic out of the output.
         let key = graph.reader(&format!("refused {PURPOSE}"));
         let _ring = graph.build().expect("a graph");
-        let panic = catch_unwind(AssertUnwindSafe(|| key.wait(touchy_wait()))).expect_err("the graph was built already");
+        let panic = catch_unwind(AssertUnwindSafe(|| key.wait(touchy_wait())))
+            .expect_err("the graph was built already");
         let said = panic.downcast_ref::<String>().expect("a message");
         assert!(said.contains("refused") && said.contains("built already"), "{said}");
 
-        let chain = catch_unwind(AssertUnwindSafe(|| slipring::ring(8, || 0u64).stage_wait(touchy_wait())));
-        let error = chain.expect("no panic leaves `stage_wait`").run(|_| Ok(())).expect_err("no stage to wait for");
+        let chain =
+            catch_unwind(AssertUnwindSafe(|| slipring::ring(8, || 0u64).stage_wait(touchy_wait())));
+        let error = chain
+            .expect("no panic leaves `stage_wait`")
+            .run(|_| Ok(()))
+            .expect_err("no stage to wait for");
         assert!(error.to_string().contains("stage_wait"), "{error}");
     });
 }

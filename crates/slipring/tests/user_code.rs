@@ -1,4 +1,5 @@
-//! User code where the library counts, pins or locks: whatever it does there, nothing stays counted, pinned or locked.
+//! User code where the library counts, pins or locks: whatever it does there, nothing stays
+//! counted, pinned or locked.
 
 mod common;
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
 use slipring::{
-    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Pool, Reader, ReaderKey, Tap, Wait,
-    WaitStrategy, Waited,
+    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Pool,
+    Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited,
 };
 
 // A build that fails when readers and workers have joined already.
@@ -30,7 +31,10 @@ fn members_that_joined_during_a_build_that_fails_are_told() {
                 panic!("{PURPOSE}")
             })
             .run(|_| Ok(()));
-        assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Build(BuildError::WorkerFactory { .. })));
+        assert!(matches!(
+            refused.unwrap_err().kind(),
+            ErrorKind::Build(BuildError::WorkerFactory { .. })
+        ));
         let mut member = kept.into_inner().unwrap().unwrap();
         assert!(matches!(member.batch(1), Err(Closed::Halted)));
         // The tap is free for the next run while the reader lives.
@@ -47,10 +51,16 @@ fn members_that_joined_during_a_build_that_fails_are_told() {
                 panic!("{PURPOSE}")
             })
             .run(|_| Ok(()));
-        assert!(matches!(refused.unwrap_err().kind(), ErrorKind::Build(BuildError::WorkerFactory { .. })));
+        assert!(matches!(
+            refused.unwrap_err().kind(),
+            ErrorKind::Build(BuildError::WorkerFactory { .. })
+        ));
         let mut worker = kept.into_inner().unwrap().unwrap();
         assert!(matches!(worker.batch(1), Err(Closed::Halted)));
-        let done = slipring::ring(4, || 0u64).read_pool("pool", 2, |_| |_: &u64, _| ()).open(&pool).feed(0..8, |slot, i| *slot = i);
+        let done = slipring::ring(4, || 0u64)
+            .read_pool("pool", 2, |_| |_: &u64, _| ())
+            .open(&pool)
+            .feed(0..8, |slot, i| *slot = i);
         assert_eq!(done.unwrap().report.producer().events, 8);
     });
 }
@@ -108,8 +118,13 @@ fn a_strategy_that_panics_while_a_graph_is_built_refuses_it() {
             calls.push(Box::new(graph)); // it has no two strategies to tell apart
         }
         for call in calls {
-            let error = catch_unwind(AssertUnwindSafe(call)).expect("no panic leaves the build").unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Strategy { panic }) if panic.contains(question)), "{error}");
+            let error = catch_unwind(AssertUnwindSafe(call))
+                .expect("no panic leaves the build")
+                .unwrap_err();
+            assert!(
+                matches!(error.kind(), ErrorKind::Build(BuildError::Strategy { panic }) if panic.contains(question)),
+                "{error}"
+            );
         }
     }
 }
@@ -224,7 +239,10 @@ fn a_worker_without_a_learner_is_not_hired() {
         drop(pool.join().unwrap()); // its seat is free
         drop(workers.pop());
         let closed = tx.publish(|_| ()).unwrap_err();
-        assert_eq!(closed.failure().map(|failure| failure.stage().to_string()), Some("pool".into()));
+        assert_eq!(
+            closed.failure().map(|failure| failure.stage().to_string()),
+            Some("pool".into())
+        );
     });
 }
 
@@ -292,7 +310,11 @@ fn a_stage_without_a_learner_fails_its_graph() {
                 let (bad, wait) = moody(false, good);
                 attach(&bad, wait, good)
             });
-            assert_eq!(closed.failure().map(|failure| failure.stage().to_string()), Some("x".into()), "{what}: {closed}");
+            assert_eq!(
+                closed.failure().map(|failure| failure.stage().to_string()),
+                Some("x".into()),
+                "{what}: {closed}"
+            );
         }
     }
 }
@@ -306,11 +328,18 @@ fn a_chain_whose_strategy_has_no_learner_fails() {
             let error = ends(&format!("{front}, {good} good"), move || {
                 let (_bad, wait) = moody(true, good);
                 let chain = slipring::ring(4, || 0u64).wait(wait).write("a", |_, _| ());
-                let chain =
-                    if front == "together" { chain.on("t").read("b", |_, _| ()).on("t") } else { chain.read_pool("b", 2, |_| |_, _| ()) };
+                let chain = if front == "together" {
+                    chain.on("t").read("b", |_, _| ()).on("t")
+                } else {
+                    chain.read_pool("b", 2, |_| |_, _| ())
+                };
                 match front {
-                    "shared" => chain.run_shared(|p| Ok(p.clone().publish_all(0..9, |slot, i| *slot = i)?)).map(drop),
-                    "inline" => chain.run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).map(drop),
+                    "shared" => chain
+                        .run_shared(|p| Ok(p.clone().publish_all(0..9, |slot, i| *slot = i)?))
+                        .map(drop),
+                    "inline" => chain
+                        .run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?))
+                        .map(drop),
                     "spawn" => chain.spawn().and_then(|(mut tx, pipeline)| {
                         let _ = tx.publish_all(0..9, |slot, i| *slot = i);
                         drop(tx);
@@ -321,7 +350,10 @@ fn a_chain_whose_strategy_has_no_learner_fails() {
                 .unwrap_err()
             });
             let failure = error.failure().unwrap_or_else(|| panic!("{error}"));
-            assert!(matches!(failure.cause(), Cause::Panic(said) if said.contains("no learner")), "{front}, {good}: {error}");
+            assert!(
+                matches!(failure.cause(), Cause::Panic(said) if said.contains("no learner")),
+                "{front}, {good}: {error}"
+            );
             let party: &[&str] = match (front, good) {
                 (_, 0) => &["a"],
                 ("together", 1) => &["b"],
@@ -364,7 +396,10 @@ fn a_wait_that_panics_counts_nothing_twice() {
             assert!(catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).is_err());
         }
         drop((tx, rx));
-        assert_eq!(ring.report().stage("r").map(|stage| (stage.events, stage.batches)), Some((3, 3)));
+        assert_eq!(
+            ring.report().stage("r").map(|stage| (stage.events, stage.batches)),
+            Some((3, 3))
+        );
     });
 }
 
@@ -407,14 +442,21 @@ fn a_learner_that_panics_twice() {
         let ring = graph.build().unwrap();
         let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
         let caught = catch_unwind(AssertUnwindSafe(|| drop(rx.batch(1)))).unwrap_err();
-        assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing")));
+        assert!(
+            caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing"))
+        );
         tx.publish(|_| ()).unwrap();
         let caught = catch_unwind(AssertUnwindSafe(move || {
-            let _ = tx.publish(|_| ()); // full: it waits, and its handle goes while the thread unwinds
+            // full: it waits, and its handle goes while the thread unwinds
+            let _ = tx.publish(|_| ());
         }))
         .unwrap_err();
-        assert!(caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing")));
-        assert!(matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER));
+        assert!(
+            caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing"))
+        );
+        assert!(
+            matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER)
+        );
         drop(rx); // its learner's panic goes no further
     });
 }
@@ -428,13 +470,20 @@ fn another() -> (slipring::Producer<u64>, Reader<u64>) {
 /// The failure that a chain ends with whose stage `own` has a loop of this kind.
 fn with_a_loop(run: impl FnOnce(&mut Reader<u64>) + Send + 'static) -> slipring::Error {
     ends("a loop of its own", move || {
-        slipring::ring(4, || 0u64).read("before", |_, _| ()).read_by("own", run).feed(0..100, |slot, i| *slot = i).unwrap_err()
+        slipring::ring(4, || 0u64)
+            .read("before", |_, _| ())
+            .read_by("own", run)
+            .feed(0..100, |slot, i| *slot = i)
+            .unwrap_err()
     })
 }
 
 #[track_caller]
 fn dropped(error: &slipring::Error, stage: &str) {
-    assert!(error.stage() == Some(stage) && matches!(error.failure().unwrap().cause(), Cause::Dropped), "{error}");
+    assert!(
+        error.stage() == Some(stage) && matches!(error.failure().unwrap().cause(), Cause::Dropped),
+        "{error}"
+    );
 }
 
 #[test]
@@ -447,7 +496,10 @@ fn a_reader_that_is_moved_out_of_its_loop_fails_the_graph() {
         keep.send(replace(rx, other)).unwrap();
     });
     dropped(&error, "own");
-    assert!(matches!(kept.recv().unwrap().try_batch(1), Err(BatchError::Closed(Closed::Failed(_)))));
+    assert!(matches!(
+        kept.recv().unwrap().try_batch(1),
+        Err(BatchError::Closed(Closed::Failed(_)))
+    ));
     // It is read to its end elsewhere: all is well.
     ends("read elsewhere", || {
         let done = slipring::ring(4, || 0u64)
@@ -488,7 +540,14 @@ fn a_reader_of_a_larger_graph_in_a_loop() {
         }
         drop(kept);
         // The loop's end was the end of the other one, too.
-        assert_eq!(ring.producer().publish(|_| ()).unwrap_err().failure().map(|failure| failure.stage().to_string()), Some("s4".into()));
+        assert_eq!(
+            ring.producer()
+                .publish(|_| ())
+                .unwrap_err()
+                .failure()
+                .map(|failure| failure.stage().to_string()),
+            Some("s4".into())
+        );
     }
 }
 
@@ -513,7 +572,10 @@ fn a_failure_in_a_loop_with_a_strange_reader_is_its_own() {
                 .feed(0..100, |slot, i| *slot = i)
                 .unwrap_err();
             assert_eq!(error.stage(), Some("own"), "{error}");
-            assert!(panics || error.downcast_ref::<common::Oops>() == Some(&common::Oops(3)), "{error}");
+            assert!(
+                panics || error.downcast_ref::<common::Oops>() == Some(&common::Oops(3)),
+                "{error}"
+            );
             drop(kept);
         });
     }
@@ -528,7 +590,11 @@ fn a_failure_in_a_loop_with_a_strange_reader_is_its_own() {
                     })
                     .feed(0..100, |slot, i| *slot = i);
                 let inner = inner.unwrap_err();
-                assert_eq!((inner.stage(), inner.downcast_ref()), (Some("inner"), Some(&common::Oops(4))), "{inner}");
+                assert_eq!(
+                    (inner.stage(), inner.downcast_ref()),
+                    (Some("inner"), Some(&common::Oops(4))),
+                    "{inner}"
+                );
             })
             .feed(0..100, |slot, i| *slot = i)
             .unwrap_err();
@@ -543,7 +609,9 @@ fn two_loops_that_exchange_their_readers() {
         let error = ends(&format!("exchanged, read: {close}"), move || {
             let (to_b, from_a) = mpsc::channel::<Reader<u64>>();
             let (to_a, from_b) = mpsc::channel::<Reader<u64>>();
-            let exchange = move |rx: &mut Reader<u64>, give: mpsc::Sender<Reader<u64>>, take: mpsc::Receiver<Reader<u64>>| {
+            let exchange = move |rx: &mut Reader<u64>,
+                                 give: mpsc::Sender<Reader<u64>>,
+                                 take: mpsc::Receiver<Reader<u64>>| {
                 give.send(replace(rx, another().1)).unwrap();
                 *rx = take.recv().unwrap();
                 if close {
@@ -551,11 +619,15 @@ fn two_loops_that_exchange_their_readers() {
                 }
             };
             slipring::ring(4, || 0u64)
-                .fan_out(|side| side.read_by("a", move |rx| exchange(rx, to_b, from_b)).read_by("b", move |rx| exchange(rx, to_a, from_a)))
+                .fan_out(|side| {
+                    side.read_by("a", move |rx| exchange(rx, to_b, from_b))
+                        .read_by("b", move |rx| exchange(rx, to_a, from_a))
+                })
                 .feed(0..100, |slot, i| *slot = i)
                 .map(drop)
         });
-        // Read to the end, or seen as gone while the other loop still reads: never a hang, never a wrong stage.
+        // Read to the end, or seen as gone while the other loop still reads: never a hang, never a
+        // wrong stage.
         match error {
             Ok(()) => assert!(close),
             Err(error) => assert!(matches!(error.stage(), Some("a" | "b")), "{error}"),
@@ -693,7 +765,8 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
     }
     ends("a learner that asks for a producer", || {
         let ring: Asks = Arc::default();
-        let graph = Graph::new(4, || 0u64).producer_wait(Wait::Custom(Arc::new(Asking(ring.clone()))));
+        let graph =
+            Graph::new(4, || 0u64).producer_wait(Wait::Custom(Arc::new(Asking(ring.clone()))));
         let built = Arc::new(graph.build().unwrap());
         *ring.lock().unwrap() = Some(built.clone());
         let first = built.try_producer();

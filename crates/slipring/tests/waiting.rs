@@ -1,4 +1,5 @@
-//! Every wait has an end: the graph's deadline ends each of them, and a thread that waits for itself is told, wherever the wait begins.
+//! Every wait has an end: the graph's deadline ends each of them, and a thread that waits for
+//! itself is told, wherever the wait begins.
 
 mod common;
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 use common::{Oops, ends};
 use slipring::{
-    At, Cause, Closed, Error, Failure, Fault, From, Graph, Monitor, OnFault, PRODUCER, PoolReader, ReadHandler, Reader, Selector,
-    Subscription, Tap, Wait, Waitable,
+    At, Cause, Closed, Error, Failure, Fault, From, Graph, Monitor, OnFault, PRODUCER, PoolReader,
+    ReadHandler, Reader, Selector, Subscription, Tap, Wait, Waitable,
 };
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
@@ -51,24 +52,27 @@ fn the_deadline_ends_publishing_on_one_thread() {
 fn the_deadline_ends_the_last_turns_on_one_thread() {
     let _watched = crate::common::watched();
     for halves in [false, true] {
-        let error = ends(&format!("inline, closing while a member holds what a writer waits for, {halves}"), move || {
-            let tap = Tap::new();
-            let kept = Mutex::new(None);
-            slipring::ring(4, || 0u64)
-                .deadline(SOON)
-                .read("before", |_, _| ())
-                .tap(&tap)
-                .write("behind", |_, _| ())
-                .run_inline(|p| {
-                    *kept.lock().unwrap() = Some(tap.subscribe(From::Now)?);
-                    p.publish(|_| ())?;
-                    if halves {
-                        p.work();
-                    }
-                    Ok(())
-                })
-                .unwrap_err()
-        });
+        let error = ends(
+            &format!("inline, closing while a member holds what a writer waits for, {halves}"),
+            move || {
+                let tap = Tap::new();
+                let kept = Mutex::new(None);
+                slipring::ring(4, || 0u64)
+                    .deadline(SOON)
+                    .read("before", |_, _| ())
+                    .tap(&tap)
+                    .write("behind", |_, _| ())
+                    .run_inline(|p| {
+                        *kept.lock().unwrap() = Some(tap.subscribe(From::Now)?);
+                        p.publish(|_| ())?;
+                        if halves {
+                            p.work();
+                        }
+                        Ok(())
+                    })
+                    .unwrap_err()
+            },
+        );
         timed_out(&error, "behind");
     }
 }
@@ -91,11 +95,24 @@ fn the_deadline_of_each_ring_ends_a_selector() {
             let mut selector = Selector::new();
             assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None), Some(1));
             let closed = hasty.try_batch(1).err().unwrap();
-            assert!(matches!(&closed, slipring::BatchError::Closed(Closed::Failed(failure)) if is_deadline(failure)), "{closed}");
-            assert!(late.publish(|_| ()).unwrap_err().failure().is_some_and(|failure| &**failure.stage() == "r"));
+            assert!(
+                matches!(&closed, slipring::BatchError::Closed(Closed::Failed(failure)) if is_deadline(failure)),
+                "{closed}"
+            );
+            assert!(
+                late.publish(|_| ())
+                    .unwrap_err()
+                    .failure()
+                    .is_some_and(|failure| &**failure.stage() == "r")
+            );
             // The other graph goes on.
             calm.publish(|_| ()).unwrap();
-            assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None).map(|_| patient.poll(1, |_, _| ()).unwrap()), Some(1));
+            assert_eq!(
+                selector
+                    .wait(&mut [&mut patient, &mut hasty], None)
+                    .map(|_| patient.poll(1, |_, _| ()).unwrap()),
+                Some(1)
+            );
         });
         ends(&format!("a selector over a full ring, {wait}"), move || {
             let graph = Graph::new(1, || 0u64).wait(wait).deadline(SOON);
@@ -106,12 +123,16 @@ fn the_deadline_of_each_ring_ends_a_selector() {
             assert_eq!(Selector::new().wait(&mut [&mut tx], None), Some(0));
             let failure = tx.publish(|_| ()).unwrap_err();
             let failure = failure.failure().unwrap();
-            assert!(is_deadline(failure) && &**failure.stage() == PRODUCER && failure.seq() == Some(1), "{failure}");
+            assert!(
+                is_deadline(failure) && &**failure.stage() == PRODUCER && failure.seq() == Some(1),
+                "{failure}"
+            );
         });
     }
 }
 
-/// A selector's own deadline is not the graph's, and what is there is not hidden by a deadline that has passed.
+/// A selector's own deadline is not the graph's, and what is there is not hidden by a deadline that
+/// has passed.
 #[test]
 fn a_selector_says_what_is_there_after_the_deadline() {
     let _watched = crate::common::watched();
@@ -162,26 +183,32 @@ fn the_deadline_ends_retries_and_their_pauses() {
     let pauses = [Duration::ZERO, Duration::from_millis(1), Duration::MAX];
     for pause in pauses {
         for panics in [false, true] {
-            let error = ends(&format!("retried for ever, {pause:?}, panics: {panics}"), move || {
-                let chain = slipring::ring(2, || 0u64).deadline(SOON).read("stubborn", move |_, _| {
-                    assert!(!panics, "again {}", common::PURPOSE);
-                    Err(Oops(1))
+            let error =
+                ends(&format!("retried for ever, {pause:?}, panics: {panics}"), move || {
+                    let chain =
+                        slipring::ring(2, || 0u64).deadline(SOON).read("stubborn", move |_, _| {
+                            assert!(!panics, "again {}", common::PURPOSE);
+                            Err(Oops(1))
+                        });
+                    let on = OnFault::retry(u32::MAX).pause(pause);
+                    chain.on_error(on).on_panic(on).feed(0..1, |slot, i| *slot = i).unwrap_err()
                 });
-                let on = OnFault::retry(u32::MAX).pause(pause);
-                chain.on_error(on).on_panic(on).feed(0..1, |slot, i| *slot = i).unwrap_err()
-            });
             timed_out(&error, "stubborn");
         }
     }
     let error = ends("retried for ever on one thread", || {
         let chain = slipring::ring(2, || 0u64).deadline(SOON).read("stubborn", |_, _| Err(Oops(1)));
         let on = OnFault::retry(u32::MAX);
-        chain.on_error(on).run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).unwrap_err()
+        chain
+            .on_error(on)
+            .run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?))
+            .unwrap_err()
     });
     timed_out(&error, "stubborn");
 }
 
-/// An `idle` that fails each time, and is skipped, comes before each wait; the stage never gets to one.
+/// An `idle` that fails each time, and is skipped, comes before each wait; the stage never gets to
+/// one.
 #[test]
 fn the_deadline_ends_a_stage_whose_idle_always_fails() {
     let _watched = crate::common::watched();
@@ -196,8 +223,12 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
     }
     for together in [false, true] {
         let error = ends(&format!("idle fails, together: {together}"), move || {
-            let chain = slipring::ring(2, || 0u64).deadline(SOON).read_with("restless", Restless).on_error(OnFault::skip());
-            let chain = if together { chain.on("t").read("other", |_, _| ()).on("t") } else { chain };
+            let chain = slipring::ring(2, || 0u64)
+                .deadline(SOON)
+                .read_with("restless", Restless)
+                .on_error(OnFault::skip());
+            let chain =
+                if together { chain.on("t").read("other", |_, _| ()).on("t") } else { chain };
             let (tx, pipeline) = chain.spawn().unwrap();
             let error = pipeline.join().unwrap_err();
             drop(tx);
@@ -213,7 +244,9 @@ fn a_stage_that_skips_the_last_event_of_a_full_ring_keeps_nobody_waiting() {
     let _watched = crate::common::watched();
     ends("skips, on one thread", || {
         let chain = slipring::ring(2, || 0u64).deadline(Duration::from_millis(1));
-        let chain = chain.read("picky", |v, _| if *v % 2 == 1 { Err(Oops(*v)) } else { Ok(()) }).on_error(OnFault::skip());
+        let chain = chain
+            .read("picky", |v, _| if *v % 2 == 1 { Err(Oops(*v)) } else { Ok(()) })
+            .on_error(OnFault::skip());
         let done = chain.run_inline(|p| {
             thread::sleep(Duration::from_millis(5));
             Ok(p.publish_all(0..9, |slot, i| *slot = i)?)
@@ -306,7 +339,8 @@ fn waits_for_a_later_stage(how: fn(&mut Later) -> Closed, between: bool) {
             (None, graph.reader("last").after(&first))
         };
         let ring = graph.build().unwrap();
-        let (mut tx, mut first, mut last) = (ring.producer(), ring.reader(first), ring.reader(last));
+        let (mut tx, mut first, mut last) =
+            (ring.producer(), ring.reader(first), ring.reader(last));
         let middle = middle.map(|key| {
             let mut middle = ring.reader(key);
             thread::spawn(move || middle.for_each(|_, _| ()))
@@ -356,7 +390,10 @@ fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
                 })
                 .tap(&tap);
             if inline {
-                chain.run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?)).map(drop).unwrap();
+                chain
+                    .run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?))
+                    .map(drop)
+                    .unwrap();
             } else {
                 chain.feed(0..9, |slot, i| *slot = i).map(drop).unwrap();
             }
@@ -365,7 +402,8 @@ fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
     }
 }
 
-/// One that holds the whole ring keeps every stage beside it from another event, but not from the end.
+/// One that holds the whole ring keeps every stage beside it from another event, but not from the
+/// end.
 #[test]
 fn a_consumer_beside_one_that_holds_the_whole_ring_sees_the_end() {
     let _watched = crate::common::watched();
@@ -419,11 +457,23 @@ fn a_wait_for_the_end_where_nothing_is_held_is_fine() {
             if watched {
                 chain = chain.monitor(&monitor);
             }
-            let chain = chain.read_with("first", Follower { tap: &tap, member: None, seen: &seen }).tap(&tap);
+            let chain = chain
+                .read_with("first", Follower { tap: &tap, member: None, seen: &seen })
+                .tap(&tap);
             if many {
-                chain.run_shared(|p| Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))).map(drop).unwrap();
+                chain
+                    .run_shared(|p| {
+                        Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))
+                    })
+                    .map(drop)
+                    .unwrap();
             } else {
-                chain.run(|p| Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))).map(drop).unwrap();
+                chain
+                    .run(|p| {
+                        Ok((p.publish_batches(3, 0..3, |slot, i| *slot = i)?, thread::sleep(SOON)))
+                    })
+                    .map(drop)
+                    .unwrap();
             }
             let seen = seen.into_inner().unwrap().expect("it was idle");
             assert!(matches!(seen, Ok(1..=3)), "{seen:?}");
@@ -443,7 +493,8 @@ fn waiting_for_others_inside_a_handler_is_fine() {
         let pool = graph.pool_reader("pool", 2);
         let last = graph.reader("last").after(&first);
         let ring = graph.build().unwrap();
-        let (mut tx, mut first, mut last, beside) = (ring.producer(), ring.reader(first), ring.reader(last), ring.reader(beside));
+        let (mut tx, mut first, mut last, beside) =
+            (ring.producer(), ring.reader(first), ring.reader(last), ring.reader(beside));
         let workers = ring.pool_readers(pool);
         drop(ring);
         let handled = AtomicU64::new(0);
@@ -459,7 +510,8 @@ fn waiting_for_others_inside_a_handler_is_fine() {
                 });
             }
             let beside = RefCell::new(beside);
-            // The last stage waits in its handler for the one beside the first, and for the other ring.
+            // The last stage waits in its handler for the one beside the first, and for the other
+            // ring.
             let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
             let done = last
                 .for_each(|v, _| {

@@ -1,4 +1,5 @@
-//! How stages and producers wait: strategies for each of them, timeouts, warnings, and no wake-up lost, whatever strategies meet.
+//! How stages and producers wait: strategies for each of them, timeouts, warnings, and no wake-up
+//! lost, whatever strategies meet.
 //!
 //! `SLIPRING_SOAK` makes the long test longer.
 
@@ -10,7 +11,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, Closed, Graph, Idle, Learner, Wait, WaitStrategy, Waited, Warning};
+use slipring::{
+    BatchError, ClaimError, Closed, Graph, Idle, Learner, Wait, WaitStrategy, Waited, Warning,
+};
 
 /// A wait that lasts longer than this has lost its wake-up, on a machine however busy.
 const BOUND: Duration = Duration::from_secs(30);
@@ -19,12 +22,14 @@ const BOUND: Duration = Duration::from_secs(30);
 fn strategies() -> Vec<Wait> {
     let mut all = Wait::all().to_vec();
     all.extend(
-        ["adaptive:25%", "adaptive:1%", "phased-backoff:1us,5us,sleeping", "timeout:1ms,blocking"].map(|alias| alias.parse().unwrap()),
+        ["adaptive:25%", "adaptive:1%", "phased-backoff:1us,5us,sleeping", "timeout:1ms,blocking"]
+            .map(|alias| alias.parse().unwrap()),
     );
     all
 }
 
-/// A thread that spins for a time, not asleep and not yielding, so that gaps may be shorter than a wake.
+/// A thread that spins for a time, not asleep and not yielding, so that gaps may be shorter than a
+/// wake.
 fn spin(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -41,7 +46,9 @@ fn wake_cost() -> Duration {
             let mut costs = Vec::new();
             while costs.len() < 20 {
                 thread::park();
-                costs.push(epoch.elapsed().saturating_sub(Duration::from_nanos(parked.load(SeqCst))));
+                costs.push(
+                    epoch.elapsed().saturating_sub(Duration::from_nanos(parked.load(SeqCst))),
+                );
             }
             costs
         });
@@ -56,12 +63,14 @@ fn wake_cost() -> Duration {
     costs[costs.len() / 2]
 }
 
-/// Runs until the time is up: a ring of one or two slots, so that both sides wait for each other again and again, after gaps around what a
-/// wake costs, so that each begins to wait, or to sleep, just when the other one has come. Each event is the last one until the other side has seen it.
+/// Runs until the time is up: a ring of one or two slots, so that both sides wait for each other
+/// again and again, after gaps around what a wake costs, so that each begins to wait, or to sleep,
+/// just when the other one has come. Each event is the last one until the other side has seen it.
 fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time: Duration) -> u64 {
     note_warnings();
     let about = format!("{producers} producing, {readers} reading, {capacity} slots");
-    let graph = Graph::new(capacity, || 0u64).wait(readers.clone()).producer_wait(producers.clone());
+    let graph =
+        Graph::new(capacity, || 0u64).wait(readers.clone()).producer_wait(producers.clone());
     let key = graph.reader("reader");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
@@ -96,7 +105,10 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
             let began = Instant::now();
             match tx.publish_by(began + BOUND, |event| *event = next) {
                 Ok(_) => {
-                    assert!(began.elapsed() < BOUND, "{about}: the release before event {next} woke nobody");
+                    assert!(
+                        began.elapsed() < BOUND,
+                        "{about}: the release before event {next} woke nobody"
+                    );
                     next += 1;
                 }
                 Err(other) => panic!("{about}: event {next}: {other}"),
@@ -104,7 +116,11 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
             spin(gap(&mut random));
         }
         tx.close();
-        assert_eq!(reading.join().unwrap_or_else(|_| panic!("{about}: the reader failed")), next, "{about}");
+        assert_eq!(
+            reading.join().unwrap_or_else(|_| panic!("{about}: the reader failed")),
+            next,
+            "{about}"
+        );
         next
     })
 }
@@ -114,7 +130,8 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
 fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
     let _watched = crate::common::watched();
     let wake = wake_cost().clamp(Duration::from_micros(2), Duration::from_micros(100));
-    let time = Duration::from_millis(if std::env::var_os("SLIPRING_SOAK").is_some() { 1_000 } else { 20 });
+    let time =
+        Duration::from_millis(if std::env::var_os("SLIPRING_SOAK").is_some() { 1_000 } else { 20 });
     let mut events = 0;
     for producers in &strategies() {
         for readers in &strategies() {
@@ -126,7 +143,8 @@ fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
     println!("{events} events, a wake of {wake:?}");
 }
 
-/// Bursts long enough for the bell to fall quiet, each ending with an event on which all depends, at any moment of the reader's falling asleep.
+/// Bursts long enough for the bell to fall quiet, each ending with an event on which all depends,
+/// at any moment of the reader's falling asleep.
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn the_last_event_of_a_burst_wakes() {
@@ -172,7 +190,11 @@ fn stages_and_producers_wait_each_in_its_own_way() {
         // Whoever spins for ever needs a core of its own, and here are four threads.
         let pick = |offset: usize| {
             let wait = all[(i + offset) % all.len()].clone();
-            if wait.to_string() == "busy-spin" || wait.timeout().is_some() { Wait::YIELDING } else { wait }
+            if wait.to_string() == "busy-spin" || wait.timeout().is_some() {
+                Wait::YIELDING
+            } else {
+                wait
+            }
         };
         let mut sums = [0, 0, 0];
         let [double, left, right] = &mut sums;
@@ -183,7 +205,12 @@ fn stages_and_producers_wait_each_in_its_own_way() {
                 *double += *value;
             })
             .stage_wait(pick(1))
-            .fan_out(|beside| beside.read("left", |value, _| *left += value).stage_wait(pick(2)).read("right", |value, _| *right += value))
+            .fan_out(|beside| {
+                beside
+                    .read("left", |value, _| *left += value)
+                    .stage_wait(pick(2))
+                    .read("right", |value, _| *right += value)
+            })
             .feed(0..2_000, |slot, i| *slot = i)
             .unwrap();
         assert_eq!(sums, [2_000 * 1_999; 3], "{}", pick(0));
@@ -200,10 +227,19 @@ fn a_graph_says_who_waits_how() {
         .stage_wait(Wait::BusySpin)
         .read("slow", |_, _| ());
     let text = chain.to_string();
-    assert!(text.contains("sleeping") && text.contains("quick  reads, after producer, waits: busy-spin"), "{text}");
-    assert!(text.contains("producer waits: yielding") && !text.contains("slow   reads, after quick, waits"), "{text}");
+    assert!(
+        text.contains("sleeping")
+            && text.contains("quick  reads, after producer, waits: busy-spin"),
+        "{text}"
+    );
+    assert!(
+        text.contains("producer waits: yielding")
+            && !text.contains("slow   reads, after quick, waits"),
+        "{text}"
+    );
 
-    let error = |chain: slipring::Chain<'_, u64>| chain.feed(0..1, |_, _| ()).unwrap_err().to_string();
+    let error =
+        |chain: slipring::Chain<'_, u64>| chain.feed(0..1, |_, _| ()).unwrap_err().to_string();
     let early = error(slipring::ring(4, || 0u64).stage_wait(Wait::Blocking).read("r", |_, _| ()));
     assert!(early.contains("`stage_wait` must follow"), "{early}");
     let both = error(
@@ -215,7 +251,10 @@ fn a_graph_says_who_waits_how() {
             .on("t")
             .stage_wait(Wait::YIELDING),
     );
-    assert!(both.contains("`a` (blocking)") && both.contains("`b` (yielding)") && both.contains("`t`"), "{both}");
+    assert!(
+        both.contains("`a` (blocking)") && both.contains("`b` (yielding)") && both.contains("`t`"),
+        "{both}"
+    );
     // One says it for both.
     let mut sum = 0;
     slipring::ring(4, || 0u64)
@@ -239,9 +278,15 @@ fn a_timeout_comes_back_and_loses_nothing() {
         let key = graph.reader("reader");
         let ring = graph.build().unwrap();
         let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
-        assert!(matches!(rx.batch(1), Err(Closed::TimedOut(who)) if who.as_str() == "producer"), "{wait}");
+        assert!(
+            matches!(rx.batch(1), Err(Closed::TimedOut(who)) if who.as_str() == "producer"),
+            "{wait}"
+        );
         tx.publish_all(0..2, |event, i| *event = i).unwrap();
-        assert!(matches!(tx.publish(|_| panic!("there is no room")), Err(Closed::TimedOut(who)) if who.as_str() == "reader"), "{wait}");
+        assert!(
+            matches!(tx.publish(|_| panic!("there is no room")), Err(Closed::TimedOut(who)) if who.as_str() == "reader"),
+            "{wait}"
+        );
         assert!(matches!(tx.claim(), Err(Closed::TimedOut(_))), "{wait}");
         assert!(matches!(tx.claim_n(1), Err(ClaimError::TimedOut { .. })), "{wait}");
         let error = tx.publish(|_| ()).unwrap_err().to_string();
@@ -328,7 +373,10 @@ fn each_waiter_learns_for_itself() {
     let key = graph.reader("reader");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
-    assert!(matches!(rx.batch_by(1, Instant::now() + Duration::from_millis(5)), Err(BatchError::TimedOut)));
+    assert!(matches!(
+        rx.batch_by(1, Instant::now() + Duration::from_millis(5)),
+        Err(BatchError::TimedOut)
+    ));
     let (looks, progress) = notes.lock().unwrap().pop().unwrap();
     assert!(looks > 3 && !progress);
     thread::scope(|scope| {
@@ -346,7 +394,8 @@ fn each_waiter_learns_for_itself() {
 
 static WARNINGS: Mutex<Vec<Warning>> = Mutex::new(Vec::new());
 
-/// Every test in which somebody spins in a crowd begins with this: warnings come once per process, and the first hook stays.
+/// Every test in which somebody spins in a crowd begins with this: warnings come once per process,
+/// and the first hook stays.
 fn note_warnings() {
     slipring::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.clone()));
 }
@@ -366,9 +415,16 @@ fn who_spins_in_a_crowd_is_warned_once() {
         let ring = graph.build().unwrap();
         drop((ring, keys));
     }
-    let crowded: Vec<Warning> =
-        WARNINGS.lock().unwrap().iter().filter(|warning| matches!(warning, Warning::Crowded { .. })).cloned().collect();
-    let [Warning::Crowded { threads, cores: counted, .. }] = &crowded[..] else { panic!("{crowded:?}") };
+    let crowded: Vec<Warning> = WARNINGS
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|warning| matches!(warning, Warning::Crowded { .. }))
+        .cloned()
+        .collect();
+    let [Warning::Crowded { threads, cores: counted, .. }] = &crowded[..] else {
+        panic!("{crowded:?}")
+    };
     assert!(threads > counted && *counted == cores);
     let text = crowded[0].to_string();
     assert!(text.contains("holds a core") && text.contains("adaptive"), "{text}");
@@ -397,17 +453,26 @@ fn two_that_spin_on_one_core_are_warned_once() {
                         rustix::thread::sched_setaffinity(None, &one).unwrap();
                     }
                     // For as long as it takes both of them to have their turn there.
-                    assert!(matches!(rx.batch_by(1, Instant::now() + Duration::from_millis(100)), Err(BatchError::TimedOut)));
+                    assert!(matches!(
+                        rx.batch_by(1, Instant::now() + Duration::from_millis(100)),
+                        Err(BatchError::TimedOut)
+                    ));
                     rx
                 })
             });
             // A handle that went would end the graph for the others.
-            let all: Vec<_> = waiting.collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).collect();
+            let all: Vec<_> =
+                waiting.collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).collect();
             assert_eq!(all.len(), 3);
         });
     }
-    let told: Vec<Warning> =
-        WARNINGS.lock().unwrap().iter().filter(|warning| matches!(warning, Warning::OneCore { .. })).cloned().collect();
+    let told: Vec<Warning> = WARNINGS
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|warning| matches!(warning, Warning::OneCore { .. }))
+        .cloned()
+        .collect();
     let [Warning::OneCore { stage, other, core: held }] = &told[..] else { panic!("{told:?}") };
     let mut both = [stage.to_string(), other.to_string()];
     both.sort();

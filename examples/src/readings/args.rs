@@ -12,13 +12,15 @@ const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013
 
 /// Finds readings of weather stations that are out of the ordinary.
 ///
-/// Reads hourly rows, puts them in order of time and takes them through a graph of stages: a pool of workers parses a row into
-/// up to nine readings, one stage marks readings more than 4 standard deviations from the mean of the preceding 14 days, then a
-/// journal and a summary are written side by side. Three ways of doing it give the same bytes.
+/// Reads hourly rows, puts them in order of time and takes them through a graph of stages: a pool
+/// of workers parses a row into up to nine readings, one stage marks readings more than 4 standard
+/// deviations from the mean of the preceding 14 days, then a journal and a summary are written side
+/// by side. Three ways of doing it give the same bytes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "readings")]
 pub struct Args {
-    /// Rows of weather stations, as .csv or .csv.gz; by default the data that comes with the project.
+    /// Rows of weather stations, as .csv or .csv.gz; by default the data that comes with the
+    /// project.
     #[arg(default_value = BUNDLED, hide_default_value = true)]
     pub file: PathBuf,
 
@@ -30,16 +32,19 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
 
-    /// Take the data N times, each time shifted by its span [default: once; with `all` what takes about a second].
+    /// Take the data N times, each time shifted by its span [default: once; with `all` what takes
+    /// about a second].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: Option<u64>,
 
-    /// Rows the executor sends through its queues at once: more make the queues cheaper and hold rows back.
+    /// Rows the executor sends through its queues at once: more make the queues cheaper and hold
+    /// rows back.
     #[arg(long, value_name = "ROWS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parcel: u16,
 
     /// How the ring's threads wait: `busy-spin`, `yielding`, `sleeping` or `blocking`.
-    // Rows come without a pause and threads may outnumber cores, so nobody sleeps for long and waking them up would not pay.
+    // Rows come without a pause and threads may outnumber cores, so nobody sleeps for long and
+    // waking them up would not pay.
     #[arg(long, value_name = "NAME", default_value_t = Wait::SLEEPING)]
     pub wait: Wait,
 

@@ -2,11 +2,13 @@
 
 use anyhow::{Result, bail};
 
-/// What a station measures, by the names of the columns, in the order in which readings are written.
-pub const DIMENSIONS: [&str; 9] = ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"];
+/// What a station measures, by the names of the columns, in the order in which readings are
+/// written.
+pub const DIMENSIONS: [&str; 9] =
+    ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"];
 
-/// The wind's direction among [`DIMENSIONS`]. It goes in a circle, 350 degrees and 10 degrees are neighbours: a mean and a
-/// deviation of it say nothing, so it never raises an alarm.
+/// The wind's direction among [`DIMENSIONS`]. It goes in a circle, 350 degrees and 10 degrees are
+/// neighbours: a mean and a deviation of it say nothing, so it never raises an alarm.
 pub const WIND_DIRECTION: usize = 3;
 
 const STATION: &str = "origin";
@@ -34,7 +36,8 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Reads the header. Each column that is needed must be there, and once; others may be, in any order.
+    /// Reads the header. Each column that is needed must be there, and once; others may be, in any
+    /// order.
     pub fn from_header(header: &str) -> Result<Self> {
         let all: Vec<Column> = header.split(',').map(Self::column).collect();
         let place = |column: Column, name: &str| -> Result<usize> {
@@ -79,7 +82,8 @@ impl Columns {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "visib,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,note,time_hour,origin";
+    const HEADER: &str =
+        "visib,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,note,time_hour,origin";
 
     #[test]
     fn columns_are_found_in_any_order() {

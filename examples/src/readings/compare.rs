@@ -1,4 +1,5 @@
-//! All modes on the same rows in one go, a few rounds in turn, since the machine is another one from second to second.
+//! All modes on the same rows in one go, a few rounds in turn, since the machine is another one
+//! from second to second.
 
 use std::time::Instant;
 
@@ -32,9 +33,15 @@ pub struct Comparison {
     pub modes: [Runs; Mode::ALL.len()],
 }
 
-/// Runs every mode in every round. Unless the job's number of repetitions is fixed, it takes as many as keep one thread busy for
-/// a second.
-pub fn all(input: &Input, job: &Job, fixed: bool, smoke: bool, bar: &ProgressBar) -> Result<Comparison> {
+/// Runs every mode in every round. Unless the job's number of repetitions is fixed, it takes as
+/// many as keep one thread busy for a second.
+pub fn all(
+    input: &Input,
+    job: &Job,
+    fixed: bool,
+    smoke: bool,
+    bar: &ProgressBar,
+) -> Result<Comparison> {
     let rounds = if smoke { 1 } else { ROUNDS };
     let mut job = job.clone();
     if !fixed && !smoke {
@@ -68,7 +75,8 @@ fn calibrate(input: &Input, job: &Job) -> Result<u64> {
 }
 
 impl Comparison {
-    /// Every run must have written the same journal and the same summary; the error names a mode that did not.
+    /// Every run must have written the same journal and the same summary; the error names a mode
+    /// that did not.
     pub fn agree(&self) -> Result<()> {
         let first = &self.modes[0];
         let expected = &first.outcomes[0];
@@ -76,11 +84,17 @@ impl Comparison {
             for outcome in outcomes {
                 if outcome.journal != expected.journal {
                     let (a, b) = (outcome.journal, expected.journal);
-                    bail!("the journal of {mode} differs from that of {}: checksum {a:08x}, not {b:08x}", first.mode);
+                    bail!(
+                        "the journal of {mode} differs from that of {}: checksum {a:08x}, not {b:08x}",
+                        first.mode
+                    );
                 }
                 if outcome.text != expected.text {
                     let (a, b) = (outcome.checksum, expected.checksum);
-                    bail!("the summary of {mode} differs from that of {}: checksum {a:08x}, not {b:08x}", first.mode);
+                    bail!(
+                        "the summary of {mode} differs from that of {}: checksum {a:08x}, not {b:08x}",
+                        first.mode
+                    );
                 }
             }
         }
@@ -95,7 +109,8 @@ mod tests {
     #[test]
     fn a_mode_that_differs_is_named() {
         let header = "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
-        let rows = "A,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\nB,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
+        let rows =
+            "A,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\nB,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
         let input = Input::from_text(format!("{header}{rows}")).unwrap();
         let wait = super::super::ring::Wait::Blocking;
         let job = Job { repeat: 3, workers: 2, capacity: 4, parcel: 1, wait, output: None };
@@ -106,9 +121,15 @@ mod tests {
 
         runs.modes[1].outcomes[1].text.push('x');
         let error = runs.agree().unwrap_err().to_string();
-        assert!(error.starts_with("the summary of executor differs from that of sequential: "), "{error}");
+        assert!(
+            error.starts_with("the summary of executor differs from that of sequential: "),
+            "{error}"
+        );
         runs.modes[1].outcomes[0].journal ^= 1;
         let error = runs.agree().unwrap_err().to_string();
-        assert!(error.starts_with("the journal of executor differs from that of sequential: checksum "), "{error}");
+        assert!(
+            error.starts_with("the journal of executor differs from that of sequential: checksum "),
+            "{error}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The usual way to share the parsing and keep the order: an executor with a queue per worker, and a thread that merges.
+//! The usual way to share the parsing and keep the order: an executor with a queue per worker, and
+//! a thread that merges.
 //!
 //! ```text
 //!              ┌─ queue ─ worker 0 ─ queue ─┐
@@ -7,10 +8,11 @@
 //!      └──────────────────────── queue of parcels to be used again ────────────────────────┘
 //! ```
 //!
-//! The producer deals parcels of rows out in turn, the merging thread collects them in the same turn: that is the order
-//! restored. Parcels come back to the producer, so that here, too, nothing is allocated once all are under way (a new row for
-//! each line was slower). A parcel holds one row, as a task for each row would; larger parcels make queues cheaper per row,
-//! for those who can put off sending a row until others have come.
+//! The producer deals parcels of rows out in turn, the merging thread collects them in the same
+//! turn: that is the order restored. Parcels come back to the producer, so that here, too, nothing
+//! is allocated once all are under way (a new row for each line was slower). A parcel holds one
+//! row, as a task for each row would; larger parcels make queues cheaper per row, for those who can
+//! put off sending a row until others have come.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -48,12 +50,16 @@ pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, work: &mut Work) -> Re
         let (give_back, used) = sync_channel(parcels);
         let (mut queues, mut parsed) = (Vec::new(), Vec::new());
         for worker in 0..size.workers {
-            // Any share will do: parcels go around in turn, so none can wait for one that is stuck behind it.
+            // Any share will do: parcels go around in turn, so none can wait for one that is stuck
+            // behind it.
             let share = parcels.div_ceil(size.workers);
             let (queue, jobs) = sync_channel(share);
             let (done, results) = sync_channel(share);
             let parse = move || parse(&jobs, &done, columns);
-            thread::Builder::new().name(format!("parse-{worker}")).spawn_scoped(scope, parse).context("cannot start a worker")?;
+            thread::Builder::new()
+                .name(format!("parse-{worker}"))
+                .spawn_scoped(scope, parse)
+                .context("cannot start a worker")?;
             queues.push(queue);
             parsed.push(results);
         }
@@ -69,8 +75,15 @@ pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, work: &mut Work) -> Re
     })
 }
 
-/// Fills parcels and deals them out in turn, until there are no more lines or nobody takes them any longer.
-fn deal(mut feed: Feed<'_>, queues: &[SyncSender<Parcel>], used: &Receiver<Parcel>, parcels: usize, rows: usize) {
+/// Fills parcels and deals them out in turn, until there are no more lines or nobody takes them any
+/// longer.
+fn deal(
+    mut feed: Feed<'_>,
+    queues: &[SyncSender<Parcel>],
+    used: &Receiver<Parcel>,
+    parcels: usize,
+    rows: usize,
+) {
     let mut made = 0;
     for queue in queues.iter().cycle() {
         let Some(first) = feed.next() else { return };
@@ -105,8 +118,13 @@ fn parse(jobs: &Receiver<Parcel>, done: &SyncSender<Parcel>, columns: &Columns) 
     }
 }
 
-/// Takes parcels from the workers in turn and does the rest. The turn of a worker that has none left is the end of all.
-fn merge(parsed: &[Receiver<Parcel>], give_back: &SyncSender<Parcel>, work: &mut Work) -> Result<()> {
+/// Takes parcels from the workers in turn and does the rest. The turn of a worker that has none
+/// left is the end of all.
+fn merge(
+    parsed: &[Receiver<Parcel>],
+    give_back: &SyncSender<Parcel>,
+    work: &mut Work,
+) -> Result<()> {
     for results in parsed.iter().cycle() {
         let Ok(mut parcel) = results.recv() else { break };
         for row in &mut parcel.rows[..parcel.filled] {

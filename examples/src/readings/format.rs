@@ -12,7 +12,8 @@ pub fn last_second() -> i64 {
     Timestamp::MAX.as_second()
 }
 
-/// Reads a time such as `2013-01-01T06:00:00Z` as seconds since 1970 in UTC. A fraction of a second is cut.
+/// Reads a time such as `2013-01-01T06:00:00Z` as seconds since 1970 in UTC. A fraction of a second
+/// is cut.
 pub fn parse_time(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
@@ -29,7 +30,8 @@ pub fn parse_number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|n| n.is_finite())
 }
 
-/// Appends a number in the fewest digits that read back as the same number, without an exponent: like `{}`, but faster.
+/// Appends a number in the fewest digits that read back as the same number, without an exponent:
+/// like `{}`, but faster.
 pub fn push_number(out: &mut Vec<u8>, number: f64) {
     let mut buffer = zmij::Buffer::new();
     let text = buffer.format(number);
@@ -82,7 +84,10 @@ mod tests {
             for n in [n, -n, n.floor(), n * 10.357019999999999, n / 3.0] {
                 // Of two equally short texts in equal distance, the two choose differently.
                 let (text, display) = (number(n), n.to_string());
-                assert!(text == display || text.len() == display.len() && text.parse() == Ok(n), "{text} {display}");
+                assert!(
+                    text == display || text.len() == display.len() && text.parse() == Ok(n),
+                    "{text} {display}"
+                );
             }
             n *= 1.7;
         }
@@ -101,13 +106,25 @@ mod tests {
 
     #[test]
     fn times_go_through_unchanged() {
-        for text in ["2013-01-01T06:00:00Z", "2016-02-29T23:59:59Z", "1969-12-31T23:00:00Z", "9999-12-30T22:00:00Z"] {
+        for text in [
+            "2013-01-01T06:00:00Z",
+            "2016-02-29T23:59:59Z",
+            "1969-12-31T23:00:00Z",
+            "9999-12-30T22:00:00Z",
+        ] {
             let mut out = Vec::new();
             push_time(&mut out, parse_time(text).unwrap());
             assert_eq!(String::from_utf8(out).unwrap(), text);
         }
         assert_eq!(parse_time("2013-01-01T06:00:00Z"), Some(1_357_020_000));
-        for text in ["", "NA", "2013-01-01", "2013-02-30T00:00:00Z", "2013-01-01T25:00:00Z", "2013-01-01T06:00:00"] {
+        for text in [
+            "",
+            "NA",
+            "2013-01-01",
+            "2013-02-30T00:00:00Z",
+            "2013-01-01T25:00:00Z",
+            "2013-01-01T06:00:00",
+        ] {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

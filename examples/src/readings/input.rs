@@ -1,8 +1,9 @@
 //! The file, read whole and put in order: what the producer takes its lines from.
 //!
-//! The rows of a file stand station after station, so it must be known to its end before the first row can enter. Beforehand,
-//! though, only the two fields are looked at that put a row in its place, time and station; everything else is left to the
-//! workers, and the time is read by them once more with all the rest.
+//! The rows of a file stand station after station, so it must be known to its end before the first
+//! row can enter. Beforehand, though, only the two fields are looked at that put a row in its
+//! place, time and station; everything else is left to the workers, and the time is read by them
+//! once more with all the rest.
 
 use std::fs;
 use std::io::Read as _;
@@ -66,7 +67,8 @@ impl Input {
             bytes = unpacked;
         }
         // A line that is not UTF-8 shall be one malformed row, not the end of everything.
-        let text = String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         Self::from_text(text).with_context(|| format!("cannot use {name}"))
     }
 
@@ -79,7 +81,8 @@ impl Input {
         let Some(header) = lines.next() else { bail!("the file is empty") };
         let columns = Columns::from_header(&text[header.start..header.end])?;
 
-        // A row whose place cannot be told stays behind the row it follows in the file; before the first such row all is early.
+        // A row whose place cannot be told stays behind the row it follows in the file; before the
+        // first such row all is early.
         let mut key = (i64::MIN, "");
         let mut rows = Vec::new();
         for line in lines.filter(|line| line.start < line.end) {
@@ -92,10 +95,12 @@ impl Input {
         }
         rows.sort_by_key(|&(key, _)| key);
 
-        let mut times: Vec<i64> = rows.iter().map(|((time, _), _)| *time).filter(|&time| time > i64::MIN).collect();
+        let mut times: Vec<i64> =
+            rows.iter().map(|((time, _), _)| *time).filter(|&time| time > i64::MIN).collect();
         times.dedup();
         let step = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(HOUR);
-        let (first, last) = (times.first().copied().unwrap_or(0), times.last().copied().unwrap_or(0));
+        let (first, last) =
+            (times.first().copied().unwrap_or(0), times.last().copied().unwrap_or(0));
         let rows = rows.into_iter().map(|(_, place)| place).collect();
         Ok(Self { text, columns, rows, first, last, step })
     }
@@ -110,8 +115,9 @@ impl Input {
         self.rows.len() as u64
     }
 
-    /// By how much a repetition is shifted: from the first time to the last one, and one step further, so that it begins
-    /// after the data before it ended. The step is the shortest time between two different times of the file.
+    /// By how much a repetition is shifted: from the first time to the last one, and one step
+    /// further, so that it begins after the data before it ended. The step is the shortest time
+    /// between two different times of the file.
     pub fn span(&self) -> i64 {
         self.last - self.first + self.step
     }
@@ -125,9 +131,14 @@ impl Input {
     /// can be counted.
     pub fn total(&self, repeat: u64) -> Result<u64> {
         let most = self.most_repeats();
-        ensure!(repeat <= most, "the data fits {most} times before the year 9999 ends, not {repeat} times");
+        ensure!(
+            repeat <= most,
+            "the data fits {most} times before the year 9999 ends, not {repeat} times"
+        );
         let total = self.rows().checked_mul(repeat);
-        total.with_context(|| format!("{} rows times {repeat} are more than can be counted", self.rows()))
+        total.with_context(|| {
+            format!("{} rows times {repeat} are more than can be counted", self.rows())
+        })
     }
 
     /// The lines in order, `repeat` times over, telling a progress bar now and then.
@@ -190,7 +201,8 @@ impl<'a> Iterator for Feed<'a> {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
+    const HEADER: &str =
+        "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
 
     fn input(rows: &str) -> Input {
         Input::from_text(format!("{HEADER}{rows}")).unwrap()
@@ -206,7 +218,10 @@ mod tests {
                     A,3,,,,,,,,,2013-01-01T07:00:00Z\r\n\nB,4,,,,,,,,,2013-01-01T06:00:00Z";
         let input = input(rows);
         assert_eq!(numbers(&input, 1), [3, 6, 4, 2]);
-        assert_eq!(input.feed(1, &ProgressBar::hidden()).unwrap().nth(2).unwrap().text, "A,3,,,,,,,,,2013-01-01T07:00:00Z");
+        assert_eq!(
+            input.feed(1, &ProgressBar::hidden()).unwrap().nth(2).unwrap().text,
+            "A,3,,,,,,,,,2013-01-01T07:00:00Z"
+        );
         assert_eq!(input.span(), 2 * HOUR);
     }
 
@@ -227,7 +242,9 @@ mod tests {
         assert!(error.to_string().starts_with("the data fits 70"), "{error}");
         assert_eq!(input.total(most).unwrap(), most);
         assert!(input.total(u64::MAX).is_err());
-        assert!(format::last_second() - (input.last + (most as i64 - 1) * input.span()) < input.span());
+        assert!(
+            format::last_second() - (input.last + (most as i64 - 1) * input.span()) < input.span()
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The journal: a line per reading, `time,station,dimension,value`, with `,alarm` behind it where the reading is marked.
+//! The journal: a line per reading, `time,station,dimension,value`, with `,alarm` behind it where
+//! the reading is marked.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,7 +15,8 @@ use super::row::Row;
 /// Bytes that are gathered before they are handed on.
 const GATHER: usize = 1 << 16;
 
-/// Writes the journal, to a file or only to its checksum, and measures how long each row took to come here.
+/// Writes the journal, to a file or only to its checksum, and measures how long each row took to
+/// come here.
 #[derive(Debug)]
 pub struct Journal {
     text: Vec<u8>,
@@ -27,7 +29,8 @@ impl Journal {
     /// A journal in a file, which is made anew, or in none.
     pub fn create(path: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| -> Result<_> {
-            let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            let file =
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
             Ok((file, path.to_owned()))
         };
         Ok(Self {
@@ -35,7 +38,8 @@ impl Journal {
             file: path.map(open).transpose()?,
             checksum: crc32fast::Hasher::new(),
             // From 1 ns to a minute, to three digits.
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot measure latencies")?,
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
+                .context("cannot measure latencies")?,
         })
     }
 
@@ -71,7 +75,9 @@ impl Journal {
     fn hand_on(&mut self) -> io::Result<()> {
         self.checksum.update(&self.text);
         if let Some((file, path)) = &mut self.file {
-            let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()));
+            let failed = |e: io::Error| {
+                io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()))
+            };
             file.write_all(&self.text).map_err(failed)?;
         }
         self.text.clear();

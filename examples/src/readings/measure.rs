@@ -104,12 +104,16 @@ pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<O
     let (feed, columns) = (input.feed(job.repeat, bar)?, input.columns());
     let mut work = Work::start(job.output.as_deref())?;
 
-    let executor = executor::Size { workers: job.workers, capacity: job.capacity, parcel: job.parcel };
+    let executor =
+        executor::Size { workers: job.workers, capacity: job.capacity, parcel: job.parcel };
     let (started, cpu) = (Instant::now(), ProcessTime::now());
     let report = match mode {
         Mode::Sequential => sequential::run(feed, columns, &mut work).map(|()| None),
         Mode::Executor => executor::run(feed, columns, executor, &mut work).map(|()| None),
-        Mode::Slipring => ring::run(feed, columns, job.workers, job.capacity, job.wait.clone(), &mut work).map(Some),
+        Mode::Slipring => {
+            ring::run(feed, columns, job.workers, job.capacity, job.wait.clone(), &mut work)
+                .map(Some)
+        }
     }?;
     work.journal.finish()?;
     let (elapsed, cpu) = (started.elapsed(), cpu.elapsed());

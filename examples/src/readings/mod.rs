@@ -1,12 +1,16 @@
 //! Weather stations: the main job of a ring, on real rows, beside two other ways of doing it.
 //!
-//! An event is a row of one station and hour. Rows enter in order of time. Workers parse them into readings, side by side; a
-//! stage marks readings that are out of the ordinary; a journal and a summary are then written at the same time.
+//! An event is a row of one station and hour. Rows enter in order of time. Workers parse them into
+//! readings, side by side; a stage marks readings that are out of the ordinary; a journal and a
+//! summary are then written at the same time.
 //!
-//! - [`input`]: the file, in order · [`columns`]: what its columns mean · [`mod@format`]: times and numbers
-//! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse, together in [`work`]
+//! - [`input`]: the file, in order · [`columns`]: what its columns mean · [`mod@format`]: times and
+//!   numbers
+//! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse,
+//!   together in [`work`]
 //! - [`sequential`], [`executor`], [`ring`]: the three modes
-//! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: what came of it · [`args`]: the command line
+//! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: what came of it ·
+//!   [`args`]: the command line
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -41,11 +45,20 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> 
     let input = Input::read(&args.file)?;
     if let Some(output) = &args.output {
         let shown = output.display();
-        ensure!(!same_file(output, &args.file), "the journal would overwrite what it is made of, {shown}");
+        ensure!(
+            !same_file(output, &args.file),
+            "the journal would overwrite what it is made of, {shown}"
+        );
         // Pipes and devices take both, one behind the other.
         let shared = |stream| output.is_file() && same_file(output, Path::new(stream));
-        ensure!(!shared("/dev/stdout"), "the journal and the summary would overwrite each other in {shown}");
-        ensure!(!shared("/dev/stderr"), "the journal and the remarks would overwrite each other in {shown}");
+        ensure!(
+            !shared("/dev/stdout"),
+            "the journal and the summary would overwrite each other in {shown}"
+        );
+        ensure!(
+            !shared("/dev/stderr"),
+            "the journal and the remarks would overwrite each other in {shown}"
+        );
     }
     let job = Job {
         repeat: args.repeat.unwrap_or(1),
@@ -75,7 +88,14 @@ fn same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-fn one(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar, out: &mut dyn Write, err: &mut dyn Write) -> Result<()> {
+fn one(
+    mode: Mode,
+    input: &Input,
+    job: &Job,
+    bar: &ProgressBar,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<()> {
     let outcome = measure::once(mode, input, job, bar)?;
     bar.finish_and_clear();
     // The journal is written by now, and the remarks are made whatever becomes of the summary.
@@ -88,13 +108,21 @@ fn one(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar, out: &mut dyn Wr
     printed
 }
 
-fn all(input: &Input, job: &Job, args: &Args, bar: &ProgressBar, out: &mut dyn Write, err: &mut dyn Write) -> Result<()> {
+fn all(
+    input: &Input,
+    job: &Job,
+    args: &Args,
+    bar: &ProgressBar,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<()> {
     if input.rows() == 0 {
         return print(out, "no rows: nothing to compare\n").context("cannot write the table");
     }
     let runs = compare::all(input, job, args.repeat.is_some(), args.smoke, bar)?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let printed = print(out, &table::render(&runs, input.rows(), cores)).context("cannot write the table");
+    let printed =
+        print(out, &table::render(&runs, input.rows(), cores)).context("cannot write the table");
     malformed(&runs.modes[0].outcomes[0].summary, err);
     runs.agree()?;
     printed
@@ -135,6 +163,7 @@ fn remark(mode: Mode, outcome: &Outcome) -> String {
 
 fn progress(rows: u64) -> ProgressBar {
     let style =
-        ProgressStyle::with_template("{msg:10} {bar:40} {percent:>3} % {per_sec}, {eta} left").expect("the template is well formed");
+        ProgressStyle::with_template("{msg:10} {bar:40} {percent:>3} % {per_sec}, {eta} left")
+            .expect("the template is well formed");
     ProgressBar::new(rows).with_style(style)
 }

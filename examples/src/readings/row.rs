@@ -1,4 +1,5 @@
-//! The event: one row of the file. It is filled, parsed, marked and read where it lies, and keeps its buffer for the next row.
+//! The event: one row of the file. It is filled, parsed, marked and read where it lies, and keeps
+//! its buffer for the next row.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -74,7 +75,8 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Takes over a line. The row's buffer is used again: once it has seen the longest line, nothing is allocated.
+    /// Takes over a line. The row's buffer is used again: once it has seen the longest line,
+    /// nothing is allocated.
     pub fn fill(&mut self, line: &Line<'_>) {
         self.line.clear();
         self.line.push_str(line.text);
@@ -83,14 +85,16 @@ impl Row {
         self.entered = line.entered;
     }
 
-    /// Turns the line into readings, or notes why it has none. This is the work worth sharing among threads.
+    /// Turns the line into readings, or notes why it has none. This is the work worth sharing among
+    /// threads.
     pub fn parse(&mut self, columns: &Columns) {
         self.present = 0;
         self.alarms = 0;
         self.fault = self.read_fields(columns).err();
         if self.fault.is_some() {
             self.present = 0;
-            // A wrong number of columns moves the fields: what is wrong with one of them is then beside the point.
+            // A wrong number of columns moves the fields: what is wrong with one of them is then
+            // beside the point.
             let (found, expected) = (self.line.split(',').count(), columns.all().len());
             if found != expected {
                 self.fault = Some(Malformed::Columns { found, expected });
@@ -109,16 +113,19 @@ impl Row {
             match columns.next() {
                 Some(&Column::Dimension(dimension)) => {
                     if text != MISSING {
-                        let number = format::parse_number(text).ok_or(Malformed::Number { dimension, field })?;
+                        let number = format::parse_number(text)
+                            .ok_or(Malformed::Number { dimension, field })?;
                         self.values[dimension] = number;
                         self.present |= 1 << dimension;
                     }
                 }
                 Some(Column::Time) => {
-                    self.time = format::parse_time(text).ok_or(Malformed::Time { field })? + self.shift;
+                    self.time =
+                        format::parse_time(text).ok_or(Malformed::Time { field })? + self.shift;
                 }
                 Some(Column::Station) => {
-                    // The replacement character stands where the file was not UTF-8: two names might have become one.
+                    // The replacement character stands where the file was not UTF-8: two names
+                    // might have become one.
                     if text.is_empty() || text.contains('\u{fffd}') {
                         return Err(Malformed::Station);
                     }
@@ -169,13 +176,15 @@ impl Row {
         })
     }
 
-    /// Notes what the detector found: where it keeps this row's station, and the dimensions to mark, a bit each.
+    /// Notes what the detector found: where it keeps this row's station, and the dimensions to
+    /// mark, a bit each.
     pub fn mark(&mut self, place: usize, alarms: u16) {
         self.place = place;
         self.alarms = alarms;
     }
 
-    /// Where the detector keeps this row's station: stations are counted in the order in which they were first seen.
+    /// Where the detector keeps this row's station: stations are counted in the order in which they
+    /// were first seen.
     pub fn place(&self) -> usize {
         self.place
     }
@@ -188,9 +197,15 @@ impl Row {
     /// What is wrong with a malformed row, for a person.
     pub fn describe(&self, fault: &Malformed) -> String {
         match fault {
-            Malformed::Columns { found, expected } => format!("{found} columns instead of {expected}"),
+            Malformed::Columns { found, expected } => {
+                format!("{found} columns instead of {expected}")
+            }
             Malformed::Number { dimension, field } => {
-                format!("{} is not a number: '{}'", DIMENSIONS[*dimension], &self.line[field.clone()])
+                format!(
+                    "{} is not a number: '{}'",
+                    DIMENSIONS[*dimension],
+                    &self.line[field.clone()]
+                )
             }
             Malformed::Time { field } => format!("not a time: '{}'", &self.line[field.clone()]),
             Malformed::Station => "the station has no name, or one that is not UTF-8".to_owned(),

@@ -7,7 +7,8 @@ use super::input::Feed;
 use super::row::Row;
 use super::work::Work;
 
-/// Takes each row through all stages, one row after the other, in one event that never leaves the cache.
+/// Takes each row through all stages, one row after the other, in one event that never leaves the
+/// cache.
 pub fn run(feed: Feed<'_>, columns: &Columns, work: &mut Work) -> Result<()> {
     let mut row = Row::default();
     for line in feed {

@@ -1,4 +1,5 @@
-//! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and what was malformed.
+//! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and
+//! what was malformed.
 
 use std::fmt::Write as _;
 
@@ -54,7 +55,8 @@ impl Summary {
             }
             return;
         }
-        // Places are given in the order in which stations are first seen, and all rows come by here, so the next is new.
+        // Places are given in the order in which stations are first seen, and all rows come by
+        // here, so the next is new.
         if row.place() == self.stations.len() {
             self.stations.push((row.station().to_owned(), Default::default()));
         }
@@ -100,7 +102,11 @@ impl Summary {
             }
             text.push('\n');
         };
-        line("station", "dimension", ["count", "mean", "minimum", "maximum", "alarms"].map(str::to_owned));
+        line(
+            "station",
+            "dimension",
+            ["count", "mean", "minimum", "maximum", "alarms"].map(str::to_owned),
+        );
         let (mut readings, mut alarms) = (0, 0);
         for (name, tallies) in stations {
             for (dimension, tally) in DIMENSIONS.iter().zip(tallies) {
@@ -108,13 +114,25 @@ impl Summary {
                 alarms += tally.alarms;
                 let (mean, minimum, maximum) = match tally.count {
                     0 => ["-", "-", "-"].map(str::to_owned).into(),
-                    n => (format!("{:.4}", tally.sum / n as f64), number(tally.minimum), number(tally.maximum)),
+                    n => (
+                        format!("{:.4}", tally.sum / n as f64),
+                        number(tally.minimum),
+                        number(tally.maximum),
+                    ),
                 };
-                line(name, dimension, [tally.count.to_string(), mean, minimum, maximum, tally.alarms.to_string()]);
+                line(
+                    name,
+                    dimension,
+                    [tally.count.to_string(), mean, minimum, maximum, tally.alarms.to_string()],
+                );
             }
         }
-        let [rows, readings, alarms, malformed] = [self.rows, readings, alarms, self.malformed].map(thousands);
-        let _ = writeln!(text, "{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows");
+        let [rows, readings, alarms, malformed] =
+            [self.rows, readings, alarms, self.malformed].map(thousands);
+        let _ = writeln!(
+            text,
+            "{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows"
+        );
         text
     }
 }

@@ -1,4 +1,5 @@
-//! What a comparison looks like: medians of the rounds, their spread, and how far they can be trusted.
+//! What a comparison looks like: medians of the rounds, their spread, and how far they can be
+//! trusted.
 
 use std::fmt::Write as _;
 
@@ -38,7 +39,16 @@ pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: us
     let _ = writeln!(
         text,
         "{:<10}  {:>7}  {:>11}  {:>22}  {:>9}  {:>9}  {:>11}  {:>10}  {:>8}  {:>8}",
-        "mode", "threads", "rows/s", "slowest to fastest", "p50", "p99.9", "CPU-seconds", "cores used", "journal", "summary"
+        "mode",
+        "threads",
+        "rows/s",
+        "slowest to fastest",
+        "p50",
+        "p99.9",
+        "CPU-seconds",
+        "cores used",
+        "journal",
+        "summary"
     );
     for Runs { mode, outcomes } in runs {
         let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
@@ -79,7 +89,8 @@ fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
     }
 }
 
-/// Each mode against those before it, round by round: what disturbed a round disturbed both, more or less.
+/// Each mode against those before it, round by round: what disturbed a round disturbed both, more
+/// or less.
 fn verdicts(text: &mut String, runs: &[Runs]) {
     for (i, this) in runs.iter().enumerate() {
         for that in &runs[..i] {
@@ -92,7 +103,10 @@ fn verdicts(text: &mut String, runs: &[Runs]) {
                 _ => "",
             };
             let (this, that, ratio) = (this.mode, that.mode, median(ratios));
-            let _ = writeln!(text, "{this} does {ratio:.2} times the rows of {that} ({low:.2} to {high:.2}){verdict}");
+            let _ = writeln!(
+                text,
+                "{this} does {ratio:.2} times the rows of {that} ({low:.2} to {high:.2}){verdict}"
+            );
         }
     }
 }
@@ -105,13 +119,21 @@ fn cores_told(text: &mut String, runs: &[Runs], job: &Job, cores: usize) {
     let _ = match crowded.as_slice() {
         [] => writeln!(text, "{cores} cores: enough for the threads of every mode"),
         crowded => {
-            writeln!(text, "{cores} cores: oversubscribed by {}, whose threads wait for a core", crowded.join(" and "))
+            writeln!(
+                text,
+                "{cores} cores: oversubscribed by {}, whose threads wait for a core",
+                crowded.join(" and ")
+            )
         }
     };
     // A thread that never waits keeps a core busy, unless it does not get it.
-    let alone = runs.first().map_or(1.0, |runs| median(runs.outcomes.iter().map(cores_used).collect()));
+    let alone =
+        runs.first().map_or(1.0, |runs| median(runs.outcomes.iter().map(cores_used).collect()));
     if alone < 0.9 {
-        let _ = writeln!(text, "one thread got only {alone:.2} of a core: this machine is busy with something else, measure again");
+        let _ = writeln!(
+            text,
+            "one thread got only {alone:.2} of a core: this machine is busy with something else, measure again"
+        );
     }
     text.push_str("rows enter as fast as they are taken: with queues, p50 and p99.9 tell how full these were\n");
 }

@@ -8,7 +8,8 @@ use super::detect::Detector;
 use super::journal::Journal;
 use super::summary::Summary;
 
-/// The state of the three stages behind the parse, each by itself, since a ring has a thread for each.
+/// The state of the three stages behind the parse, each by itself, since a ring has a thread for
+/// each.
 #[derive(Debug)]
 pub struct Work {
     /// Marks readings.
@@ -22,6 +23,10 @@ pub struct Work {
 impl Work {
     /// Starts anew, with a journal in a file or in none.
     pub fn start(output: Option<&Path>) -> Result<Self> {
-        Ok(Self { detector: Detector::default(), journal: Journal::create(output)?, summary: Summary::default() })
+        Ok(Self {
+            detector: Detector::default(),
+            journal: Journal::create(output)?,
+            summary: Summary::default(),
+        })
     }
 }

@@ -51,7 +51,11 @@ pub fn written(mode: Mode, input: &Input, job: &Job) -> (String, String) {
     let job = Job { output: Some(output.clone()), ..job.clone() };
     let outcome = once(mode, input, &job, &ProgressBar::hidden()).expect("the run succeeds");
     let journal = fs::read_to_string(&output).expect("there is a journal");
-    assert_eq!(crc32fast::hash(journal.as_bytes()), outcome.journal, "the checksum is that of the file");
+    assert_eq!(
+        crc32fast::hash(journal.as_bytes()),
+        outcome.journal,
+        "the checksum is that of the file"
+    );
     assert_eq!(outcome.latency.len(), outcome.summary.rows(), "each row's latency is counted");
     (journal, outcome.text)
 }

@@ -1,4 +1,5 @@
-//! One producer and one consumer: the frame that every contender's hand-over is measured in, and who contends.
+//! One producer and one consumer: the frame that every contender's hand-over is measured in, and
+//! who contends.
 
 pub mod ours;
 pub mod queues;
@@ -18,7 +19,8 @@ use crate::work::{self, Check};
 pub struct Pair {
     /// Slots of the ring.
     pub ring: usize,
-    /// Events that are timed; a lap of the ring goes ahead of them, so that no one's fresh memory is timed.
+    /// Events that are timed; a lap of the ring goes ahead of them, so that no one's fresh memory
+    /// is timed.
     pub events: u64,
     /// How many the producer publishes at a time.
     pub batch: u64,
@@ -37,8 +39,8 @@ impl Pair {
     }
 }
 
-/// Both sides of a hand-over. Each closure owns what it changes: handles that lay side by side on one stack, written by two cores, would
-/// cost more than the queue that is measured.
+/// Both sides of a hand-over. Each closure owns what it changes: handles that lay side by side on
+/// one stack, written by two cores, would cost more than the queue that is measured.
 pub struct Both<S, C, R> {
     /// Publishes so many events, numbered from the first number on.
     pub send: S,
@@ -67,8 +69,9 @@ pub fn produce(pair: Pair, mut send: impl FnMut(u64, u64)) -> Instant {
     begin
 }
 
-/// Runs a stream between two threads, a core each; comes back with nanoseconds per event, from the first event sent after the lap ahead
-/// to the last one seen. Panics if not every event came, in order and undamaged.
+/// Runs a stream between two threads, a core each; comes back with nanoseconds per event, from the
+/// first event sent after the lap ahead to the last one seen. Panics if not every event came, in
+/// order and undamaged.
 #[inline(always)]
 pub fn both<S, C, R>(pair: Pair, Both { send, close, receive }: Both<S, C, R>) -> f64
 where
@@ -102,8 +105,9 @@ where
     end.duration_since(begin).as_nanos() as f64 / pair.events as f64
 }
 
-/// So many round trips between two threads, a core each: `round` takes a number there and back, and says how long it took and what came
-/// back; `echo` is the other side. Comes back with every round's nanoseconds.
+/// So many round trips between two threads, a core each: `round` takes a number there and back, and
+/// says how long it took and what came back; `echo` is the other side. Comes back with every
+/// round's nanoseconds.
 pub fn ping_pong(rounds: usize, echo: impl FnOnce() + Send, mut round: impl FnMut(u64) -> (Duration, u64) + Send) -> Vec<u64> {
     thread::scope(|scope| {
         scope.spawn(move || {

@@ -74,7 +74,8 @@ pub fn shared_stream(pair: Pair) -> f64 {
     both(pair, Both { send, close: || (), receive })
 }
 
-/// As [`stream`] in batches, the consumer taking what is there as a batch, for sums that need no closure per event.
+/// As [`stream`] in batches, the consumer taking what is there as a batch, for sums that need no
+/// closure per event.
 pub fn batches<L: Chosen>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = L::unicast::<u64>(pair.ring);
     let receive = move |events, check: &mut Check| {

@@ -1,5 +1,5 @@
-//! One producer and one consumer through queues and channels: each with its non-blocking calls and a spin hint between two tries, the
-//! quickest way where every thread has a core of its own.
+//! One producer and one consumer through queues and channels: each with its non-blocking calls and
+//! a spin hint between two tries, the quickest way where every thread has a core of its own.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub trait Queue<E: Event> {
             send::<E, Self>(tx, E::make(number));
         }
     }
-    /// Hands what is there to `f`, at most `most`; by the queue's own call for that, where it has one.
+    /// Hands what is there to `f`, at most `most`; by the queue's own call for that, where it has
+    /// one.
     #[inline(always)]
     fn receive_batch(rx: &mut Self::Rx, most: u64, f: impl FnMut(&E)) -> u64 {
         receive_each::<E, Self>(rx, most, f)
@@ -57,7 +58,8 @@ fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
     }
 }
 
-/// See [`Pair`]. The queues' own calls for several events are used where several are sent: they cost a stream of single events more.
+/// See [`Pair`]. The queues' own calls for several events are used where several are sent: they
+/// cost a stream of single events more.
 pub fn stream<E: Event, Q: Queue<E>>(pair: Pair) -> f64 {
     let (mut tx, mut rx) = Q::new(pair.ring);
     if pair.batch == 1 {

@@ -1,4 +1,5 @@
-//! One producer and one consumer through the `disruptor` crate, which runs the consumer's thread itself.
+//! One producer and one consumer through the `disruptor` crate, which runs the consumer's thread
+//! itself.
 
 use std::hint::spin_loop;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,8 @@ use super::{Pair, ping_pong, produce};
 use crate::machine::pin;
 use crate::work::{Check, Event};
 
-/// A stream through a ring that `$build` begins; a macro, because the crate's builders have nothing in common that could be named.
+/// A stream through a ring that `$build` begins; a macro, because the crate's builders have nothing
+/// in common that could be named.
 macro_rules! stream {
     ($(#[$doc:meta])* $name:ident, $build:ident) => {
         $(#[$doc])*
@@ -27,7 +29,8 @@ macro_rules! stream {
     };
     let begin = thread::scope(|scope| {
         let producer = scope.spawn(move || {
-            // The crate asks the calling thread's mask whether there is such a core, so this one is bound to its own only then.
+            // The crate asks the calling thread's mask whether there is such a core, so this one is
+            // bound to its own only then.
             let mut tx = $build(pair.ring, E::default, BusySpin).pin_at_core(1).handle_events_with(see).build();
             pin(0);
             if pair.batch == 1 {
@@ -60,7 +63,8 @@ stream!(
     shared_stream, build_multi_producer
 );
 
-/// There and back through two rings, polled by the two threads: the crate's way for those who own their threads.
+/// There and back through two rings, polled by the two threads: the crate's way for those who own
+/// their threads.
 pub fn round_trip(rounds: usize) -> Vec<u64> {
     let (mut there, builder) = build_single_producer(1024, || 0u64, BusySpin).new_event_poller();
     let mut tx = builder.build();

@@ -1,4 +1,5 @@
-//! Events published ten and a hundred at a time; queues without a call for that send them one by one.
+//! Events published ten and a hundred at a time; queues without a call for that send them one by
+//! one.
 
 use slipring::{Contiguous, Inside};
 

@@ -1,4 +1,5 @@
-//! From which event size on it does not matter whether stamps lie inside the slots or beside the events.
+//! From which event size on it does not matter whether stamps lie inside the slots or beside the
+//! events.
 
 use slipring::{Contiguous, Inside};
 

@@ -1,4 +1,5 @@
-//! Events published one by one, the producer working between two: where a consumer that keeps up and the producer fight over a line.
+//! Events published one by one, the producer working between two: where a consumer that keeps up
+//! and the producer fight over a line.
 
 use slipring::{Contiguous, Inside};
 

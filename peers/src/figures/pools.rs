@@ -1,4 +1,5 @@
-//! Pools: tasks that two cores share, against one thread that does them all. For small tasks handing over costs more than the task.
+//! Pools: tasks that two cores share, against one thread that does them all. For small tasks
+//! handing over costs more than the task.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,8 @@ const RING: usize = 1024;
 enum Task {
     /// Nothing but the hand-over.
     Empty,
-    /// Sorts 100 integers that are in order already: what a sort takes that is done again and again on the same ones.
+    /// Sorts 100 integers that are in order already: what a sort takes that is done again and again
+    /// on the same ones.
     Sorted,
     /// Sorts 100 integers made from the number, in no order.
     Sort,
@@ -170,7 +172,8 @@ fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
     })
 }
 
-/// Two threads in all: the producer's publishes until the ring is full, then works through an eighth of it, and so on.
+/// Two threads in all: the producer's publishes until the ring is full, then works through an
+/// eighth of it, and so on.
 fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, mut mine, mut theirs) = pool(Wait::YIELDING);
     let ready = AtomicU64::new(0);
@@ -187,7 +190,8 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
-            // In batches, because the worker sees none of them before it would have come to them anyway.
+            // In batches, because the worker sees none of them before it would have come to them
+            // anyway.
             let len = 64.min(events - next + 1);
             match tx.try_claim_n(len as usize) {
                 Ok(mut slots) => {
@@ -207,7 +211,8 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
     })
 }
 
-/// A queue of many senders and receivers, with a producer and two workers that yield while there is nothing.
+/// A queue of many senders and receivers, with a producer and two workers that yield while there is
+/// nothing.
 fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, rx) = Q::new(RING);
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -231,7 +236,8 @@ fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     })
 }
 
-/// Two threads in all, as for the library: the producer's sends until the queue is full, then works through an eighth of it.
+/// Two threads in all, as for the library: the producer's sends until the queue is full, then works
+/// through an eighth of it.
 fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, mut mine) = Q::new(RING);
     let mut theirs = mine.clone();

@@ -1,5 +1,5 @@
-//! Hand-made limits for one producer and one consumer: what a hand-over costs at best with each way of publishing. They protect nothing,
-//! wait for nothing but each other, and cannot be closed.
+//! Hand-made limits for one producer and one consumer: what a hand-over costs at best with each way
+//! of publishing. They protect nothing, wait for nothing but each other, and cannot be closed.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -16,7 +16,8 @@ struct Line(AtomicU64);
 
 /// A way of publishing, over slots that hold one event each.
 pub trait Way<E: Event>: Sync {
-    /// Whether one look tells all that is published. Then a second look in the same poll would only take the line from the producer again.
+    /// Whether one look tells all that is published. Then a second look in the same poll would only
+    /// take the line from the producer again.
     const TELLS_ALL: bool = false;
     /// Slots for `capacity` events, a power of two.
     fn new(capacity: u64) -> Self;
@@ -33,7 +34,8 @@ pub trait Way<E: Event>: Sync {
 /// Events side by side.
 struct Plain<E>(Box<[UnsafeCell<E>]>);
 
-// SAFETY: each slot is written before and read after the store that publishes it; the two threads of a measurement keep to that.
+// SAFETY: each slot is written before and read after the store that publishes it; the two threads
+// of a measurement keep to that.
 unsafe impl<E: Event> Sync for Plain<E> {}
 
 impl<E: Event> Plain<E> {
@@ -45,7 +47,8 @@ impl<E: Event> Plain<E> {
     fn stretches(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
         let (from, len) = (seq as usize & (self.0.len() - 1), len as usize);
         let straight = len.min(self.0.len() - from);
-        // SAFETY: masked by a power of two minus one, and no run is longer than the ring, so both stretches end within it.
+        // SAFETY: masked by a power of two minus one, and no run is longer than the ring, so both
+        // stretches end within it.
         unsafe { [self.0.get_unchecked(from..from + straight), self.0.get_unchecked(..len - straight)] }
     }
     #[inline(always)]
@@ -268,7 +271,8 @@ pub fn stream<E: Event, W: Way<E>, const SPACED: bool>(pair: Pair) -> f64 {
     )
 }
 
-/// There and back through two rings with stamps inside the slots; both sides pause after what they got, outside of the time taken.
+/// There and back through two rings with stamps inside the slots; both sides pause after what they
+/// got, outside of the time taken.
 pub fn round_trip(rounds: usize) -> Vec<u64> {
     let (there, back) = (Ring::<Inside<u64>>::new(1024), Ring::<Inside<u64>>::new(1024));
     let spacing = spacing();

@@ -1,8 +1,9 @@
 //! The explanations of mutants that no model kills: `crates/slipring/mutants.allow`.
 //!
-//! One line each, `file: where: mutation — reason` (` -- ` will do for the dash); blank lines and lines that begin with `#` are
-//! comments. *Where* is a function (`Claim::publish` or `publish`), a label (`SYNC[slot-published]`) or the trimmed source line
-//! in backticks. Line numbers play no part, so that an explanation survives edits elsewhere.
+//! One line each, `file: where: mutation — reason` (` -- ` will do for the dash); blank lines and
+//! lines that begin with `#` are comments. *Where* is a function (`Claim::publish` or `publish`), a
+//! label (`SYNC[slot-published]`) or the trimmed source line in backticks. Line numbers play no
+//! part, so that an explanation survives edits elsewhere.
 
 use super::sites::Mutant;
 
@@ -26,13 +27,17 @@ pub fn parse(text: &str) -> Result<Vec<Allowed>, String> {
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(number, line)| {
-            entry(number, line).ok_or_else(|| format!("line {number} is not of the form `file: where: mutation — reason`: {line}"))
+            entry(number, line).ok_or_else(|| {
+                format!("line {number} is not of the form `file: where: mutation — reason`: {line}")
+            })
         })
         .collect()
 }
 
 fn entry(line: usize, text: &str) -> Option<Allowed> {
-    let dash = |mark: &str| text.match_indices(mark).find(|(at, _)| text[..*at].matches('`').count().is_multiple_of(2));
+    let dash = |mark: &str| {
+        text.match_indices(mark).find(|(at, _)| text[..*at].matches('`').count().is_multiple_of(2))
+    };
     let (at, mark) = [dash(" — "), dash(" -- ")].into_iter().flatten().min()?;
     let (key, reason) = (&text[..at], text[at + mark.len()..].trim());
     let (file, rest) = key.split_once(": ")?;
@@ -53,15 +58,20 @@ fn squeezed(mutation: &str) -> String {
 impl Allowed {
     /// Whether this explains `mutant`.
     pub fn fits(&self, mutant: &Mutant) -> bool {
-        let here = if let Some(label) = self.place.strip_prefix("SYNC[").and_then(|rest| rest.strip_suffix(']')) {
+        let here = if let Some(label) =
+            self.place.strip_prefix("SYNC[").and_then(|rest| rest.strip_suffix(']'))
+        {
             mutant.labels.iter().any(|own| own == label)
-        } else if let Some(text) = self.place.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
+        } else if let Some(text) =
+            self.place.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'))
+        {
             mutant.text == text.trim()
         } else {
             let name = mutant.function.as_str();
             name == self.place || name.rsplit("::").next() == Some(&self.place)
         };
-        here && mutant.file.as_os_str() == self.file.as_str() && squeezed(&mutant.mutation) == self.mutation
+        here && mutant.file.as_os_str() == self.file.as_str()
+            && squeezed(&mutant.mutation) == self.mutation
     }
 }
 
@@ -74,7 +84,9 @@ mod tests {
 
     #[test]
     fn explanations_fit_by_function_label_and_text() {
-        let source = Source::new("impl A {\n fn f() {\n  // SYNC[x]\n  a.load(Acquire);\n\n  fence(SeqCst);\n }\n}");
+        let source = Source::new(
+            "impl A {\n fn f() {\n  // SYNC[x]\n  a.load(Acquire);\n\n  fence(SeqCst);\n }\n}",
+        );
         let mut mutants = sites::mutants(Path::new("b/a.rs"), &source, &Default::default());
         mutants.retain(|mutant| !mutant.exchanges());
         let fits = |line: &str| {

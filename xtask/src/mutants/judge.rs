@@ -1,7 +1,7 @@
 //! Building the library with one weakness, and asking about it.
 //!
-//! Each test runs in a process of its own, so that the first failure ends the verdict. The tests that killed a mutant of the same file come first,
-//! then the quick ones.
+//! Each test runs in a process of its own, so that the first failure ends the verdict. The tests
+//! that killed a mutant of the same file come first, then the quick ones.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,8 @@ use crate::{
 
 /// A test of the unchanged library gets so much time.
 const AT_MOST: Duration = Duration::from_secs(30 * 60);
-/// With a weakness a test gets so many times the time that it takes without, and [`LEAST`] at least.
+/// With a weakness a test gets so many times the time that it takes without, and [`LEAST`] at
+/// least.
 const PATIENCE: u32 = 5;
 /// See [`PATIENCE`].
 const LEAST: Duration = Duration::from_secs(60);
@@ -149,11 +150,17 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Copies the workspace at `root` to a folder of its own below `scratch`, and has `asked` judge the unchanged library: they must pass, or no verdict
-    /// means anything.
-    pub fn new(root: &Path, scratch: &Path, asked: &[Asked], limit: Option<Duration>) -> Result<Self, String> {
+    /// Copies the workspace at `root` to a folder of its own below `scratch`, and has `asked` judge
+    /// the unchanged library: they must pass, or no verdict means anything.
+    pub fn new(
+        root: &Path,
+        scratch: &Path,
+        asked: &[Asked],
+        limit: Option<Duration>,
+    ) -> Result<Self, String> {
         let tree = scratch.join("tree");
-        workspace::copy(root, &tree).map_err(|error| format!("cannot copy the workspace: {error}"))?;
+        workspace::copy(root, &tree)
+            .map_err(|error| format!("cannot copy the workspace: {error}"))?;
         let mut judge = Self { tree, scratch: scratch.to_owned(), tests: BTreeMap::new(), limit };
         for &asked in asked {
             let tests = judge.baseline(asked)?;
@@ -175,17 +182,30 @@ impl Judge {
 
     fn baseline(&self, asked: Asked) -> Result<Vec<Test>, String> {
         if asked == Asked::Assembly {
-            let code = self.code().map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
+            let code = self
+                .code()
+                .map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
             assembly::judge(&code)?;
             return Ok(Vec::new());
         }
-        let programs = self.build(asked).map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
+        let programs = self
+            .build(asked)
+            .map_err(|error| format!("the unchanged library does not build:\n{error}"))?;
         let mut tests = Vec::new();
         for (program, path) in programs.iter().enumerate() {
-            let listed = Command::new(path).args(asked.filters()).arg("--list").output().map_err(|error| error.to_string())?;
+            let listed = Command::new(path)
+                .args(asked.filters())
+                .arg("--list")
+                .output()
+                .map_err(|error| error.to_string())?;
             let text = String::from_utf8_lossy(&listed.stdout).into_owned();
             let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
-            tests.extend(names.map(|name| Test { program, name: name.to_owned(), took: Duration::ZERO, kills: BTreeMap::new() }));
+            tests.extend(names.map(|name| Test {
+                program,
+                name: name.to_owned(),
+                took: Duration::ZERO,
+                kills: BTreeMap::new(),
+            }));
         }
         if tests.is_empty() {
             return Err(format!("{}: there is no test to ask", asked.name()));
@@ -199,10 +219,17 @@ impl Judge {
             ended
         });
         if let Some(at) = failed {
-            return Err(format!("{}: {} does not pass on the unchanged library", asked.name(), tests[at].name));
+            return Err(format!(
+                "{}: {} does not pass on the unchanged library",
+                asked.name(),
+                tests[at].name
+            ));
         }
         if late {
-            return Err(format!("{}: a test of the unchanged library takes longer than {AT_MOST:?}", asked.name()));
+            return Err(format!(
+                "{}: a test of the unchanged library takes longer than {AT_MOST:?}",
+                asked.name()
+            ));
         }
         let took = took.into_inner().expect("no test panics here");
         tests.iter_mut().zip(took).for_each(|(test, took)| test.took = took);
@@ -234,8 +261,10 @@ impl Judge {
         if asked == Asked::Assembly {
             return match self.code() {
                 Err(error) => Verdict::DoesNotBuild { error: first_error(&error) },
-                Ok(code) => assembly::judge(&code)
-                    .map_or_else(|why| Verdict::Killed { by: format!("{}: {why}", asked.name()) }, |()| Verdict::Survived),
+                Ok(code) => assembly::judge(&code).map_or_else(
+                    |why| Verdict::Killed { by: format!("{}: {why}", asked.name()) },
+                    |()| Verdict::Survived,
+                ),
             };
         }
         let programs = match self.build(asked) {
@@ -248,7 +277,9 @@ impl Judge {
             let limit = self.limit.unwrap_or((tests[at].took * PATIENCE).max(LEAST));
             self.ask(asked, &programs, &tests[at], limit, stop)
         });
-        let Some(at) = failed else { return if late { Verdict::Timeout } else { Verdict::Survived } };
+        let Some(at) = failed else {
+            return if late { Verdict::Timeout } else { Verdict::Survived };
+        };
         let by = format!("{}: {}", asked.name(), tests[at].name);
         if let Some(test) = self.tests.get_mut(&asked).and_then(|tests| tests.get_mut(at)) {
             *test.kills.entry(mutant.file.clone()).or_default() += 1;
@@ -256,11 +287,16 @@ impl Judge {
         Verdict::Killed { by }
     }
 
-    /// What the compiler makes of a publication of the copy, or what it said; empty where it cannot be read.
+    /// What the compiler makes of a publication of the copy, or what it said; empty where it cannot
+    /// be read.
     fn code(&self) -> Result<String, String> {
         let folder = self.scratch.join("asm");
         assembly::forget(&folder).map_err(|error| error.to_string())?;
-        let built = assembly::call(&folder).command(&self.tree).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        let built = assembly::call(&folder)
+            .command(&self.tree)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
         if !built.status.success() {
             return Err(String::from_utf8_lossy(&built.stderr).into_owned());
         }
@@ -276,23 +312,38 @@ impl Judge {
             // Only the crate itself changes from mutant to mutant.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
-        let built = call.command(&self.tree).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        let built = call
+            .command(&self.tree)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
         let said = String::from_utf8_lossy(&built.stderr).into_owned();
         if !built.status.success() {
             return Err(said);
         }
         // "  Executable unittests src/lib.rs (/.../slipring-0123456789abcdef)"
         let lines = said.lines().filter(|line| line.trim_start().starts_with("Executable"));
-        let paths = lines.filter_map(|line| line.rsplit_once('(')).map(|(_, path)| self.tree.join(path.trim_end_matches(')')));
+        let paths = lines
+            .filter_map(|line| line.rsplit_once('('))
+            .map(|(_, path)| self.tree.join(path.trim_end_matches(')')));
         let programs: Vec<PathBuf> = paths.collect();
         if programs.is_empty() { Err(said) } else { Ok(programs) }
     }
 
     /// Runs one test until it ends, `limit` is over, or `stop` is set.
-    fn ask(&self, asked: Asked, programs: &[PathBuf], test: &Test, limit: Duration, stop: &AtomicBool) -> Ended {
+    fn ask(
+        &self,
+        asked: Asked,
+        programs: &[PathBuf],
+        test: &Test,
+        limit: Duration,
+        stop: &AtomicBool,
+    ) -> Ended {
         let Some(program) = programs.get(test.program) else { return Ended::Failed };
         let mut command = Command::new(program);
-        command.args(["--exact", &test.name, "--include-ignored", "--nocapture", "--test-threads=1"]).current_dir(self.tree.join(LIBRARY));
+        command
+            .args(["--exact", &test.name, "--include-ignored", "--nocapture", "--test-threads=1"])
+            .current_dir(self.tree.join(LIBRARY));
         command.envs(asked.variables().iter().copied()).env("RUST_BACKTRACE", "0");
         let Ok(mut running) = Running::start(command) else { return Ended::Failed };
         let (deadline, mut panicked) = (Instant::now() + limit, false);
@@ -301,18 +352,30 @@ impl Judge {
                 Line::Said(line) => panicked |= line.contains("panicked at"),
                 Line::Late if stop.load(Relaxed) => return Ended::Stopped,
                 // A model that panicked may hang while it unwinds.
-                Line::Late if Instant::now() >= deadline => return if panicked { Ended::Failed } else { Ended::OutOfTime },
+                Line::Late if Instant::now() >= deadline => {
+                    return if panicked { Ended::Failed } else { Ended::OutOfTime };
+                }
                 Line::Late => {}
                 Line::End => break,
             }
         }
-        if running.status().is_ok_and(|status| status.success()) { Ended::Passed } else { Ended::Failed }
+        if running.status().is_ok_and(|status| status.success()) {
+            Ended::Passed
+        } else {
+            Ended::Failed
+        }
     }
 }
 
-/// Has `ask` run the tests of `order`, so many at once, until one fails. Returns that one, and whether one took too long.
-fn in_turn(at_once: usize, order: &[usize], ask: impl Fn(usize, &AtomicBool) -> Ended + Sync) -> (Option<usize>, bool) {
-    let (next, stop, late, failed) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
+/// Has `ask` run the tests of `order`, so many at once, until one fails. Returns that one, and
+/// whether one took too long.
+fn in_turn(
+    at_once: usize,
+    order: &[usize],
+    ask: impl Fn(usize, &AtomicBool) -> Ended + Sync,
+) -> (Option<usize>, bool) {
+    let (next, stop, late, failed) =
+        (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false), Mutex::new(None));
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
@@ -337,7 +400,9 @@ fn in_turn(at_once: usize, order: &[usize], ask: impl Fn(usize, &AtomicBool) -> 
 /// The order in which tests are asked about a mutant of `file`.
 fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
-    order.sort_by_key(|&at| (std::cmp::Reverse(tests[at].kills.get(file).copied().unwrap_or_default()), tests[at].took));
+    order.sort_by_key(|&at| {
+        (std::cmp::Reverse(tests[at].kills.get(file).copied().unwrap_or_default()), tests[at].took)
+    });
     order
 }
 
@@ -383,7 +448,12 @@ mod tests {
             took: Duration::from_secs(seconds),
             kills: kills.iter().map(|&(file, kills)| (PathBuf::from(file), kills)).collect(),
         };
-        let tests = [test(9, &[]), test(1, &[]), test(30, &[("a.rs", 1)]), test(20, &[("a.rs", 2), ("b.rs", 1)])];
+        let tests = [
+            test(9, &[]),
+            test(1, &[]),
+            test(30, &[("a.rs", 1)]),
+            test(20, &[("a.rs", 2), ("b.rs", 1)]),
+        ];
         assert_eq!(likely_first(&tests, Path::new("a.rs")), [3, 2, 1, 0]);
         assert_eq!(likely_first(&tests, Path::new("b.rs")), [3, 1, 0, 2]);
         assert_eq!(likely_first(&tests, Path::new("c.rs")), [1, 0, 3, 2]);
@@ -391,6 +461,9 @@ mod tests {
 
     #[test]
     fn the_first_error_is_told() {
-        assert_eq!(first_error("warning: a\nerror[E0425]: no `x`\nerror: b"), "error[E0425]: no `x`");
+        assert_eq!(
+            first_error("warning: a\nerror[E0425]: no `x`\nerror: b"),
+            "error[E0425]: no `x`"
+        );
     }
 }

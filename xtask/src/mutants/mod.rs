@@ -1,7 +1,9 @@
-//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time, or exchange two statements, and see whether a test notices.
+//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time, or exchange
+//! two statements, and see whether a test notices.
 //!
-//! The models are asked, and where they see nothing, those that do ([`sites::Asked`]). A mutant that no test kills is an edge that no test checks. Each must be explained in `crates/slipring/mutants.allow`, see
-//! [`allow`] for its form.
+//! The models are asked, and where they see nothing, those that do ([`sites::Asked`]). A mutant
+//! that no test kills is an edge that no test checks. Each must be explained in
+//! `crates/slipring/mutants.allow`, see [`allow`] for its form.
 
 pub mod allow;
 mod judge;
@@ -60,7 +62,9 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
         return Ok(());
     }
     let allowed = match fs::read_to_string(library.join("mutants.allow")) {
-        Ok(text) => allow::parse(&text).map_err(|error| format!("{LIBRARY}/mutants.allow: {error}"))?,
+        Ok(text) => {
+            allow::parse(&text).map_err(|error| format!("{LIBRARY}/mutants.allow: {error}"))?
+        }
         Err(_) => Vec::new(),
     };
     if mutants.is_empty() {
@@ -73,7 +77,12 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     }
     let asked: BTreeSet<Asked> = mutants.iter().flat_map(|mutant| mutant.asked).copied().collect();
     let asked: Vec<Asked> = asked.into_iter().collect();
-    let mut judge = Judge::new(&step.root, &step.scratch("mutants"), &asked, options.limit.map(Duration::from_secs))?;
+    let mut judge = Judge::new(
+        &step.root,
+        &step.scratch("mutants"),
+        &asked,
+        options.limit.map(Duration::from_secs),
+    )?;
     say!("{} mutants", mutants.len());
     let mut judged = Vec::new();
     let count = mutants.len();
@@ -83,7 +92,13 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
         let explained = allowed.iter().find(|allowed| allowed.fits(&mutant));
         let one = Judged { mutant, verdict, took: began.elapsed(), explained };
         let mark = if one.is_open() { "  <-- NOT EXPLAINED" } else { "" };
-        say!("[{:>3}/{count}] {}: {} ({:.1?}){mark}", index + 1, described(&one.mutant), one.verdict, one.took);
+        say!(
+            "[{:>3}/{count}] {}: {} ({:.1?}){mark}",
+            index + 1,
+            described(&one.mutant),
+            one.verdict,
+            one.took
+        );
         judged.push(one);
     }
     let whole = options.only.is_none();
@@ -91,21 +106,34 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let report = report(&judged, &warnings, judge.tests(), started.elapsed());
     // Saved first, and printed whatever becomes of the files.
     let mut unsaved = Vec::new();
-    for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()].into_iter().flatten() {
-        unsaved.extend(fs::write(path, &report).err().map(|error| format!("cannot write to {}: {error}", path.display())));
+    for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()]
+        .into_iter()
+        .flatten()
+    {
+        unsaved.extend(
+            fs::write(path, &report)
+                .err()
+                .map(|error| format!("cannot write to {}: {error}", path.display())),
+        );
     }
     say!("\n{report}");
-    let open: Vec<String> =
-        judged.iter().filter(|one| one.is_open()).map(|one| format!("{}: {}", described(&one.mutant), one.verdict)).collect();
-    let message = format!("{} mutants live and are not explained in {LIBRARY}/mutants.allow:", open.len());
+    let open: Vec<String> = judged
+        .iter()
+        .filter(|one| one.is_open())
+        .map(|one| format!("{}: {}", described(&one.mutant), one.verdict))
+        .collect();
+    let message =
+        format!("{} mutants live and are not explained in {LIBRARY}/mutants.allow:", open.len());
     let troubles = if open.is_empty() { unsaved } else { [unsaved, vec![message], open].concat() };
     if troubles.is_empty() { Ok(()) } else { Err(troubles.join("\n").into()) }
 }
 
 impl Judged<'_> {
-    /// Whether this one needs a test or an explanation. Two statements that the compiler does not let change places are none of them.
+    /// Whether this one needs a test or an explanation. Two statements that the compiler does not
+    /// let change places are none of them.
     fn is_open(&self) -> bool {
-        let refused = self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });
+        let refused =
+            self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });
         !self.verdict.is_killed() && !refused && self.explained.is_none()
     }
 }
@@ -121,13 +149,16 @@ fn described(mutant: &Mutant) -> String {
 fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for allowed in allowed {
-        let fitting: Vec<&Judged<'_>> = judged.iter().filter(|one| allowed.fits(&one.mutant)).collect();
+        let fitting: Vec<&Judged<'_>> =
+            judged.iter().filter(|one| allowed.fits(&one.mutant)).collect();
         let killed = fitting.iter().filter(|one| one.verdict.is_killed()).count();
         let trouble = match (fitting.len(), killed) {
             (0, _) if whole => "fits no mutant".to_owned(),
             (0, _) | (_, 0) => continue,
             (all, killed) if all == killed => "explains a mutant that is killed now".to_owned(),
-            (all, killed) => format!("fits {all} mutants, {killed} of them killed: say which by the text of its line"),
+            (all, killed) => format!(
+                "fits {all} mutants, {killed} of them killed: say which by the text of its line"
+            ),
         };
         warnings.push(format!("mutants.allow:{}: `{}` {trouble}", allowed.line, allowed.key));
     }
@@ -140,7 +171,13 @@ fn report(judged: &[Judged<'_>], warnings: &[String], tests: usize, took: Durati
     let mut table = String::from("verdict         seconds  mutant\n");
     for Judged { mutant, verdict, took, explained } in judged {
         *totals.entry(verdict.name()).or_default() += 1;
-        let _ = writeln!(table, "{:<14} {:>8.1}  {}", verdict.name(), took.as_secs_f64(), described(mutant));
+        let _ = writeln!(
+            table,
+            "{:<14} {:>8.1}  {}",
+            verdict.name(),
+            took.as_secs_f64(),
+            described(mutant)
+        );
         match (verdict, explained) {
             (Verdict::Killed { by }, _) => _ = writeln!(table, "{:26}by {by}", ""),
             (_, Some(allowed)) => _ = writeln!(table, "{:26}explained: {}", "", allowed.reason),
@@ -151,7 +188,8 @@ fn report(judged: &[Judged<'_>], warnings: &[String], tests: usize, took: Durati
     for warning in warnings {
         let _ = writeln!(table, "warning: {warning}");
     }
-    let totals: Vec<String> = totals.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let totals: Vec<String> =
+        totals.iter().map(|(name, count)| format!("{count} {name}")).collect();
     let open = judged.iter().filter(|one| one.is_open()).count();
     let _ = writeln!(
         table,
@@ -175,29 +213,50 @@ mod tests {
 
     #[test]
     fn open_and_stale_ones_are_told() {
-        let source = Source::new("fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }");
+        let source = Source::new(
+            "fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }",
+        );
         let mutants = sites::mutants(Path::new("a.rs"), &source, &Default::default());
-        let mutants: Vec<Mutant> = mutants.into_iter().filter(|mutant| !mutant.exchanges()).collect();
+        let mutants: Vec<Mutant> =
+            mutants.into_iter().filter(|mutant| !mutant.exchanges()).collect();
         let text = "a.rs: f: Acquire->Relaxed — r\na.rs: g: Release->Relaxed — r\na.rs: h: Release->Relaxed — r";
         let allowed = allow::parse(text).unwrap();
         let killed = || Verdict::Killed { by: "a model".to_owned() };
         let mut judged: Vec<Judged<'_>> = mutants
             .into_iter()
             .zip([killed(), Verdict::Survived, killed()])
-            .map(|(mutant, verdict)| Judged { mutant, verdict, took: Duration::ZERO, explained: None })
+            .map(|(mutant, verdict)| Judged {
+                mutant,
+                verdict,
+                took: Duration::ZERO,
+                explained: None,
+            })
             .collect();
         assert_eq!(judged.iter().filter(|one| one.is_open()).count(), 1);
         judged[1].explained = Some(&allowed[0]);
         assert!(!judged[1].is_open());
-        let pair = sites::mutants(Path::new("a.rs"), &Source::new("fn f() { a.store(1, Relaxed); fence(SeqCst); }"), &Default::default());
-        let open = |verdict| Judged { mutant: pair[0].clone(), verdict, took: Duration::ZERO, explained: None }.is_open();
-        assert!(pair[0].exchanges() && open(Verdict::Survived) && !open(Verdict::DoesNotBuild { error: String::new() }));
+        let pair = sites::mutants(
+            Path::new("a.rs"),
+            &Source::new("fn f() { a.store(1, Relaxed); fence(SeqCst); }"),
+            &Default::default(),
+        );
+        let open = |verdict| {
+            Judged { mutant: pair[0].clone(), verdict, took: Duration::ZERO, explained: None }
+                .is_open()
+        };
+        assert!(
+            pair[0].exchanges()
+                && open(Verdict::Survived)
+                && !open(Verdict::DoesNotBuild { error: String::new() })
+        );
         let warnings = stale(&allowed, &judged, true);
         assert_eq!(warnings.len(), 3);
         assert!(warnings[0].contains("fits 2 mutants, 1 of them killed"));
         assert!(warnings[1].contains("killed now") && warnings[2].contains("fits no mutant"));
         assert_eq!(stale(&allowed, &judged, false).len(), 2);
         let report = report(&judged, &warnings, 7, Duration::from_secs(3));
-        assert!(report.ends_with("3 mutants judged by 7 tests in 3 s: 2 killed, 1 survived; 0 not explained\n"));
+        assert!(report.ends_with(
+            "3 mutants judged by 7 tests in 3 s: 2 killed, 1 survived; 0 not explained\n"
+        ));
     }
 }

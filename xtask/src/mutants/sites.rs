@@ -1,6 +1,7 @@
 //! Finding the places whose ordering can be weakened, and weakening one.
 //!
-//! An ordering is weakened, a fence is dropped, the barrier is not made, a statement is moved behind the next one that touches shared state ([`order`]).
+//! An ordering is weakened, a fence is dropped, the barrier is not made, a statement is moved
+//! behind the next one that touches shared state ([`order`]).
 
 use std::{
     collections::HashSet,
@@ -16,7 +17,8 @@ use crate::{
 };
 
 /// What each ordering is weakened to; one mutant each.
-const WEAKER: [(&str, &[&str]); 3] = [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
+const WEAKER: [(&str, &[&str]); 3] =
+    [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
 
 /// No model sees a fence for the compiler: the orders that rest on it are those of machine code.
 const UNMODELLED: &[Asked] = &[Asked::Assembly, Asked::Bells];
@@ -35,7 +37,8 @@ const BELLS: &str = "bell.rs";
 pub enum Asked {
     /// The models, under the model checker.
     Models,
-    /// The tests of the bells, without it: every state of a quiet bell, and wake-ups that nothing makes up for.
+    /// The tests of the bells, without it: every state of a quiet bell, and wake-ups that nothing
+    /// makes up for.
     Bells,
     /// The machine code of a publication.
     Assembly,
@@ -63,7 +66,8 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// Whether it exchanges two statements. That the compiler does not accept each exchange says nothing.
+    /// Whether it exchanges two statements. That the compiler does not accept each exchange says
+    /// nothing.
     pub fn exchanges(&self) -> bool {
         self.mutation == EXCHANGE
     }
@@ -76,7 +80,10 @@ impl Mutant {
 
 /// All mutants of the library whose source is `folder`, file by file.
 pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
-    let files: Vec<PathBuf> = workspace::files(folder)?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")).collect();
+    let files: Vec<PathBuf> = workspace::files(folder)?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .collect();
     let mut sources = Vec::new();
     let mut tests = HashSet::new();
     for file in files {
@@ -87,7 +94,8 @@ pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
         sources.push((file, source));
     }
     let is_test = |file: &Path| {
-        file.ancestors().any(|part| tests.contains(&part.with_extension("")) || part.ends_with("tests"))
+        file.ancestors()
+            .any(|part| tests.contains(&part.with_extension("")) || part.ends_with("tests"))
             || tests.contains(&file.parent().map(Path::to_path_buf).unwrap_or_default())
     };
     sources.retain(|(file, _)| !is_test(file));
@@ -100,7 +108,11 @@ fn submodule(file: &Path, module: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or(Path::new(""));
     let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let by_path = module.extension().is_some();
-    if by_path || matches!(stem, "lib" | "main" | "mod") { folder.join(module).with_extension("") } else { folder.join(stem).join(module) }
+    if by_path || matches!(stem, "lib" | "main" | "mod") {
+        folder.join(module).with_extension("")
+    } else {
+        folder.join(stem).join(module)
+    }
 }
 
 /// All mutants of one file. `labelled`: the functions of the library that wear labels.
@@ -111,8 +123,13 @@ pub fn mutants(file: &Path, source: &Source, labelled: &HashSet<String>) -> Vec<
     skipped.extend(enums(source));
     skipped.extend(twins(source));
     let mut found = Vec::new();
-    let usual: &[Asked] = if file == Path::new(BELLS) { &[Asked::Models, Asked::Bells] } else { &[Asked::Models] };
-    let mut add = |at: usize, range: Range<usize>, replacement: String, mutation: String, asked: &'static [Asked]| {
+    let usual: &[Asked] =
+        if file == Path::new(BELLS) { &[Asked::Models, Asked::Bells] } else { &[Asked::Models] };
+    let mut add = |at: usize,
+                   range: Range<usize>,
+                   replacement: String,
+                   mutation: String,
+                   asked: &'static [Asked]| {
         let line = source.line(at);
         found.push(Mutant {
             file: file.to_path_buf(),
@@ -130,7 +147,13 @@ pub fn mutants(file: &Path, source: &Source, labelled: &HashSet<String>) -> Vec<
         let text = &source.code[pair.first.start..pair.second.end];
         let asked = if text.contains("compiler_fence(") { UNMODELLED } else { usual };
         let exchanged = pair.exchanged(&source.text);
-        add(pair.first.start, pair.first.start..pair.second.end, exchanged, EXCHANGE.to_owned(), asked);
+        add(
+            pair.first.start,
+            pair.first.start..pair.second.end,
+            exchanged,
+            EXCHANGE.to_owned(),
+            asked,
+        );
     }
     let live = |range: &Range<usize>| !skipped.iter().any(|skip| skip.contains(&range.start));
     for range in source.calls("bar_all", |name, _| name == "bar_all").into_iter().filter(live) {
@@ -141,16 +164,30 @@ pub fn mutants(file: &Path, source: &Source, labelled: &HashSet<String>) -> Vec<
         add(range.start, range, "true".to_owned(), "drop bar_all()".to_owned(), &[Asked::Bells]);
     }
     for range in source.compiler_fences().into_iter().filter(live) {
-        add(range.start, range.clone(), "()".to_owned(), format!("drop {}", call_of(&source.code[range])), UNMODELLED);
+        add(
+            range.start,
+            range.clone(),
+            "()".to_owned(),
+            format!("drop {}", call_of(&source.code[range])),
+            UNMODELLED,
+        );
     }
     let fences: Vec<Range<usize>> = source.fences().into_iter().filter(live).collect();
     for range in fences {
-        add(range.start, range.clone(), "()".to_owned(), format!("drop {}", call_of(&source.code[range.clone()])), usual);
+        add(
+            range.start,
+            range.clone(),
+            "()".to_owned(),
+            format!("drop {}", call_of(&source.code[range.clone()])),
+            usual,
+        );
         skipped.push(range);
     }
     for (ordering, weaker) in WEAKER {
         for at in source.words(ordering) {
-            if skipped.iter().any(|range| range.contains(&at)) || !is_argument(&source.code, at, ordering) {
+            if skipped.iter().any(|range| range.contains(&at))
+                || !is_argument(&source.code, at, ordering)
+            {
                 continue;
             }
             let bare = !source.code[..at].ends_with("Ordering::");
@@ -185,16 +222,19 @@ fn call_of(code: &str) -> String {
 /// A type, a variant of something else or a pattern of that name is not.
 fn is_argument(code: &str, at: usize, ordering: &str) -> bool {
     let before = code[..at].trim_end();
-    let before = before
-        .strip_suffix("Ordering::")
-        .map_or(before, |path| path.trim_end_matches(|c: char| c == ':' || c.is_alphanumeric() || c == '_').trim_end());
+    let before = before.strip_suffix("Ordering::").map_or(before, |path| {
+        path.trim_end_matches(|c: char| c == ':' || c.is_alphanumeric() || c == '_').trim_end()
+    });
     let after = code[at + ordering.len()..].trim_start();
-    let argument = before.ends_with(['(', ',', '{', '=']) || before.ends_with("=>") || before.ends_with("return");
+    let argument = before.ends_with(['(', ',', '{', '='])
+        || before.ends_with("=>")
+        || before.ends_with("return");
     let right = before.ends_with("\":") && after.starts_with("=>"); // twin!("name": right => wrong)
     right || (argument && after.starts_with([')', ',', '}', ';']))
 }
 
-/// The wrong halves of `twin!("name": right => wrong)`, which only the models that expect to fail ever run.
+/// The wrong halves of `twin!("name": right => wrong)`, which only the models that expect to fail
+/// ever run.
 fn twins(source: &Source) -> impl Iterator<Item = Range<usize>> {
     source.words("twin").filter_map(|at| {
         let open = at + "twin!".len();
@@ -268,7 +308,8 @@ fn fence_before_ring() {}
     fn every_site_is_found_once() {
         let source = Source::new(TEXT);
         let found = mutants(Path::new("claim.rs"), &source, &HashSet::new());
-        let said: Vec<String> = found.iter().map(|m| format!("{} {}", m.line, m.mutation)).collect();
+        let said: Vec<String> =
+            found.iter().map(|m| format!("{} {}", m.line, m.mutation)).collect();
         assert_eq!(
             said,
             [
@@ -301,7 +342,9 @@ fn fence_before_ring() {}
         assert_eq!(found[1].labels, ["claim-word", "second"]);
         assert_eq!(found[1].text, ".load(Acquire); // SYNC[second]");
         assert!(found[3].labels.is_empty());
-        let asked = |line: usize| found.iter().filter(|m| m.line == line).map(|m| m.asked).collect::<Vec<_>>();
+        let asked = |line: usize| {
+            found.iter().filter(|m| m.line == line).map(|m| m.asked).collect::<Vec<_>>()
+        };
         assert_eq!(asked(10), [[Asked::Models]]);
         assert_eq!(asked(19)[0], UNMODELLED, "it changes places with a fence for the compiler");
         assert_eq!((asked(20)[1], asked(21)[0]), (UNMODELLED, &[Asked::Bells][..]));
@@ -317,15 +360,26 @@ fn fence_before_ring() {}
             let mutant = found.iter().find(|m| m.line == line && m.mutation == mutation).unwrap();
             mutant.apply(TEXT)
         };
-        assert!(applied(10, "Acquire->Relaxed").contains(".load(::core::sync::atomic::Ordering::Relaxed); // SYNC"));
+        assert!(
+            applied(10, "Acquire->Relaxed")
+                .contains(".load(::core::sync::atomic::Ordering::Relaxed); // SYNC")
+        );
         assert!(applied(11, "drop fence(SeqCst)").contains("// SYNC[second]\n        ();\n"));
         assert!(applied(13, "Acquire->Relaxed").contains("AcqRel, Ordering::Relaxed)"));
-        assert!(applied(17, "Release->Relaxed").contains("twin!(\"no-release\": ::core::sync::atomic::Ordering::Relaxed => Relaxed)"));
+        assert!(
+            applied(17, "Release->Relaxed").contains(
+                "twin!(\"no-release\": ::core::sync::atomic::Ordering::Relaxed => Relaxed)"
+            )
+        );
         assert!(applied(14, "drop fence(SeqCst)").contains(".ok();\n        ();\n"));
-        assert!(applied(20, "drop compiler_fence(SeqCst)").contains("        ();\n        let barred = system::bar_all()"));
+        assert!(
+            applied(20, "drop compiler_fence(SeqCst)")
+                .contains("        ();\n        let barred = system::bar_all()")
+        );
         assert!(applied(21, "drop bar_all()").contains("let barred = true && chosen::bar_all();"));
         let exchanged = applied(17, EXCHANGE);
-        let (first, second) = (exchanged.find("no-release").unwrap(), exchanged.find("no-fence").unwrap());
+        let (first, second) =
+            (exchanged.find("no-release").unwrap(), exchanged.find("no-fence").unwrap());
         assert!(second < first && exchanged.len() > TEXT.len() - 20);
     }
 
@@ -333,26 +387,41 @@ fn fence_before_ring() {}
     fn the_library_has_sites_of_every_kind() {
         let folder = workspace::root().join("crates/slipring/src");
         let found = find(&folder).unwrap();
-        for kind in ["Acquire->Relaxed", "drop fence(SeqCst)", "drop compiler_fence(SeqCst)", "drop bar_all()", EXCHANGE] {
+        for kind in [
+            "Acquire->Relaxed",
+            "drop fence(SeqCst)",
+            "drop compiler_fence(SeqCst)",
+            "drop bar_all()",
+            EXCHANGE,
+        ] {
             assert!(found.iter().any(|mutant| mutant.mutation == kind), "{kind}");
         }
         for mutant in found.iter().filter(|mutant| mutant.exchanges()) {
             let text = fs::read_to_string(folder.join(&mutant.file)).unwrap();
             // An exchange moves text, and at most names the value of its block.
             let letters = |text: &str| {
-                let mut letters: Vec<char> = text.replace("exchanged", "").chars().filter(|c| !c.is_whitespace()).collect();
+                let mut letters: Vec<char> =
+                    text.replace("exchanged", "").chars().filter(|c| !c.is_whitespace()).collect();
                 letters.sort_unstable();
                 letters
             };
             let (before, after) = (letters(&text), letters(&mutant.apply(&text)));
-            assert!(before == after || after.len() == before.len() + "let=;".len(), "{}:{}", mutant.file.display(), mutant.line);
+            assert!(
+                before == after || after.len() == before.len() + "let=;".len(),
+                "{}:{}",
+                mutant.file.display(),
+                mutant.line
+            );
         }
     }
 
     #[test]
     fn modules_of_tests_are_left_out() {
         assert_eq!(submodule(Path::new("lib.rs"), Path::new("models")), Path::new("models"));
-        assert_eq!(submodule(Path::new("ring/mod.rs"), Path::new("models")), Path::new("ring/models"));
+        assert_eq!(
+            submodule(Path::new("ring/mod.rs"), Path::new("models")),
+            Path::new("ring/models")
+        );
         assert_eq!(submodule(Path::new("ring.rs"), Path::new("models")), Path::new("ring/models"));
         assert_eq!(submodule(Path::new("ring.rs"), Path::new("ring/t.rs")), Path::new("ring/t"));
     }

@@ -146,8 +146,8 @@ impl State {
         some
     }
 
-    /// Each core empties its buffer. What it does to one after the other is no less than this: a store
-    /// that comes in between may reach memory by itself.
+    /// Each core empties its buffer. What it does to one after the other is no less than this: a
+    /// store that comes in between may reach memory by itself.
     fn bar(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -199,8 +199,8 @@ pub(crate) fn twin_is(name: &str) -> bool {
     TWIN.get() == name
 }
 
-/// Makes an access, or returns what it returned in an earlier step. `act`: `None` if the thread must
-/// wait. A step has one access that is `visible` to other threads.
+/// Makes an access, or returns what it returned in an earlier step. `act`: `None` if the thread
+/// must wait. A step has one access that is `visible` to other threads.
 fn access(visible: bool, act: impl FnOnce(&mut Run) -> Option<Seen>) -> Seen {
     let seen = RUN.with_borrow_mut(|run| {
         let run = run.as_mut().expect("the machine is explored");
@@ -300,7 +300,12 @@ pub(crate) mod sync {
 
         pub(crate) fn load(&self, _: Ordering) -> u32 {
             access_word(|run| {
-                let own = run.thread().buffer.iter().rfind(|store| store.word == self.address()).map(|store| store.value);
+                let own = run
+                    .thread()
+                    .buffer
+                    .iter()
+                    .rfind(|store| store.word == self.address())
+                    .map(|store| store.value);
                 Some(own.unwrap_or_else(|| run.state.read(self.address(), self.0)))
             })
         }
@@ -325,14 +330,22 @@ pub(crate) mod sync {
             self.update(|old| Some(old | value))
         }
 
-        pub(crate) fn compare_exchange(&self, old: u32, new: u32, _: Ordering, _: Ordering) -> Result<u32, u32> {
+        pub(crate) fn compare_exchange(
+            &self,
+            old: u32,
+            new: u32,
+            _: Ordering,
+            _: Ordering,
+        ) -> Result<u32, u32> {
             let found = self.update(|found| (found == old).then_some(new));
             if found == old { Ok(found) } else { Err(found) }
         }
 
         /// Waits until it is not zero.
         pub(crate) fn wait(&self) {
-            access(true, |run| (run.state.read(self.address(), self.0) != 0).then_some(Seen::Nothing));
+            access(true, |run| {
+                (run.state.read(self.address(), self.0) != 0).then_some(Seen::Nothing)
+            });
         }
 
         /// Its value in the state that is looked at.
@@ -355,7 +368,13 @@ pub(crate) mod sync {
 
         pub(crate) fn store(&self, _: u64, _: Ordering) {}
 
-        pub(crate) fn compare_exchange(&self, _: u64, _: u64, _: Ordering, _: Ordering) -> Result<u64, u64> {
+        pub(crate) fn compare_exchange(
+            &self,
+            _: u64,
+            _: u64,
+            _: Ordering,
+            _: Ordering,
+        ) -> Result<u64, u64> {
             Err(0)
         }
     }
@@ -414,7 +433,9 @@ pub(crate) mod sync {
             let seen = access(true, |run| {
                 let me = run.thread;
                 let asleep = matches!(run.thread().rest, Rest::Asleep { .. });
-                let ready = run.has_no_stores() && !asleep && run.state.lock(self.address()).holder.is_none();
+                let ready = run.has_no_stores()
+                    && !asleep
+                    && run.state.lock(self.address()).holder.is_none();
                 ready.then(|| {
                     run.thread().rest = Rest::Awake;
                     let lock = run.state.lock(self.address());
@@ -422,14 +443,18 @@ pub(crate) mod sync {
                     Seen::Locked(lock.value.clone().unwrap_or_else(|| Guarded::new(self.0.clone())))
                 })
             });
-            let Seen::Locked(guarded) = seen else { panic!("the code depends on more than what it sees") };
+            let Seen::Locked(guarded) = seen else {
+                panic!("the code depends on more than what it sees")
+            };
             let value: &T = guarded.value.downcast_ref().expect("the lock's own data");
             MutexGuard { mutex: self, value: Some(value.clone()) }
         }
 
         /// What it guards in the state that is looked at.
         pub(crate) fn peek(&self) -> String {
-            let value = RUN.with_borrow_mut(|run| run.as_mut().expect("a state").state.lock(self.address()).value.clone());
+            let value = RUN.with_borrow_mut(|run| {
+                run.as_mut().expect("a state").state.lock(self.address()).value.clone()
+            });
             value.unwrap_or_else(|| Guarded::new(self.0.clone())).text.to_string()
         }
     }
@@ -459,8 +484,11 @@ pub(crate) mod sync {
             {
                 access(true, |run| {
                     run.has_no_stores().then(|| {
-                        *run.state.lock(self.mutex.address()) =
-                            Lock { address: self.mutex.address(), holder: None, value: Some(Guarded::new(value)) };
+                        *run.state.lock(self.mutex.address()) = Lock {
+                            address: self.mutex.address(),
+                            holder: None,
+                            value: Some(Guarded::new(value)),
+                        };
                         Seen::Nothing
                     })
                 });
@@ -480,22 +508,33 @@ pub(crate) mod sync {
             std::ptr::from_ref(self).addr()
         }
 
-        fn sleep<'a, T: Clone + Debug + 'static>(&self, mut guard: MutexGuard<'a, T>, limited: bool) -> MutexGuard<'a, T> {
+        fn sleep<'a, T: Clone + Debug + 'static>(
+            &self,
+            mut guard: MutexGuard<'a, T>,
+            limited: bool,
+        ) -> MutexGuard<'a, T> {
             let (mutex, value) = (guard.mutex, guard.value.take());
             // To fall asleep and to let the lock go are one.
             access(true, |run| {
-                assert!(!run.thread().refused, "a thread falls asleep although its barrier was refused");
+                assert!(
+                    !run.thread().refused,
+                    "a thread falls asleep although its barrier was refused"
+                );
                 run.thread().rest = Rest::Asleep { condvar: self.address(), limited };
                 if std::mem::take(&mut run.thread().owed) {
                     run.state.bar();
                 }
-                *run.state.lock(mutex.address()) = Lock { address: mutex.address(), holder: None, value: value.map(Guarded::new) };
+                *run.state.lock(mutex.address()) =
+                    Lock { address: mutex.address(), holder: None, value: value.map(Guarded::new) };
                 Some(Seen::Nothing)
             });
             mutex.take()
         }
 
-        pub(crate) fn wait<'a, T: Clone + Debug + 'static>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        pub(crate) fn wait<'a, T: Clone + Debug + 'static>(
+            &self,
+            guard: MutexGuard<'a, T>,
+        ) -> LockResult<MutexGuard<'a, T>> {
             Ok::<_, PoisonError<_>>(self.sleep(guard, false))
         }
 
@@ -510,7 +549,12 @@ pub(crate) mod sync {
         fn wake(&self, most: usize) {
             access(true, |run| {
                 let here = |thread: &&mut Thread| matches!(thread.rest, Rest::Asleep { condvar, .. } if condvar == self.address());
-                run.state.threads.iter_mut().filter(here).take(most).for_each(|thread| thread.rest = Rest::Woken);
+                run.state
+                    .threads
+                    .iter_mut()
+                    .filter(here)
+                    .take(most)
+                    .for_each(|thread| thread.rest = Rest::Woken);
                 Some(Seen::Nothing)
             });
         }
@@ -567,8 +611,8 @@ pub(crate) struct Model<'m> {
 }
 
 impl Model<'_> {
-    /// Explores every state, with the step `twin` done wrong. Returns their number, or why one of them
-    /// is wrong.
+    /// Explores every state, with the step `twin` done wrong. Returns their number, or why one of
+    /// them is wrong.
     pub(crate) fn explore(&self, twin: &'static str) -> Result<usize, String> {
         TWIN.set(twin);
         REFUSES.set(self.refuses);
@@ -581,8 +625,10 @@ impl Model<'_> {
             refused: false,
             owed: false,
         };
-        let first = State { threads: self.threads.iter().map(thread).collect(), ..State::default() };
-        // Two states with one digest would be taken for one. That is less likely than a broken machine.
+        let first =
+            State { threads: self.threads.iter().map(thread).collect(), ..State::default() };
+        // Two states with one digest would be taken for one. That is less likely than a broken
+        // machine.
         let mut known = HashSet::from([first.digest()]);
         let mut left = vec![first];
         while let Some(state) = left.pop() {
@@ -612,7 +658,15 @@ impl Model<'_> {
         let Some(call) = state.threads[thread].call else { return Ok(()) };
         let mut choices = Vec::new();
         loop {
-            let run = Run { state: state.clone(), thread, made: 0, stepped: false, over: false, choices, chosen: 0 };
+            let run = Run {
+                state: state.clone(),
+                thread,
+                made: 0,
+                stepped: false,
+                over: false,
+                choices,
+                chosen: 0,
+            };
             RUN.set(Some(run));
             let outcome = catch_unwind(AssertUnwindSafe(|| self.threads[thread].1(call)));
             let mut run = RUN.take().expect("it was there just now");
@@ -624,9 +678,15 @@ impl Model<'_> {
                     next.push(run.state);
                 }
                 Err(panic) if !panic.is::<Stop>() => {
-                    return Err(format!("{}: {}", self.threads[thread].0, crate::error::panic_message(panic)));
+                    return Err(format!(
+                        "{}: {}",
+                        self.threads[thread].0,
+                        crate::error::panic_message(panic)
+                    ));
                 }
-                _ if run.thread().log.len() > state.threads[thread].log.len() => next.push(run.state),
+                _ if run.thread().log.len() > state.threads[thread].log.len() => {
+                    next.push(run.state)
+                }
                 _ => {}
             }
             choices = run.choices;
@@ -642,12 +702,25 @@ impl Model<'_> {
 
     /// Judges a state in which no thread can go on.
     fn judge(&self, state: State) -> Result<(), String> {
-        let stuck: Vec<&str> = state.threads.iter().filter(|thread| thread.call.is_some()).map(|thread| thread.name).collect();
+        let stuck: Vec<&str> = state
+            .threads
+            .iter()
+            .filter(|thread| thread.call.is_some())
+            .map(|thread| thread.name)
+            .collect();
         if !stuck.is_empty() {
             return Err(format!("left asleep: {}; {state:?}", stuck.join(", ")));
         }
         let Some(end) = &self.end else { return Ok(()) };
-        RUN.set(Some(Run { state, thread: 0, made: 0, stepped: false, over: true, choices: Vec::new(), chosen: 0 }));
+        RUN.set(Some(Run {
+            state,
+            thread: 0,
+            made: 0,
+            stepped: false,
+            over: true,
+            choices: Vec::new(),
+            chosen: 0,
+        }));
         let outcome = catch_unwind(AssertUnwindSafe(end));
         RUN.set(None);
         outcome.map_err(|panic| format!("at the end: {}", crate::error::panic_message(panic)))

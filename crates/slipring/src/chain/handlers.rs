@@ -7,7 +7,8 @@ use crate::events::{At, Events, EventsMut};
 use crate::fault::{Fault, Outcome};
 use crate::slots::Layout;
 
-/// A reading stage with a life: told when it starts, after each batch, and when it stops. All calls come from the stage's thread.
+/// A reading stage with a life: told when it starts, after each batch, and when it stops. All calls
+/// come from the stage's thread.
 ///
 /// A panic or an error in any of them ends the graph and names the stage.
 #[doc(alias = "EventHandler")]
@@ -18,13 +19,15 @@ pub trait ReadHandler<E> {
     }
     /// For each event, in order.
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
-    /// After each batch, before it is released: a good place to flush. `next_seq` is the position after the batch.
+    /// After each batch, before it is released: a good place to flush. `next_seq` is the position
+    /// after the batch.
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
-    /// When there is nothing to handle, before the stage waits: a good place to flush what is buffered. Again while it waits, if
-    /// [`Chain::idle_every`](crate::Chain::idle_every) says so. Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    /// When there is nothing to handle, before the stage waits: a good place to flush what is
+    /// buffered. Again while it waits, if [`Chain::idle_every`](crate::Chain::idle_every) says so.
+    /// Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -47,8 +50,9 @@ pub trait WriteHandler<E> {
         let _ = next_seq;
         Ok(())
     }
-    /// When there is nothing to handle, before the stage waits: a good place to flush what is buffered. Again while it waits, if
-    /// [`Chain::idle_every`](crate::Chain::idle_every) says so. Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    /// When there is nothing to handle, before the stage waits: a good place to flush what is
+    /// buffered. Again while it waits, if [`Chain::idle_every`](crate::Chain::idle_every) says so.
+    /// Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -120,7 +124,9 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for Writ
     }
 }
 
-impl<E, L: Layout, R: Outcome, F: FnMut(&Events<'_, E, L>, u64) -> R> Handler<E, L> for ReadBatch<F, R> {
+impl<E, L: Layout, R: Outcome, F: FnMut(&Events<'_, E, L>, u64) -> R> Handler<E, L>
+    for ReadBatch<F, R>
+{
     const GATHERS: bool = true;
     fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         let events = lent.read();
@@ -130,7 +136,9 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&Events<'_, E, L>, u64) -> R> Handler<E,
     }
 }
 
-impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Handler<E, L> for WriteBatch<F, R> {
+impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Handler<E, L>
+    for WriteBatch<F, R>
+{
     const GATHERS: bool = true;
     fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
         // SAFETY: see the type.

@@ -1,4 +1,5 @@
-//! A whole graph on the calling thread: deterministic, for tests, and for programs with one thread to spare.
+//! A whole graph on the calling thread: deterministic, for tests, and for programs with one thread
+//! to spare.
 
 use super::Chain;
 use super::launch::{Built, finish, produce_contained};
@@ -12,7 +13,8 @@ use crate::within::enter;
 
 use super::launch::Done;
 
-/// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages work.
+/// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages
+/// work.
 pub struct Inline<'env, E, L: Layout = Inside> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
@@ -20,8 +22,9 @@ pub struct Inline<'env, E, L: Layout = Inside> {
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Runs producer and stages in turn on this thread. The same input gives the same order of calls every time: stages in the order
-    /// of their declaration, each with what is there. Threads named by [`Chain::on`] and [`Chain::on_thread_start`] do not apply.
+    /// Runs producer and stages in turn on this thread. The same input gives the same order of
+    /// calls every time: stages in the order of their declaration, each with what is there. Threads
+    /// named by [`Chain::on`] and [`Chain::on_thread_start`] do not apply.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -38,10 +41,16 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// # Errors
     /// As [`Chain::run`].
-    pub fn run_inline<T>(mut self, produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+    pub fn run_inline<T>(
+        mut self,
+        produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
         self.parts.settings.timed = false;
         if let Some(spec) = self.parts.specs.iter().find(|spec| spec.policy.own_loop) {
-            let what = format!("stage `{}` has a loop of its own, and cannot take turns on one thread", spec.name);
+            let what = format!(
+                "stage `{}` has a loop of its own, and cannot take turns on one thread",
+                spec.name
+            );
             self.parts.problem.get_or_insert(BuildError::Misplaced { what });
         }
         let produce = Contained::new(produce);
@@ -49,8 +58,13 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let crews = threads.into_iter().map(|seating| seating.crew).collect();
         let mut inline = Inline { producer: Producer::of_chain(&core), core: core.clone(), crews };
         let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
-        let produced = if started { produce_contained(&core.control, &mut inline, produce.into_inner()) } else { Err(None) };
-        // The closure may have swapped its handle for that of another ring: then this ring has failed, and the other one ends here.
+        let produced = if started {
+            produce_contained(&core.control, &mut inline, produce.into_inner())
+        } else {
+            Err(None)
+        };
+        // The closure may have swapped its handle for that of another ring: then this ring has
+        // failed, and the other one ends here.
         let Inline { producer, mut crews, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
@@ -62,7 +76,11 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if started {
             let _within = enter(&driven.control, crews.iter().flat_map(Crew::lines));
             // A round may move nothing: members of taps and workers that joined are elsewhere.
-            while let Some(handled) = crews.iter_mut().filter_map(|crew| crew.turn(&driven.control)).reduce(u64::wrapping_add) {
+            while let Some(handled) = crews
+                .iter_mut()
+                .filter_map(|crew| crew.turn(&driven.control))
+                .reduce(u64::wrapping_add)
+            {
                 if handled == 0
                     && let Some((stage, at)) = crews.iter().find_map(Crew::first_waiting)
                 {
@@ -82,7 +100,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 }
 
 impl<E: Send, L: Layout> Inline<'_, E, L> {
-    /// Fills the next slot and publishes it; while the ring is full, lets the stages work. Returns its position.
+    /// Fills the next slot and publishes it; while the ring is full, lets the stages work. Returns
+    /// its position.
     ///
     /// # Errors
     /// When a stage has failed, or the ring was halted.
@@ -106,7 +125,11 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     ///
     /// # Errors
     /// As [`Inline::publish`].
-    pub fn publish_all<I: IntoIterator>(&mut self, items: I, mut fill: impl FnMut(&mut E, I::Item)) -> Result<u64, Closed> {
+    pub fn publish_all<I: IntoIterator>(
+        &mut self,
+        items: I,
+        mut fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<u64, Closed> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.producer.next_item(&mut items) {

@@ -1,4 +1,5 @@
-//! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report, the first failure.
+//! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report,
+//! the first failure.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,7 +10,9 @@ use super::runner::{BoxedRunner, Crew};
 use super::{Chain, Maker, OnFaulted, OnStart, Parts};
 use crate::control::Control;
 use crate::core::Core;
-use crate::error::{BuildError, Cause, Contained, Error, ErrorKind, Failure, let_go, panic_message};
+use crate::error::{
+    BuildError, Cause, Contained, Error, ErrorKind, Failure, let_go, panic_message,
+};
 use crate::fault::Fault;
 use crate::owner::Owner;
 use crate::policy::Marks;
@@ -46,7 +49,8 @@ pub(super) struct Built<'env, E, L: Layout> {
     pub(super) hooks: Hooks<'env>,
 }
 
-/// The chain's own references to the user's hooks. They outlive the stages of a run, so that the run is told if one panics when it goes.
+/// The chain's own references to the user's hooks. They outlive the stages of a run, so that the
+/// run is told if one panics when it goes.
 pub(super) struct Hooks<'env> {
     pub(super) on_start: Option<OnStart<'env>>,
     on_faults: Option<OnFaulted<'env>>,
@@ -55,7 +59,8 @@ pub(super) struct Hooks<'env> {
 impl Hooks<'_> {
     /// Lets the hooks go; a panic of theirs ends the graph.
     pub(super) fn let_go(self, control: &Control) {
-        let gone = [self.on_start.and_then(Contained::let_go), self.on_faults.and_then(Contained::let_go)];
+        let gone =
+            [self.on_start.and_then(Contained::let_go), self.on_faults.and_then(Contained::let_go)];
         for panic in gone.into_iter().flatten() {
             control.fail(control.producer_party(), None, Cause::Panic(panic));
         }
@@ -65,7 +70,18 @@ impl Hooks<'_> {
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Allocates everything and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Parts { mut settings, mut factory, specs, makers, sorters, monitors, on_faults, on_start, problem, .. } = *self.parts;
+        let Parts {
+            mut settings,
+            mut factory,
+            specs,
+            makers,
+            sorters,
+            monitors,
+            on_faults,
+            on_start,
+            problem,
+            ..
+        } = *self.parts;
         settings.many_producers = many_producers;
         let built = match problem {
             Some(problem) => Err(problem),
@@ -75,14 +91,21 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let core = built?;
         let mut groups = Groups::new();
         let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
-        let seated = bound.and_then(|()| make_marks(&core)).and_then(|()| Self::seat(&core, makers, &mut groups));
+        let seated = bound
+            .and_then(|()| make_marks(&core))
+            .and_then(|()| Self::seat(&core, makers, &mut groups));
         if let Err(problem) = seated {
-            // Taps and pools are bound one after the other, so readers and workers may have joined by now, from
-            // a worker's factory for one. No stage will run, so they are told that it is over.
+            // Taps and pools are bound one after the other, so readers and workers may have joined
+            // by now, from a worker's factory for one. No stage will run, so they are told that it
+            // is over.
             core.owners.end_run();
             core.control.halt();
-            // Each on its own: what a handler captured may panic when it goes, and two panics at once are an abort.
-            groups.into_iter().flat_map(|(.., runners)| runners).for_each(|runner| drop(let_go(runner)));
+            // Each on its own: what a handler captured may panic when it goes, and two panics at
+            // once are an abort.
+            groups
+                .into_iter()
+                .flat_map(|(.., runners)| runners)
+                .for_each(|runner| drop(let_go(runner)));
             core.take_apart();
             return Err(problem.into());
         }
@@ -90,17 +113,27 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if let Some(panic) = dropped {
             control.fail(control.producer_party(), None, Cause::Panic(panic));
         }
-        let seating = |(name, stage, _, runners)| Seating { name, crew: Crew::new(runners, on_faults.clone()), stage };
+        let seating = |(name, stage, _, runners)| Seating {
+            name,
+            crew: Crew::new(runners, on_faults.clone()),
+            stage,
+        };
         let threads = groups.into_iter().map(seating).collect();
         Ok(Built { core, threads, hooks: Hooks { on_start, on_faults } })
     }
 
     /// Makes the handlers, and shares them out to threads.
-    fn seat(core: &Owner<E, L>, makers: Vec<Contained<Maker<'env, E, L>>>, groups: &mut Groups<'env>) -> Result<(), BuildError> {
+    fn seat(
+        core: &Owner<E, L>,
+        makers: Vec<Contained<Maker<'env, E, L>>>,
+        groups: &mut Groups<'env>,
+    ) -> Result<(), BuildError> {
         for (stage, maker) in makers.into_iter().enumerate() {
             let spec = &core.control.plan.stages[stage];
             for (worker, runner) in maker.into_inner()(core, stage)?.into_iter().enumerate() {
-                let shared = groups.iter_mut().find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
+                let shared = groups
+                    .iter_mut()
+                    .find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
                 match shared {
                     Some((.., runners)) => runners.push(runner),
                     None => {
@@ -117,11 +150,17 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         Ok(())
     }
 
-    /// Publishes every item of an iterator, from this thread, and comes back when all stages have handled all of them.
+    /// Publishes every item of an iterator, from this thread, and comes back when all stages have
+    /// handled all of them.
     ///
     /// # Errors
-    /// The first failure: a handler's error or panic, the iterator's or `fill`'s panic, a deadline; or what is wrong with the chain.
-    pub fn feed<I: IntoIterator>(self, items: I, fill: impl FnMut(&mut E, I::Item)) -> Result<Done<u64>, Error> {
+    /// The first failure: a handler's error or panic, the iterator's or `fill`'s panic, a deadline;
+    /// or what is wrong with the chain.
+    pub fn feed<I: IntoIterator>(
+        self,
+        items: I,
+        fill: impl FnMut(&mut E, I::Item),
+    ) -> Result<Done<u64>, Error> {
         let (items, fill) = (Contained::new(items), Contained::new(fill));
         self.run(|producer| {
             let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
@@ -135,22 +174,30 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         })
     }
 
-    /// Starts the stages, calls `produce` on this thread, closes, and comes back when all stages have ended.
+    /// Starts the stages, calls `produce` on this thread, closes, and comes back when all stages
+    /// have ended.
     ///
     /// # Errors
     /// As [`Chain::feed`], and `produce`'s own error.
-    pub fn run<T>(self, produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+    pub fn run<T>(
+        self,
+        produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
         let produce = Contained::new(produce);
         self.build(false)?.run(Producer::of_chain, produce, |producer| producer.core())
     }
 
-    /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes when `produce` has come back and the last
-    /// clone is dropped; a clone that is kept longer, or handed out as the closure's value, keeps this call waiting, and only a
+    /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes
+    /// when `produce` has come back and the last clone is dropped; a clone that is kept longer, or
+    /// handed out as the closure's value, keeps this call waiting, and only a
     /// [`deadline`](Chain::deadline) ends that.
     ///
     /// # Errors
     /// As [`Chain::run`].
-    pub fn run_shared<T>(self, produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>) -> Result<Done<T>, Error> {
+    pub fn run_shared<T>(
+        self,
+        produce: impl FnOnce(&mut SharedProducer<E, L>) -> Result<T, Fault>,
+    ) -> Result<Done<T>, Error> {
         let produce = Contained::new(produce);
         self.build(true)?.run(Producer::of_chain, produce, |producer| producer.core())
     }
@@ -163,9 +210,14 @@ fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
         let capacity = core.control.plan.capacity;
         match marks.make(core.control.start, capacity) {
             Some(true) => {}
-            None => return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT }),
+            None => {
+                return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
+            }
             Some(false) => {
-                let what = format!("the marks of `{}` are another stage's already; make some for each stage", stage.name);
+                let what = format!(
+                    "the marks of `{}` are another stage's already; make some for each stage",
+                    stage.name
+                );
                 return Err(BuildError::Misplaced { what });
             }
         }
@@ -173,8 +225,9 @@ fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// A crew on its way to its thread. If the thread cannot be started the crew is still here, and what is reported is the system's refusal,
-/// not that the crew was dropped with the thread's closure.
+/// A crew on its way to its thread. If the thread cannot be started the crew is still here, and
+/// what is reported is the system's refusal, not that the crew was dropped with the thread's
+/// closure.
 #[derive(Clone)]
 pub(super) struct Handed<'env>(Arc<Mutex<Option<Crew<'env>>>>);
 
@@ -221,7 +274,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             for Seating { name, crew, stage } in threads {
                 let (core, on_start, crew) = (&core, hooks.on_start.clone(), Handed::new(crew));
                 let (thread, taken) = (thread::Builder::new().name(name.clone()), crew.clone());
-                let spawned = thread.spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
+                let spawned = thread
+                    .spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
                     crew.refuse(&core.control);
@@ -229,7 +283,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure swapped its producer for another ring's, so dropping it would not close this one.
+                // The closure swapped its producer for another ring's, so dropping it would not
+                // close this one.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
             // It may be the last owner of that other ring, whose events are the user's.
@@ -243,7 +298,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// What the producer's closure came to: a value, or the message of its panic. An error or a panic has ended the graph.
+/// What the producer's closure came to: a value, or the message of its panic. An error or a panic
+/// has ended the graph.
 pub(super) fn produce_contained<T, P>(
     control: &Control,
     producer: &mut P,
@@ -265,7 +321,10 @@ pub(super) fn produce_contained<T, P>(
 }
 
 /// Everybody has ended: what came of it.
-pub(super) fn finish<E, L: Layout, T>(core: Owner<E, L>, produced: Result<T, Option<String>>) -> Result<Done<T>, Error> {
+pub(super) fn finish<E, L: Layout, T>(
+    core: Owner<E, L>,
+    produced: Result<T, Option<String>>,
+) -> Result<Done<T>, Error> {
     core.owners.end_run();
     let report = core.report();
     let failure = core.control.failure();
@@ -281,7 +340,8 @@ pub(super) fn finish<E, L: Layout, T>(core: Owner<E, L>, produced: Result<T, Opt
         return Err(Error::failed(with_message(failure, message), report));
     }
     let Some(value) = value else {
-        let failure = Failure::new(name, None, Cause::Panic("the producer ended without a reason".into()));
+        let failure =
+            Failure::new(name, None, Cause::Panic("the producer ended without a reason".into()));
         return Err(Error::failed(failure, report));
     };
     match dropped {
@@ -293,7 +353,8 @@ pub(super) fn finish<E, L: Layout, T>(core: Owner<E, L>, produced: Result<T, Opt
     }
 }
 
-/// A failure noted while the closure was still unwinding, with the message that came to light when it was caught.
+/// A failure noted while the closure was still unwinding, with the message that came to light when
+/// it was caught.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {

@@ -1,9 +1,10 @@
 //! The chain front: stages on named threads, in one expression.
 //!
 //! Invariants
-//! - I1: a stage that writes is declared only on the chain's own line, never inside a fan-out, so the soundness rule (plan::I1) holds
-//!   by construction; the plan checks it again all the same.
-//! - I2: nothing user code does wrong while a chain is put together is lost: the first mistake comes back when the chain is started.
+//! - I1: a stage that writes is declared only on the chain's own line, never inside a fan-out, so
+//!   the soundness rule (plan::I1) holds by construction; the plan checks it again all the same.
+//! - I2: nothing user code does wrong while a chain is put together is lost: the first mistake
+//!   comes back when the chain is started.
 
 mod handlers;
 mod inline;
@@ -50,7 +51,8 @@ use runner::{BoxedRunner, OwnLoop, Seated};
 pub struct Line(());
 /// Marks the stages of a fan-out: each comes after the same stages, beside the others.
 pub struct Beside(());
-/// Marks one branch of a fan-out: each stage comes after the one before it, beside the other branches.
+/// Marks one branch of a fan-out: each stage comes after the one before it, beside the other
+/// branches.
 pub struct Branch(());
 
 mod sealed {
@@ -78,8 +80,10 @@ pub trait MayWrite {}
 #[diagnostic::do_not_recommend]
 impl MayWrite for Line {}
 
-type Maker<'env, E, L> = Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
-/// Makes one of the seats of a stage: the stage's number, the seat's, what its waits begin to learn from.
+type Maker<'env, E, L> =
+    Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+/// Makes one of the seats of a stage: the stage's number, the seat's, what its waits begin to learn
+/// from.
 type MakeSeat<E, L, S> = fn(Owner<E, L>, usize, usize, Learned) -> S;
 type OnFaulted<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
@@ -97,17 +101,20 @@ struct Parts<'env, E, L: Layout> {
     on_faults: Option<OnFaulted<'env>>,
     on_start: Option<OnStart<'env>>,
     problem: Option<BuildError>,
-    /// Identity of the chain. It is kept alive with the chain, so no other chain can have the same address meanwhile.
+    /// Identity of the chain. It is kept alive with the chain, so no other chain can have the same
+    /// address meanwhile.
     identity: Arc<()>,
 }
 
 /// A ring and the stages over it, put together in one expression and then started: see [`ring`].
 ///
-/// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are closures that may borrow locals: `run` and
-/// `feed` come back only when all stages have ended. A handler returns nothing, or a `Result` with any error.
+/// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are
+/// closures that may borrow locals: `run` and `feed` come back only when all stages have ended. A
+/// handler returns nothing, or a `Result` with any error.
 ///
-/// The methods that start it: [`feed`](Chain::feed), [`run`](Chain::run), [`run_shared`](Chain::run_shared),
-/// [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn), [`spawn_shared`](Chain::spawn_shared).
+/// The methods that start it: [`feed`](Chain::feed), [`run`](Chain::run),
+/// [`run_shared`](Chain::run_shared), [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn),
+/// [`spawn_shared`](Chain::spawn_shared).
 #[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
 pub struct Chain<'env, E, L: Layout = Inside, P = Line> {
     parts: Box<Parts<'env, E, L>>,
@@ -118,7 +125,8 @@ pub struct Chain<'env, E, L: Layout = Inside, P = Line> {
     place: PhantomData<P>,
 }
 
-/// A chain over a new ring of `capacity` slots (a power of two), whose events `factory` makes once, before the start.
+/// A chain over a new ring of `capacity` slots (a power of two), whose events `factory` makes once,
+/// before the start.
 ///
 /// ```
 /// let mut total = 0;
@@ -152,15 +160,30 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
 }
 
 impl<'env, E: Send> Chain<'env, E, Inside, Line> {
-    /// Events side by side, stamps beside: batches can be had as slices. Comes before the first stage.
+    /// Events side by side, stamps beside: batches can be had as slices. Comes before the first
+    /// stage.
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
-        let Parts { settings, factory, specs, monitors, on_start, on_faults, mut problem, identity, .. } = *self.parts;
+        let Parts {
+            settings,
+            factory,
+            specs,
+            monitors,
+            on_start,
+            on_faults,
+            mut problem,
+            identity,
+            ..
+        } = *self.parts;
         if let Some(stage) = specs.first() {
-            let what = format!("`contiguous` must come before the first stage, and `{}` is declared already", stage.name);
+            let what = format!(
+                "`contiguous` must come before the first stage, and `{}` is declared already",
+                stage.name
+            );
             problem.get_or_insert(BuildError::Misplaced { what });
         }
         if !monitors.is_empty() {
-            let what = "`contiguous` must come before `monitor`: a monitor is of one layout".to_owned();
+            let what =
+                "`contiguous` must come before `monitor`: a monitor is of one layout".to_owned();
             problem.get_or_insert(BuildError::Misplaced { what });
         }
         let parts = Box::new(Parts {
@@ -181,8 +204,8 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
 }
 
 impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
-    /// How stages wait for events and the producer for room, unless they say otherwise ([`Chain::stage_wait`], [`Chain::producer_wait`]). Default:
-    /// [`Wait::ADAPTIVE`].
+    /// How stages wait for events and the producer for room, unless they say otherwise
+    /// ([`Chain::stage_wait`], [`Chain::producer_wait`]). Default: [`Wait::ADAPTIVE`].
     pub fn wait(mut self, wait: Wait) -> Self {
         self.parts.settings.wait = Contained::new(wait);
         self
@@ -194,21 +217,23 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
         self
     }
 
-    /// Called for each failure that a stage survived by its policy, on the stage's thread. A panic in it ends the graph.
+    /// Called for each failure that a stage survived by its policy, on the stage's thread. A panic
+    /// in it ends the graph.
     pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
         self.parts.on_faults = Some(Contained::new(Arc::new(hook)));
         self
     }
 
-    /// Lets a monitor look at the chain while it runs. The producer tells how far it is, one more store for each publication.
+    /// Lets a monitor look at the chain while it runs. The producer tells how far it is, one more
+    /// store for each publication.
     pub fn monitor(mut self, monitor: &Monitor<E, L>) -> Self {
         self.parts.settings.watched = true;
         self.parts.monitors.push(monitor.clone());
         self
     }
 
-    /// Times one of so many events (rounded up to a power of two), from its publication until each stage lets it go. See
-    /// [`StageReport::latency`](crate::StageReport::latency).
+    /// Times one of so many events (rounded up to a power of two), from its publication until each
+    /// stage lets it go. See [`StageReport::latency`](crate::StageReport::latency).
     pub fn sample_latency(mut self, every: u64) -> Self {
         self.parts.settings.sample = Some(every);
         self
@@ -220,14 +245,15 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
         self
     }
 
-    /// Ends all of the library's waits this long after the start: the graph fails then, and names who was waiting. User code that does
-    /// not come back is not interrupted.
+    /// Ends all of the library's waits this long after the start: the graph fails then, and names
+    /// who was waiting. User code that does not come back is not interrupted.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.parts.settings.deadline = Some(after);
         self
     }
 
-    /// Called on each thread before its first stage starts, with the thread's name: pin it, give it a priority, name it in a trace.
+    /// Called on each thread before its first stage starts, with the thread's name: pin it, give it
+    /// a priority, name it in a trace.
     pub fn on_thread_start(mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> Self {
         self.parts.on_start = Some(Contained::new(Arc::new(hook)));
         self
@@ -236,12 +262,18 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Line> {
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Lets a closure declare stages behind `base`.
-    fn inside(parts: Box<Parts<'env, E, L>>, base: &[usize], declare: impl FnOnce(Self) -> Self) -> Self {
+    fn inside(
+        parts: Box<Parts<'env, E, L>>,
+        base: &[usize],
+        declare: impl FnOnce(Self) -> Self,
+    ) -> Self {
         let own = parts.identity.clone();
-        let mut inside = declare(Chain { parts, base: base.to_vec(), ends: Vec::new(), place: PhantomData });
+        let mut inside =
+            declare(Chain { parts, base: base.to_vec(), ends: Vec::new(), place: PhantomData });
         if !Arc::ptr_eq(&own, &inside.parts.identity) {
             // Stages are known by number, and these numbers are another chain's.
-            let what = "the closure must give back the chain that it was given, not another one".to_owned();
+            let what = "the closure must give back the chain that it was given, not another one"
+                .to_owned();
             inside.parts.problem.get_or_insert(BuildError::Misplaced { what });
             (inside.base, inside.ends) = (base.to_vec(), Vec::new());
         }
@@ -258,7 +290,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         let stage = self.parts.specs.len();
         let mut after = self.base.clone();
         if access == Access::Write {
-            // Whoever joins a tap before a stage that writes is done with an event before that stage has it.
+            // Whoever joins a tap before a stage that writes is done with an event before that
+            // stage has it.
             after.append(&mut self.parts.taps);
         }
         self.parts.specs.push(StageSpec::new(name, access, crew, &after));
@@ -276,11 +309,18 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     fn one<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, handler: H) -> Self {
         self.declare(name, access, Crew::One, move |core, stage| {
             let learned = core.control.learner_contained(stage);
-            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage, learned), handler)) as BoxedRunner<'env>])
+            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage, learned), handler))
+                as BoxedRunner<'env>])
         })
     }
 
-    fn pool<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, workers: usize, make: impl FnMut(usize) -> H + 'env) -> Self {
+    fn pool<H: Handler<E, L> + Send + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        workers: usize,
+        make: impl FnMut(usize) -> H + 'env,
+    ) -> Self {
         self.several(name, access, Crew::pool(workers), make, Worker::new)
     }
 
@@ -314,7 +354,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 match catch_unwind(AssertUnwindSafe(|| make(worker))) {
                     Ok(handler) => {
                         let learned = core.control.learner_contained(stage);
-                        runners.push(Box::new(Seated::new(seat(core.clone(), stage, worker, learned), handler)));
+                        runners.push(Box::new(Seated::new(
+                            seat(core.clone(), stage, worker, learned),
+                            handler,
+                        )));
                     }
                     Err(panic) => {
                         panicked = Some(panic_message(panic));
@@ -334,9 +377,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// A place where readers join and leave while the chain runs: see [`Tap`]. They see events as the stages before left them.
+    /// A place where readers join and leave while the chain runs: see [`Tap`]. They see events as
+    /// the stages before left them.
     ///
-    /// The stages behind that write, and the producer, wait for those who joined; stages that only read go on beside them.
+    /// The stages behind that write, and the producer, wait for those who joined; stages that only
+    /// read go on beside them.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where
@@ -349,21 +394,31 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             None => format!("tap-{}", taps + 1),
         };
         let tap = tap.clone();
-        self.declare(&name, Access::Read, tap.crew(), move |core, stage| tap.bind(core, stage).map(|()| Vec::new()))
+        self.declare(&name, Access::Read, tap.crew(), move |core, stage| {
+            tap.bind(core, stage).map(|()| Vec::new())
+        })
     }
 
     /// A stage whose handler reads every event.
     #[doc(alias = "EventHandler")]
-    pub fn read<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&E, At) -> R + Send + 'env) -> Self
+    pub fn read<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&E, At) -> R + Send + 'env,
+    ) -> Self
     where
         E: Sync,
     {
         self.one(name, Access::Read, ReadEach::new(handler))
     }
 
-    /// A stage that reads whole batches: the events that were there, up to a quarter of the ring, and the position of the first. They are
-    /// released when the handler comes back.
-    pub fn read_batch<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&Events<'_, E, L>, u64) -> R + Send + 'env) -> Self
+    /// A stage that reads whole batches: the events that were there, up to a quarter of the ring,
+    /// and the position of the first. They are released when the handler comes back.
+    pub fn read_batch<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&Events<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> Self
     where
         E: Sync,
     {
@@ -378,8 +433,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.one(name, Access::Read, ReadWith(handler))
     }
 
-    /// A pool: each event goes to one of `workers`, whose handlers `make` makes (called with 0, 1, ...). Whoever comes after sees
-    /// sequence order.
+    /// A pool: each event goes to one of `workers`, whose handlers `make` makes (called with 0, 1,
+    /// ...). Whoever comes after sees sequence order.
     #[doc(alias = "WorkerPool")]
     pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
         self,
@@ -395,7 +450,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Lets workers join the pool declared last, while it works: see [`Pool`].
     #[allow(private_bounds)]
-    pub fn open<A: crate::crew::Marked + crate::lease::sealed::Access>(mut self, pool: &Pool<E, A, L>) -> Self
+    pub fn open<A: crate::crew::Marked + crate::lease::sealed::Access>(
+        mut self,
+        pool: &Pool<E, A, L>,
+    ) -> Self
     where
         E: 'env,
     {
@@ -404,8 +462,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 *room = pool.seats();
                 let pool = pool.clone();
                 if let Some(make) = self.parts.makers.pop() {
-                    let maker: Maker<'env, E, L> =
-                        Box::new(move |core, stage| pool.bind(core, stage).and_then(|()| make.into_inner()(core, stage)));
+                    let maker: Maker<'env, E, L> = Box::new(move |core, stage| {
+                        pool.bind(core, stage).and_then(|()| make.into_inner()(core, stage))
+                    });
                     self.parts.makers.push(Contained::new(maker));
                 }
             }
@@ -414,14 +473,20 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 self.parts.problem.get_or_insert(BuildError::Misplaced { what });
             }
             None => {
-                self.parts.problem.get_or_insert(BuildError::Misplaced { what: "`open` must follow the pool that it opens".to_owned() });
+                self.parts.problem.get_or_insert(BuildError::Misplaced {
+                    what: "`open` must follow the pool that it opens".to_owned(),
+                });
             }
         }
         self
     }
 
     /// A stage whose handler may change every event.
-    pub fn write<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&mut E, At) -> R + Send + 'env) -> Self
+    pub fn write<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&mut E, At) -> R + Send + 'env,
+    ) -> Self
     where
         P: MayWrite,
     {
@@ -429,7 +494,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// A stage that may change whole batches; see [`Chain::read_batch`].
-    pub fn write_batch<R: Outcome + 'env>(self, name: &str, handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env) -> Self
+    pub fn write_batch<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> Self
     where
         P: MayWrite,
     {
@@ -458,12 +527,15 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
-    /// Shards: `shards` threads, each of which reads the events of its own keys, so that events with the same key are seen by the same handler, in
-    /// sequence. `make` is called once for each shard, before the start. Whoever comes after sees sequence order again.
+    /// Shards: `shards` threads, each of which reads the events of its own keys, so that events
+    /// with the same key are seen by the same handler, in sequence. `make` is called once for each
+    /// shard, before the start. Whoever comes after sees sequence order again.
     ///
-    /// `key` is called once for each event, by the last stage before that may write, or by the producer if there is none, when it is done with the
-    /// event: keep it short. Which shard a key goes to is the same in every run of a build, and known to nobody else; keys are spread evenly,
-    /// their events only if no key has most of them. A panic of `key` ends the graph. Costs four bytes a slot.
+    /// `key` is called once for each event, by the last stage before that may write, or by the
+    /// producer if there is none, when it is done with the event: keep it short. Which shard a key
+    /// goes to is the same in every run of a build, and known to nobody else; keys are spread
+    /// evenly, their events only if no key has most of them. A panic of `key` ends the graph. Costs
+    /// four bytes a slot.
     ///
     /// ```
     /// use std::collections::HashMap;
@@ -505,10 +577,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.shards(name, Access::Write, shards, key, move |shard| WriteEach::new(make(shard)))
     }
 
-    /// A stage that reads in a loop of its own: `run` gets the stage's handle on the stage's thread, and everything that a handle can do:
-    /// early release within a batch ([`Batch::release_front`](crate::Batch::release_front)), late release after it
-    /// ([`Batch::hold`](crate::Batch::hold)), waiting for something else meanwhile. It comes back when the handle says `Closed`; if it comes back
-    /// earlier, the graph fails.
+    /// A stage that reads in a loop of its own: `run` gets the stage's handle on the stage's
+    /// thread, and everything that a handle can do: early release within a batch
+    /// ([`Batch::release_front`](crate::Batch::release_front)), late release after it
+    /// ([`Batch::hold`](crate::Batch::hold)), waiting for something else meanwhile. It comes back
+    /// when the handle says `Closed`; if it comes back earlier, the graph fails.
     ///
     /// ```
     /// let mut lines = Vec::new();
@@ -525,7 +598,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// assert_eq!(lines, (0..20).collect::<Vec<_>>());
     /// # Ok::<(), slipring::Error>(())
     /// ```
-    pub fn read_by<R: Outcome + 'env>(self, name: &str, run: impl FnOnce(&mut Reader<E, L>) -> R + Send + 'env) -> Self
+    pub fn read_by<R: Outcome + 'env>(
+        self,
+        name: &str,
+        run: impl FnOnce(&mut Reader<E, L>) -> R + Send + 'env,
+    ) -> Self
     where
         E: Sync,
     {
@@ -533,7 +610,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// As [`Chain::read_by`], for a stage that may change events.
-    pub fn write_by<R: Outcome + 'env>(self, name: &str, run: impl FnOnce(&mut Writer<E, L>) -> R + Send + 'env) -> Self
+    pub fn write_by<R: Outcome + 'env>(
+        self,
+        name: &str,
+        run: impl FnOnce(&mut Writer<E, L>) -> R + Send + 'env,
+    ) -> Self
     where
         P: MayWrite,
     {
@@ -550,7 +631,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         Consumer<E, A, Every, L>: Send,
     {
         let mut declared = self.declare(name, access, Crew::One, move |core, stage| {
-            Ok(vec![Box::new(OwnLoop::<E, A, L, _>::new(core.clone(), stage, run)) as BoxedRunner<'env>])
+            Ok(vec![
+                Box::new(OwnLoop::<E, A, L, _>::new(core.clone(), stage, run)) as BoxedRunner<'env>
+            ])
         });
         if let Some(spec) = declared.parts.specs.last_mut() {
             spec.policy.own_loop = true;
@@ -558,20 +641,29 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         declared
     }
 
-    /// A stage that copies what `project` makes of each event into a mirror, for observers that hold nobody up: see [`Mirror`]. The stage
-    /// itself is waited for as any other is, for as long as a copy takes. The mirror goes with the stage, whose end closes it. An event that the stage handles
-    /// again ([`OnFault::retry`](crate::OnFault::retry)) is put again.
-    pub fn observe<T: Plain>(self, name: &str, mut mirror: Mirror<T>, mut project: impl FnMut(&E) -> T + Send + 'env) -> Self
+    /// A stage that copies what `project` makes of each event into a mirror, for observers that
+    /// hold nobody up: see [`Mirror`]. The stage itself is waited for as any other is, for as long
+    /// as a copy takes. The mirror goes with the stage, whose end closes it. An event that the
+    /// stage handles again ([`OnFault::retry`](crate::OnFault::retry)) is put again.
+    pub fn observe<T: Plain>(
+        self,
+        name: &str,
+        mut mirror: Mirror<T>,
+        mut project: impl FnMut(&E) -> T + Send + 'env,
+    ) -> Self
     where
         E: Sync,
     {
         self.read(name, move |event, at| mirror.put(at.seq, &project(event)))
     }
 
-    /// Stages side by side: each sees every event, at the same time as the others. What comes after the fan-out comes after all of
-    /// them. They may only read; fan-outs nest.
+    /// Stages side by side: each sees every event, at the same time as the others. What comes after
+    /// the fan-out comes after all of them. They may only read; fan-outs nest.
     #[doc(alias = "FanOut")]
-    pub fn fan_out(mut self, declare: impl FnOnce(Chain<'env, E, L, Beside>) -> Chain<'env, E, L, Beside>) -> Self {
+    pub fn fan_out(
+        mut self,
+        declare: impl FnOnce(Chain<'env, E, L, Beside>) -> Chain<'env, E, L, Beside>,
+    ) -> Self {
         let Chain { parts, ends, .. } = Chain::inside(self.parts, &self.base, declare);
         self.parts = parts;
         if P::BESIDE {
@@ -585,7 +677,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, Beside> {
     /// Several stages one after the other, as one branch of this fan-out.
-    pub fn branch(mut self, declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>) -> Self {
+    pub fn branch(
+        mut self,
+        declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>,
+    ) -> Self {
         let Chain { parts, base, .. } = Chain::inside(self.parts, &self.base, declare);
         self.parts = parts;
         if base != self.base {
@@ -602,7 +697,13 @@ impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
         if let Some(problem) = &self.parts.problem {
             return writeln!(f, "not a graph: {problem}");
         }
-        match Plan::new(self.parts.specs.clone(), *capacity, false, wait, producer_wait.as_deref().unwrap_or(wait)) {
+        match Plan::new(
+            self.parts.specs.clone(),
+            *capacity,
+            false,
+            wait,
+            producer_wait.as_deref().unwrap_or(wait),
+        ) {
             Ok(plan) => write!(f, "ring of {capacity} slots ({}), {}\n{plan}", L::ALIAS, **wait),
             Err(error) => writeln!(f, "not a graph yet: {error}"),
         }

@@ -17,7 +17,8 @@ use crate::report::Report;
 use crate::slots::Layout;
 use crate::sync::whole;
 
-/// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is closed and drained.
+/// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is
+/// closed and drained.
 pub struct Pipeline {
     ring: Box<dyn Controlled>,
     threads: Vec<(Name, thread::JoinHandle<()>)>,
@@ -26,7 +27,8 @@ pub struct Pipeline {
 
 trait Controlled: Send + Sync {
     fn control(&self) -> &Control;
-    /// Every stage has ended: if the graph has, too, observers find the ring no more. (Without a stage, producers may go on.)
+    /// Every stage has ended: if the graph has, too, observers find the ring no more. (Without a
+    /// stage, producers may go on.)
     fn end_run(&self);
     /// Drops the events, if nobody else holds the ring; says what panicked if one did.
     fn take_apart(self: Box<Self>) -> Option<String>;
@@ -66,7 +68,8 @@ impl Drop for Shift {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// This stage has not ended yet: its producers are open, it has events left, or its handler does not come back.
+    /// This stage has not ended yet: its producers are open, it has events left, or its handler
+    /// does not come back.
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
@@ -78,7 +81,10 @@ pub enum JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinError::StillRunning { stage } => write!(f, "stage `{stage}` is still running; close the producers, or halt the pipeline"),
+            JoinError::StillRunning { stage } => write!(
+                f,
+                "stage `{stage}` is still running; close the producers, or halt the pipeline"
+            ),
             JoinError::Failed(error) => error.fmt(f),
         }
     }
@@ -94,7 +100,8 @@ impl std::error::Error for JoinError {
 }
 
 impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
-    /// Starts the stages on threads that outlive this call; publish through the producer, close it, then join the pipeline.
+    /// Starts the stages on threads that outlive this call; publish through the producer, close it,
+    /// then join the pipeline.
     ///
     /// # Errors
     /// What is wrong with the chain, or a thread that the system refused.
@@ -123,13 +130,15 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         let working = Arc::new(Working { count: Mutex::new(threads.len()), fewer: Condvar::new() });
         let mut started = Vec::with_capacity(threads.len());
         for Seating { name, crew, stage } in threads {
-            let (shared, on_start, shift) = (core.clone(), hooks.on_start.clone(), Shift(working.clone()));
+            let (shared, on_start, shift) =
+                (core.clone(), hooks.on_start.clone(), Shift(working.clone()));
             let crew = Handed::new(crew);
             let taken = crew.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let shift = shift;
                 taken.attend(&name, &shared.control, on_start);
-                // The last to go drops the events. If one panics, nobody is left to be told, and the system must not see the payload.
+                // The last to go drops the events. If one panics, nobody is left to be told, and
+                // the system must not see the payload.
                 let_go(shared);
                 drop(shift);
             });
@@ -155,14 +164,19 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Waits until every stage has ended. That takes the producers' closing, or a halt: before, it waits.
+    /// Waits until every stage has ended. That takes the producers' closing, or a halt: before, it
+    /// waits.
     ///
     /// # Errors
-    /// The first failure. A stage that joins its own pipeline would wait for itself, and gets an error at once.
+    /// The first failure. A stage that joins its own pipeline would wait for itself, and gets an
+    /// error at once.
     pub fn join(mut self) -> Result<Report, Error> {
         if let Some(stage) = self.own_stage() {
             let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
-            return Err(Error::failed(Failure::new(stage, None, cause), self.ring.control().report()));
+            return Err(Error::failed(
+                Failure::new(stage, None, cause),
+                self.ring.control().report(),
+            ));
         }
         self.wait(None);
         for (_, handle) in self.threads.drain(..) {
@@ -190,7 +204,11 @@ impl Pipeline {
             return Err(JoinError::StillRunning { stage });
         }
         if !self.wait(Some(limit)) {
-            let stage = self.threads.iter().find(|(_, handle)| !handle.is_finished()).or(self.threads.first());
+            let stage = self
+                .threads
+                .iter()
+                .find(|(_, handle)| !handle.is_finished())
+                .or(self.threads.first());
             if let Some((stage, _)) = stage {
                 return Err(JoinError::StillRunning { stage: stage.clone() });
             }
@@ -206,7 +224,10 @@ impl Pipeline {
     /// The stage on whose thread this is called, if it is one of the pipeline's own.
     fn own_stage(&self) -> Option<Name> {
         let own = thread::current().id();
-        self.threads.iter().find(|(_, handle)| handle.thread().id() == own).map(|(stage, _)| stage.clone())
+        self.threads
+            .iter()
+            .find(|(_, handle)| handle.thread().id() == own)
+            .map(|(stage, _)| stage.clone())
     }
 
     /// Waits for the end of every stage. `false`: the limit came first.

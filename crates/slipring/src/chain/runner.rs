@@ -1,7 +1,9 @@
-//! A stage at work: its seat and its handler, run on a thread of their own, in turn with others, or by hand.
+//! A stage at work: its seat and its handler, run on a thread of their own, in turn with others, or
+//! by hand.
 //!
 //! Invariants
-//! - I1: no panic of user code leaves this module: it ends the graph, names stage and event, and is dropped here, whatever its payload does.
+//! - I1: no panic of user code leaves this module: it ends the graph, names stage and event, and is
+//!   dropped here, whatever its payload does.
 //! - I2: whoever was started is stopped, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +22,8 @@ use crate::seat::Seat;
 use crate::slots::Layout;
 use crate::within::enter;
 
-/// One virtual call per thread, or per round where stages share a thread; the loops inside are monomorphic.
+/// One virtual call per thread, or per round where stages share a thread; the loops inside are
+/// monomorphic.
 pub(super) trait Runner {
     fn stage(&self) -> usize;
     /// The position of the next event.
@@ -35,7 +38,8 @@ pub(super) trait Runner {
     fn step(&mut self) -> Result<u64, End>;
     /// There is nothing, and the thread is about to wait; when it is to be told so again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Where it says what it has let go, if this thread is the only one to move it: a loop of its own may hand its handle on.
+    /// Where it says what it has let go, if this thread is the only one to move it: a loop of its
+    /// own may hand its handle on.
     fn line(&self) -> Option<usize>;
     /// Goes back to its last release, and counts that.
     fn retry(&mut self);
@@ -97,7 +101,8 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         Some(self.seat.line())
     }
     fn retry(&mut self) {
-        // What was skipped is skipped for good: if its batch's end failed, that end alone is tried again.
+        // What was skipped is skipped for good: if its batch's end failed, that end alone is tried
+        // again.
         if !self.seat.desk().skipped {
             self.seat.rewind();
         }
@@ -127,8 +132,8 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
     }
 }
 
-/// A stage with a loop of its own. The loop has its handle as `&mut`, and may swap it for that of another stage, or of another ring: so the
-/// stage is known without the handle.
+/// A stage with a loop of its own. The loop has its handle as `&mut`, and may swap it for that of
+/// another stage, or of another ring: so the stage is known without the handle.
 pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
@@ -141,7 +146,12 @@ pub(super) struct OwnLoop<E, A: sealed::Access, L: Layout, F> {
 impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     pub(super) fn new(core: Owner<E, L>, stage: usize, run: F) -> Self {
         let learned = core.control.learner_contained(stage);
-        OwnLoop { consumer: Consumer::every(core.clone(), stage, learned), core, stage, run: Some(run) }
+        OwnLoop {
+            consumer: Consumer::every(core.clone(), stage, learned),
+            core,
+            stage,
+            run: Some(run),
+        }
     }
 
     /// The stage's handle, unless it is elsewhere.
@@ -150,8 +160,8 @@ impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
         (desk.core.same(&self.core) && desk.stage == self.stage).then_some(&self.consumer)
     }
 
-    /// The loop has come back. A handle that is here ends the graph when it is dropped too early; one that is elsewhere might not be dropped
-    /// at all.
+    /// The loop has come back. A handle that is here ends the graph when it is dropped too early;
+    /// one that is elsewhere might not be dropped at all.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {
@@ -160,7 +170,9 @@ impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
     }
 }
 
-impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R> Runner for OwnLoop<E, A, L, F> {
+impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, Every, L>) -> R>
+    Runner for OwnLoop<E, A, L, F>
+{
     fn stage(&self) -> usize {
         self.stage
     }
@@ -212,7 +224,12 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
 pub(super) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
 
 /// Calls user code of a stage; a panic or an error ends the graph (I1). `None`: it did.
-fn contain<T>(control: &Control, stage: usize, at: impl FnOnce() -> Option<u64>, call: impl FnOnce() -> Result<T, Fault>) -> Option<T> {
+fn contain<T>(
+    control: &Control,
+    stage: usize,
+    at: impl FnOnce() -> Option<u64>,
+    call: impl FnOnce() -> Result<T, Fault>,
+) -> Option<T> {
     let cause = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return Some(value),
         Ok(Err(fault)) => Cause::Error(fault),
@@ -238,12 +255,16 @@ pub(super) struct Crew<'env> {
 }
 
 impl<'env> Crew<'env> {
-    pub(super) fn new(runners: Vec<BoxedRunner<'env>>, on_faults: Option<OnFaulted<'env>>) -> Crew<'env> {
+    pub(super) fn new(
+        runners: Vec<BoxedRunner<'env>>,
+        on_faults: Option<OnFaulted<'env>>,
+    ) -> Crew<'env> {
         let (running, faults) = (vec![true; runners.len()], vec![(0, 0); runners.len()]);
         Crew { runners, running, faults, on_faults, started: 0 }
     }
 
-    /// Lets a runner go on after a failure, if its policy says so. `Some`: it does not, or there was none.
+    /// Lets a runner go on after a failure, if its policy says so. `Some`: it does not, or there
+    /// was none.
     fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
         let runner = &mut self.runners[i];
         let policy = &control.plan.stages[runner.stage()].policy;
@@ -259,7 +280,9 @@ impl<'env> Crew<'env> {
             (*last, *tries) = (released, 0);
         }
         let again = *tries != 0;
-        let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else { return Some(end) };
+        let Some(verdict) = on.verdict(*tries).filter(|_| control.is_running()) else {
+            return Some(end);
+        };
         *tries = tries.saturating_add(1);
         let (stage, hook) = (runner.stage(), &self.on_faults);
         // The error's text, the hook and the error's drop are the user's. The drop is contained by
@@ -337,7 +360,8 @@ impl<'env> Crew<'env> {
         true
     }
 
-    /// Gives everybody one turn. Comes back with how many events were handled; `None`: all have ended.
+    /// Gives everybody one turn. Comes back with how many events were handled; `None`: all have
+    /// ended.
     pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
         let mut handled = 0;
         let mut ended = false;
@@ -354,7 +378,11 @@ impl<'env> Crew<'env> {
                 }
             }
         }
-        if self.running.iter().any(|&running| running) { Some(handled.max(u64::from(ended))) } else { None }
+        if self.running.iter().any(|&running| running) {
+            Some(handled.max(u64::from(ended)))
+        } else {
+            None
+        }
     }
 
     /// Where those say what they have let go whom this thread alone moves on.
@@ -364,7 +392,11 @@ impl<'env> Crew<'env> {
 
     /// Those that have not ended.
     fn waiting(&self) -> impl Iterator<Item = &BoxedRunner<'env>> {
-        self.runners.iter().zip(&self.running).filter(|(_, running)| **running).map(|(runner, _)| runner)
+        self.runners
+            .iter()
+            .zip(&self.running)
+            .filter(|(_, running)| **running)
+            .map(|(runner, _)| runner)
     }
 
     /// The first stage here that has not ended, and where it stands.
@@ -380,7 +412,8 @@ impl<'env> Crew<'env> {
         }
     }
 
-    /// Tells everybody that there is nothing; when the first of them wants to be told again. `Err`: somebody failed at that.
+    /// Tells everybody that there is nothing; when the first of them wants to be told again. `Err`:
+    /// somebody failed at that.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
         let mut earliest: Option<Instant> = None;
         for i in 0..self.runners.len() {
@@ -399,20 +432,28 @@ impl<'env> Crew<'env> {
     }
 
     fn take_turns(&mut self, control: &Control) {
-        let mut learned = self.runners.first().map(|runner| control.learner_contained(runner.stage())).unwrap_or_default();
+        let mut learned = self
+            .runners
+            .first()
+            .map(|runner| control.learner_contained(runner.stage()))
+            .unwrap_or_default();
         while let Some(handled) = self.turn(control) {
             if handled == 0
                 && let Ok(until) = self.idle(control)
             {
                 let Some(first) = self.waiting().next() else { return };
-                let waiter = Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
+                let waiter =
+                    Waiter { party: first.stage(), waits_for: first.waits_for(), at: first.at() };
                 let mut ready = || self.waiting().any(|runner| runner.is_ready());
-                // A strategy of the user's own may panic. Then, as past the deadline, the graph has failed, and every stage's next step
-                // says so.
+                // A strategy of the user's own may panic. Then, as past the deadline, the graph has
+                // failed, and every stage's next step says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
-                if let Some((_, spell)) =
-                    contain(control, party, || Some(at), || Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready)))
-                {
+                if let Some((_, spell)) = contain(
+                    control,
+                    party,
+                    || Some(at),
+                    || Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready)),
+                ) {
                     let mut counts = Counts::default();
                     counts.wait(whom, spell);
                     control.count(party, &counts, &Counts::default());

@@ -1,4 +1,5 @@
-//! Endings: closing, halting and failing reach everybody, and nothing that was published is lost by a close.
+//! Endings: closing, halting and failing reach everybody, and nothing that was published is lost by
+//! a close.
 
 use loom::thread;
 
@@ -24,7 +25,11 @@ fn loom_a_close_drains() {
 
 #[test]
 fn loom_twin_closed_before_final() {
-    caught("ending::loom_a_close_drains", "closed-before-final", Caught::Saying("events were lost"));
+    caught(
+        "ending::loom_a_close_drains",
+        "closed-before-final",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
@@ -34,7 +39,11 @@ fn loom_twin_closed_relaxed() {
 
 #[test]
 fn loom_twin_closed_seen_relaxed() {
-    caught("ending::loom_a_close_drains", "closed-seen-relaxed", Caught::Saying("events were lost"));
+    caught(
+        "ending::loom_a_close_drains",
+        "closed-seen-relaxed",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
@@ -63,7 +72,8 @@ fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
-/// The thread of one of two producers unwinds, and the handle that goes last closes. A stage that sees the close sees the failure.
+/// The thread of one of two producers unwinds, and the handle that goes last closes. A stage that
+/// sees the close sees the failure.
 #[test]
 fn loom_a_failure_comes_before_the_close() {
     explore(200, Some(3), || {
@@ -83,7 +93,11 @@ fn loom_a_failure_comes_before_the_close() {
 
 #[test]
 fn loom_twin_failed_late() {
-    caught("ending::loom_a_failure_comes_before_the_close", "failed-late", Caught::Saying("closed without the failure"));
+    caught(
+        "ending::loom_a_failure_comes_before_the_close",
+        "failed-late",
+        Caught::Saying("closed without the failure"),
+    );
 }
 
 /// A claim races with a close of all: either it is refused, or its event is drained.
@@ -91,7 +105,8 @@ fn loom_twin_failed_late() {
 fn loom_a_claim_races_with_a_close() {
     explore(10_000, Some(3), || {
         let ring = ring(shared(Settings::new(2)), &[(Read, 0, &[])]);
-        let (one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let (one, mut two, mut rx) =
+            (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let closing = thread::spawn(move || one.close_all());
         let publishing = thread::spawn(move || match two.try_publish(|event| *event = 7) {
             Ok(_) => 1,
@@ -106,7 +121,11 @@ fn loom_a_claim_races_with_a_close() {
 
 #[test]
 fn loom_twin_close_by_load() {
-    caught("ending::loom_a_claim_races_with_a_close", "close-by-load", Caught::Saying("something slipped in behind the close"));
+    caught(
+        "ending::loom_a_claim_races_with_a_close",
+        "close-by-load",
+        Caught::Saying("something slipped in behind the close"),
+    );
 }
 
 /// A producer that sleeps at a full ring is woken by a close of all, and refused.
@@ -114,9 +133,11 @@ fn loom_twin_close_by_load() {
 fn loom_a_close_wakes_the_producers() {
     explore(200, Some(3), || {
         let ring = ring(shared(blocking(1)), &[(Read, 0, &[])]);
-        let (mut one, mut two, rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let (mut one, mut two, rx) =
+            (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         one.publish(|event| *event = 0).unwrap();
-        let publishing = thread::spawn(move || assert!(matches!(two.publish(|_| ()), Err(Closed::Drained))));
+        let publishing =
+            thread::spawn(move || assert!(matches!(two.publish(|_| ()), Err(Closed::Drained))));
         one.close_all();
         publishing.join().unwrap();
         drop(rx);
@@ -125,7 +146,11 @@ fn loom_a_close_wakes_the_producers() {
 
 #[test]
 fn loom_twin_closed_unrung_to_the_producers() {
-    caught("ending::loom_a_close_wakes_the_producers", "closed-unrung", Caught::Deadlock(&["producer"]));
+    caught(
+        "ending::loom_a_close_wakes_the_producers",
+        "closed-unrung",
+        Caught::Deadlock(&["producer"]),
+    );
 }
 
 /// A halt wakes whoever sleeps.
@@ -134,7 +159,8 @@ fn loom_a_halt_wakes() {
     explore(60, None, || {
         let ring = ring(blocking(2), &[(Read, 0, &[])]);
         let (tx, mut rx) = (producer(&ring), reader(&ring, 0));
-        let reading = thread::spawn(move || assert!(matches!(rx.batch(1).map(|_| ()), Err(Closed::Halted))));
+        let reading =
+            thread::spawn(move || assert!(matches!(rx.batch(1).map(|_| ()), Err(Closed::Halted))));
         tx.halt();
         reading.join().unwrap();
     });
@@ -145,7 +171,8 @@ fn loom_twin_halted_unrung() {
     caught("ending::loom_a_halt_wakes", "halted-unrung", Caught::Deadlock(&["s0"]));
 }
 
-/// A stage in the middle goes: the producer before it and the stage behind it are woken, and told who it was.
+/// A stage in the middle goes: the producer before it and the stage behind it are woken, and told
+/// who it was.
 #[test]
 fn loom_a_failure_wakes_everybody() {
     explore(30_000, Some(3), || {
@@ -166,7 +193,11 @@ fn loom_a_failure_wakes_everybody() {
 
 #[test]
 fn loom_twin_failed_unrung() {
-    caught("ending::loom_a_failure_wakes_everybody", "failed-unrung", Caught::Deadlock(&["producer", "s1"]));
+    caught(
+        "ending::loom_a_failure_wakes_everybody",
+        "failed-unrung",
+        Caught::Deadlock(&["producer", "s1"]),
+    );
 }
 
 /// Two fail at once: whoever sees that the graph has failed can say why, and all say the same.
@@ -190,12 +221,20 @@ fn loom_a_failure_says_why() {
 
 #[test]
 fn loom_twin_failed_before_why() {
-    caught("ending::loom_a_failure_says_why", "failed-before-why", Caught::Saying("nobody knows why"));
+    caught(
+        "ending::loom_a_failure_says_why",
+        "failed-before-why",
+        Caught::Saying("nobody knows why"),
+    );
 }
 
 #[test]
 fn loom_twin_last_failure_stays() {
-    caught("ending::loom_a_failure_says_why", "last-failure-stays", Caught::Saying("the reason has changed"));
+    caught(
+        "ending::loom_a_failure_says_why",
+        "last-failure-stays",
+        Caught::Saying("the reason has changed"),
+    );
 }
 
 /// The same with a stage that looks and never waits, so that no fence orders what the close orders.
@@ -224,17 +263,29 @@ fn loom_a_close_is_seen_without_waiting() {
 
 #[test]
 fn loom_twin_closed_before_final_without_waiting() {
-    caught("ending::loom_a_close_is_seen_without_waiting", "closed-before-final", Caught::Saying("events were lost"));
+    caught(
+        "ending::loom_a_close_is_seen_without_waiting",
+        "closed-before-final",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
 fn loom_twin_closed_relaxed_without_waiting() {
-    caught("ending::loom_a_close_is_seen_without_waiting", "closed-relaxed", Caught::Saying("events were lost"));
+    caught(
+        "ending::loom_a_close_is_seen_without_waiting",
+        "closed-relaxed",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
 fn loom_twin_closed_seen_relaxed_without_waiting() {
-    caught("ending::loom_a_close_is_seen_without_waiting", "closed-seen-relaxed", Caught::Saying("events were lost"));
+    caught(
+        "ending::loom_a_close_is_seen_without_waiting",
+        "closed-seen-relaxed",
+        Caught::Saying("events were lost"),
+    );
 }
 
 /// One fails, and another looks and never waits: the lock alone carries the reason.
@@ -243,9 +294,13 @@ fn loom_a_failure_is_seen_without_waiting() {
     explore_unfenced(5, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let failed = ring.clone();
-        let failing = thread::spawn(move || failed.control.fail(0, None, Cause::Panic("model".into())));
+        let failing =
+            thread::spawn(move || failed.control.fail(0, None, Cause::Panic("model".into())));
         if !ring.control.is_running() {
-            assert!(matches!(ring.control.stopped(), Some(Closed::Failed(_))), "it has failed, and nobody knows why");
+            assert!(
+                matches!(ring.control.stopped(), Some(Closed::Failed(_))),
+                "it has failed, and nobody knows why"
+            );
         }
         failing.join().unwrap();
     });
@@ -253,5 +308,9 @@ fn loom_a_failure_is_seen_without_waiting() {
 
 #[test]
 fn loom_twin_failed_before_why_without_waiting() {
-    caught("ending::loom_a_failure_is_seen_without_waiting", "failed-before-why", Caught::Saying("nobody knows why"));
+    caught(
+        "ending::loom_a_failure_is_seen_without_waiting",
+        "failed-before-why",
+        Caught::Saying("nobody knows why"),
+    );
 }

@@ -43,7 +43,8 @@ fn loom_a_follower_behind_a_writer() {
         });
         let reading = thread::spawn(move || {
             for _ in 0..2 {
-                rx.poll(1, |&event, at| assert_eq!(event, at.seq.wrapping_sub(START) + 100)).unwrap();
+                rx.poll(1, |&event, at| assert_eq!(event, at.seq.wrapping_sub(START) + 100))
+                    .unwrap();
             }
             rx
         });
@@ -87,7 +88,11 @@ fn loom_a_report_tells_what_is_done() {
 
 #[test]
 fn loom_twin_position_relaxed() {
-    caught("gate::loom_a_report_tells_what_is_done", "position-relaxed", Caught::Saying("what was done is not seen"));
+    caught(
+        "gate::loom_a_report_tells_what_is_done",
+        "position-relaxed",
+        Caught::Saying("what was done is not seen"),
+    );
 }
 
 /// Two stages side by side: the slower one gates.
@@ -141,8 +146,8 @@ fn loom_twin_released_relaxed_to_two_producers() {
     caught("gate::loom_two_producers_lap_nobody", "released-relaxed", Caught::Race);
 }
 
-/// The same with a pool of one between the laps. A producer may know of a claim, and so of a frontier, that is newer than the pool's word
-/// it then loads.
+/// The same with a pool of one between the laps. A producer may know of a claim, and so of a
+/// frontier, that is newer than the pool's word it then loads.
 #[test]
 fn loom_two_producers_lap_no_pool() {
     explore_unfenced(1, Some(3), || {
@@ -166,7 +171,8 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_lap_no_pool", "widened-forwards", Caught::Race);
 }
 
-/// No stage at all: the publications themselves gate, or two producers a lap apart would fill one slot.
+/// No stage at all: the publications themselves gate, or two producers a lap apart would fill one
+/// slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {
@@ -193,7 +199,8 @@ fn loom_twin_sentinel_relaxed() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
 }
 
-/// One moves the sentinel over both of its publications while the other tries to move it over the first.
+/// One moves the sentinel over both of its publications while the other tries to move it over the
+/// first.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
     explore_unfenced(1_000, Some(3), || {

@@ -21,7 +21,8 @@ pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: From) -> Subscriptio
     join(&observed(ring), stage, from).expect("a seat, and a graph that runs")
 }
 
-/// Polls so often; each event is its own position, counted from the first, and they follow each other without a gap.
+/// Polls so often; each event is its own position, counted from the first, and they follow each
+/// other without a gap.
 pub(super) fn follow(reader: &mut Subscription<u64>, looks: usize) {
     let mut next = reader.next_seq();
     for _ in 0..looks {
@@ -193,7 +194,8 @@ fn loom_twin_pin_unreleased() {
     caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
-/// Many producers and a tap directly behind them: two members, of which one sees by the other's move what is published.
+/// Many producers and a tap directly behind them: two members, of which one sees by the other's
+/// move what is published.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
@@ -234,7 +236,11 @@ fn loom_leaving_wakes_the_producer() {
 
 #[test]
 fn loom_twin_vacated_unrung() {
-    caught("join::loom_leaving_wakes_the_producer", "vacated-unrung", Caught::Deadlock(&["producer"]));
+    caught(
+        "join::loom_leaving_wakes_the_producer",
+        "vacated-unrung",
+        Caught::Deadlock(&["producer"]),
+    );
 }
 
 /// A member sleeps because there is nothing, and is asked to leave.
@@ -257,12 +263,15 @@ fn loom_twin_leaving_unrung() {
     caught("join::loom_a_sleeper_is_asked_to_leave", "leaving-unrung", Caught::Deadlock(&["s0"]));
 }
 
-/// A joiner pins a position that one stage behind has passed already; the other one, which fell asleep over the pin, is woken when it
-/// moves on.
+/// A joiner pins a position that one stage behind has passed already; the other one, which fell
+/// asleep over the pin, is woken when it moves on.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
-        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])]);
+        let ring = ring_of(
+            blocking(2),
+            [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])],
+        );
         let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
         tx.publish(|event| *event = 0).unwrap();
         let passing = thread::spawn(move || {
@@ -295,7 +304,8 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// A chunk of one who left is another's, and still bounded by the first one's line: nobody gets that seat before the chunk is done.
+/// A chunk of one who left is another's, and still bounded by the first one's line: nobody gets
+/// that seat before the chunk is done.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
@@ -316,9 +326,13 @@ fn loom_a_worker_joins_where_one_left() {
             Some(third)
         });
         let looked = |end: &mut Reader<u64>| {
-            end.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "the event at {}", at.seq)).unwrap();
+            end.poll(4, |event, at| {
+                assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "the event at {}", at.seq)
+            })
+            .unwrap();
         };
-        // Whoever looks has seen all that the joiner did, and of the other only what the joiner has seen.
+        // Whoever looks has seen all that the joiner did, and of the other only what the joiner has
+        // seen.
         let joined = joining.join().unwrap();
         looked(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));
@@ -327,7 +341,11 @@ fn loom_a_worker_joins_where_one_left() {
 
 #[test]
 fn loom_twin_bounded_seat() {
-    caught("join::loom_a_worker_joins_where_one_left", "bounded-seat", Caught::Saying("the event at"));
+    caught(
+        "join::loom_a_worker_joins_where_one_left",
+        "bounded-seat",
+        Caught::Saying("the event at"),
+    );
 }
 
 #[test]
@@ -335,11 +353,15 @@ fn loom_twin_seat_unacquired() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-unacquired", Caught::Race);
 }
 
-/// A worker joins one that is at work, and they share what is there; whoever is behind sees it in order.
+/// A worker joins one that is at work, and they share what is there; whoever is behind sees it in
+/// order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {
-        let ring = ring_of(settings(4), [(Write, Crew::Pool { workers: 1, room: 2 }, &[][..]), (Read, One, &[0][..])]);
+        let ring = ring_of(
+            settings(4),
+            [(Write, Crew::Pool { workers: 1, room: 2 }, &[][..]), (Read, One, &[0][..])],
+        );
         let (mut tx, mut end, mut first) = (producer(&ring), reader(&ring, 1), worker(&ring, 0, 0));
         publish_some(&mut tx, 0..4, 4);
         let pool = first.pool();
@@ -355,7 +377,11 @@ fn loom_a_worker_joins_another() {
         let mut next = START;
         for _ in 0..2 {
             end.poll(4, |event, at| {
-                assert_eq!((*event, at.seq), (at.seq.wrapping_sub(START) + 100, next), "handled once, and in order");
+                assert_eq!(
+                    (*event, at.seq),
+                    (at.seq.wrapping_sub(START) + 100, next),
+                    "handled once, and in order"
+                );
                 next = next.wrapping_add(1);
             })
             .unwrap();

@@ -1,7 +1,7 @@
 //! Observers of a mirror, against its one writer.
 //!
-//! Put number `i`, counted from 1, is `i` at position `i`: so a look that was told `missed` says at once whether the value is whole, the right one,
-//! and counted.
+//! Put number `i`, counted from 1, is `i` at position `i`: so a look that was told `missed` says at
+//! once whether the value is whole, the right one, and counted.
 
 use loom::thread;
 
@@ -53,7 +53,10 @@ impl<T: Plain + Into<u64>> Watch<T> {
     fn drain(mut self, puts: u64) {
         loop {
             let looked = self.observer.try_next();
-            assert!(!matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun)), "the end hides something");
+            assert!(
+                !matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun)),
+                "the end hides something"
+            );
             if !self.account(looked, puts) {
                 return;
             }
@@ -96,12 +99,20 @@ fn loom_a_short_value_is_seen_whole() {
 
 #[test]
 fn loom_twin_short_put_relaxed() {
-    caught("observe::loom_a_short_value_is_seen_whole", "put-relaxed", Caught::Saying("not the one it was counted as"));
+    caught(
+        "observe::loom_a_short_value_is_seen_whole",
+        "put-relaxed",
+        Caught::Saying("not the one it was counted as"),
+    );
 }
 
 #[test]
 fn loom_twin_short_writer_unfenced() {
-    caught("observe::loom_a_short_value_is_seen_whole", "writer-unfenced", Caught::Saying("a torn value"));
+    caught(
+        "observe::loom_a_short_value_is_seen_whole",
+        "writer-unfenced",
+        Caught::Saying("a torn value"),
+    );
 }
 
 #[test]
@@ -111,22 +122,38 @@ fn loom_twin_unmarked() {
 
 #[test]
 fn loom_twin_writer_unfenced() {
-    caught("observe::loom_a_value_is_seen_whole", "writer-unfenced", Caught::Saying("a torn value"));
+    caught(
+        "observe::loom_a_value_is_seen_whole",
+        "writer-unfenced",
+        Caught::Saying("a torn value"),
+    );
 }
 
 #[test]
 fn loom_twin_put_relaxed() {
-    caught("observe::loom_a_value_is_seen_whole", "put-relaxed", Caught::Saying("not the one it was counted as"));
+    caught(
+        "observe::loom_a_value_is_seen_whole",
+        "put-relaxed",
+        Caught::Saying("not the one it was counted as"),
+    );
 }
 
 #[test]
 fn loom_twin_put_seen_relaxed() {
-    caught("observe::loom_a_value_is_seen_whole", "put-seen-relaxed", Caught::Saying("not the one it was counted as"));
+    caught(
+        "observe::loom_a_value_is_seen_whole",
+        "put-seen-relaxed",
+        Caught::Saying("not the one it was counted as"),
+    );
 }
 
 #[test]
 fn loom_twin_observer_unfenced() {
-    caught("observe::loom_a_value_is_seen_whole", "observer-unfenced", Caught::Saying("a torn value"));
+    caught(
+        "observe::loom_a_value_is_seen_whole",
+        "observer-unfenced",
+        Caught::Saying("a torn value"),
+    );
 }
 
 #[test]
@@ -136,7 +163,11 @@ fn loom_twin_unvalidated() {
 
 #[test]
 fn loom_twin_lapless() {
-    caught("observe::loom_a_value_is_seen_whole", "lapless", Caught::Saying("not the one it was counted as"));
+    caught(
+        "observe::loom_a_value_is_seen_whole",
+        "lapless",
+        Caught::Saying("not the one it was counted as"),
+    );
 }
 
 /// Two slots, lapped once, by the time that the writer goes: whatever was not seen was missed.
@@ -173,15 +204,24 @@ fn loom_a_mirror_closes() {
 
 #[test]
 fn loom_twin_mirror_closed_relaxed() {
-    caught("observe::loom_a_mirror_closes", "mirror-closed-relaxed", Caught::Saying("seen and missed are not what was put"));
+    caught(
+        "observe::loom_a_mirror_closes",
+        "mirror-closed-relaxed",
+        Caught::Saying("seen and missed are not what was put"),
+    );
 }
 
 #[test]
 fn loom_twin_mirror_closed_seen_relaxed() {
-    caught("observe::loom_a_mirror_closes", "mirror-closed-seen-relaxed", Caught::Saying("seen and missed are not what was put"));
+    caught(
+        "observe::loom_a_mirror_closes",
+        "mirror-closed-seen-relaxed",
+        Caught::Saying("seen and missed are not what was put"),
+    );
 }
 
-/// What is told to be there is there, for one who skips to the newest and for one who begins at the oldest.
+/// What is told to be there is there, for one who skips to the newest and for one who begins at the
+/// oldest.
 #[test]
 fn loom_what_is_told_is_there() {
     explore_unfenced(150, None, || {
@@ -190,9 +230,17 @@ fn loom_what_is_told_is_there() {
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
             let told = watch.observer.behind();
-            let looked = if told == 2 { watch.observer.latest() } else { mirrored.observe_from_oldest().try_next() };
+            let looked = if told == 2 {
+                watch.observer.latest()
+            } else {
+                mirrored.observe_from_oldest().try_next()
+            };
             if told > 0 {
-                assert_ne!(looked.map(|seen| seen.value), Err(ObserveError::Unavailable), "what is told is not there");
+                assert_ne!(
+                    looked.map(|seen| seen.value),
+                    Err(ObserveError::Unavailable),
+                    "what is told is not there"
+                );
             }
             if told == 2 {
                 watch.account(looked, 2);
@@ -206,10 +254,18 @@ fn loom_what_is_told_is_there() {
 
 #[test]
 fn loom_twin_told_relaxed() {
-    caught("observe::loom_what_is_told_is_there", "told-relaxed", Caught::Saying("what is told is not there"));
+    caught(
+        "observe::loom_what_is_told_is_there",
+        "told-relaxed",
+        Caught::Saying("what is told is not there"),
+    );
 }
 
 #[test]
 fn loom_twin_told_seen_relaxed() {
-    caught("observe::loom_what_is_told_is_there", "told-seen-relaxed", Caught::Saying("what is told is not there"));
+    caught(
+        "observe::loom_what_is_told_is_there",
+        "told-seen-relaxed",
+        Caught::Saying("what is told is not there"),
+    );
 }

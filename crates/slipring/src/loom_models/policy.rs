@@ -20,7 +20,8 @@ fn twice<C: crate::lease::sealed::Crew>(
     }
 }
 
-/// A writer that has released an event starts again at the next; a reader has the first one, and the producer laps both.
+/// A writer that has released an event starts again at the next; a reader has the first one, and
+/// the producer laps both.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {
@@ -43,7 +44,8 @@ fn loom_a_writer_starts_again() {
         });
         let reading = thread::spawn(move || {
             for _ in 0..2 {
-                rx.poll(2, |event, at| assert_eq!(*event % 100, at.seq.wrapping_sub(START))).unwrap();
+                rx.poll(2, |event, at| assert_eq!(*event % 100, at.seq.wrapping_sub(START)))
+                    .unwrap();
             }
             rx
         });
@@ -62,7 +64,8 @@ fn loom_twin_rewound_too_far() {
 fn loom_a_worker_starts_again() {
     explore_unfenced(300, Some(2), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let mut rx = reader(&ring, 1);
         let mut claim = tx.claim_n(4).unwrap();
         claim.iter_mut().enumerate().for_each(|(i, event)| *event = i as u64);
@@ -113,7 +116,15 @@ fn loom_a_skipped_event_is_marked() {
         });
         let reading = thread::spawn(move || {
             for _ in 0..2 {
-                rx.poll(2, |_, at| assert_eq!(marks.skipped(at.seq), at.seq == START.wrapping_add(1), "the mark of {}", at.seq)).unwrap();
+                rx.poll(2, |_, at| {
+                    assert_eq!(
+                        marks.skipped(at.seq),
+                        at.seq == START.wrapping_add(1),
+                        "the mark of {}",
+                        at.seq
+                    )
+                })
+                .unwrap();
             }
             rx
         });
@@ -123,5 +134,9 @@ fn loom_a_skipped_event_is_marked() {
 
 #[test]
 fn loom_twin_marked_before_release() {
-    caught("policy::loom_a_skipped_event_is_marked", "marked-before-release", Caught::Saying("the mark of"));
+    caught(
+        "policy::loom_a_skipped_event_is_marked",
+        "marked-before-release",
+        Caught::Saying("the mark of"),
+    );
 }

@@ -55,18 +55,21 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
     }
 }
 
-/// One run shared by two workers: the second takes what the first has left of it, without ever looking at its stamp.
+/// One run shared by two workers: the second takes what the first has left of it, without ever
+/// looking at its stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
     explore_unfenced(400, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let working = thread::spawn(move || (work(&mut one), one));
         let other = thread::spawn(move || (work(&mut two), two));
         let mut slots = tx.claim_n(3).unwrap();
         slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
         slots.publish();
-        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        let ((mut handled, mut one), (more, _two)) =
+            (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
         assert_eq!(handled, 3, "events were lost, or came twice");
     });
@@ -87,7 +90,8 @@ fn loom_twin_word_relaxed() {
 fn loom_a_follower_behind_a_pool() {
     explore_unfenced(30_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        let (mut tx, mut one, mut two, mut rx) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 3);
         let working = thread::spawn(move || (work(&mut one), one));
         let other = thread::spawn(move || (work(&mut two), two));
@@ -131,7 +135,11 @@ fn loom_twin_released_relaxed_by_a_worker() {
 
 #[test]
 fn loom_twin_never_idle() {
-    caught("pool::loom_a_follower_behind_a_pool", "never-idle", Caught::Saying("what was handled is not let go"));
+    caught(
+        "pool::loom_a_follower_behind_a_pool",
+        "never-idle",
+        Caught::Saying("what was handled is not let go"),
+    );
 }
 
 /// The bound of a worker's next chunk also says that it is done with the one before.
@@ -160,12 +168,15 @@ fn loom_twin_bound_unreleased() {
 fn loom_a_pool_gates_the_producer() {
     explore_unfenced(10_000, Some(2), || {
         let ring = ring(settings(2), &[(Write, 2, &[])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
         let working = thread::spawn(move || (work(&mut one), one));
         let other = thread::spawn(move || (work(&mut two), two));
-        let published = (0..2).filter(|_| tx.try_publish(|event| *event = 0).is_ok()).count() as u64;
-        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        let published =
+            (0..2).filter(|_| tx.try_publish(|event| *event = 0).is_ok()).count() as u64;
+        let ((mut handled, mut one), (more, _two)) =
+            (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
         assert_eq!(handled, 1 + published, "events were lost, or came twice");
     });
@@ -194,7 +205,8 @@ fn loom_a_pool_behind_a_writer() {
         for _ in 0..2 {
             writer.poll(1, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap();
         }
-        let ((mut handled, mut one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
+        let ((mut handled, mut one), (more, _two)) =
+            (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
         assert_eq!(handled, 2, "events were lost, or came twice");
     });
@@ -215,7 +227,8 @@ fn loom_twin_take_by_store_behind_a_writer() {
 fn loom_a_pool_passes_a_tombstone() {
     explore_unfenced(70_000, Some(3), || {
         let ring = ring(shared(settings(2)), &[(Write, 2, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut one, mut two, mut rx) = (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        let (mut tx, mut one, mut two, mut rx) =
+            (shared_producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
         drop(tx.claim().unwrap());
         let working = thread::spawn(move || (work(&mut one), one));
@@ -225,13 +238,21 @@ fn loom_a_pool_passes_a_tombstone() {
         assert_eq!(handled + more, 1);
         let (seen, mut rx) = reading.join().unwrap();
         assert_eq!(seen + read_rest(&mut rx), 1);
-        assert_eq!(ring.control.frontier(0, START), START.wrapping_add(2), "the tombstone is not let go");
+        assert_eq!(
+            ring.control.frontier(0, START),
+            START.wrapping_add(2),
+            "the tombstone is not let go"
+        );
     });
 }
 
 #[test]
 fn loom_twin_passed_unreleased() {
-    caught("pool::loom_a_pool_passes_a_tombstone", "passed-unreleased", Caught::Saying("the tombstone is not let go"));
+    caught(
+        "pool::loom_a_pool_passes_a_tombstone",
+        "passed-unreleased",
+        Caught::Saying("the tombstone is not let go"),
+    );
 }
 
 #[test]
@@ -244,7 +265,8 @@ fn loom_twin_frontier_word_last_at_a_tombstone() {
 fn loom_a_chunk_is_adopted() {
     explore(800, Some(3), || {
         let ring = ring(blocking(2), &[(Write, 2, &[])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 2);
         drop(tx);
         let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
@@ -259,12 +281,14 @@ fn loom_twin_orphan_unrung() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unrung", Caught::Deadlock(&["s0"]));
 }
 
-/// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one who finishes it.
+/// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one
+/// who finishes it.
 #[test]
 fn loom_a_chunk_in_between_is_bounded() {
     explore_unfenced(20_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 2, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        let (mut tx, mut one, mut two, mut rx) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 2);
         let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
         let working = thread::spawn(move || (work(&mut two), two));
@@ -284,7 +308,8 @@ fn loom_twin_orphan_unbound() {
     caught("pool::loom_a_chunk_in_between_is_bounded", "orphan-unbound", Caught::Race);
 }
 
-/// Workers that leave a drained stream at once harm nobody: the last one out sees that the others were done.
+/// Workers that leave a drained stream at once harm nobody: the last one out sees that the others
+/// were done.
 #[test]
 fn loom_the_last_worker_out() {
     explore_unfenced(3_000, Some(3), || {
@@ -293,7 +318,8 @@ fn loom_the_last_worker_out() {
         publish(&mut tx, 3);
         drop(tx);
         // One who finds nothing may be told that the stream is drained.
-        let leaving = [one, two].map(|mut worker| thread::spawn(move || drop(worker.poll(4, |event, _| mark(event)))));
+        let leaving = [one, two]
+            .map(|mut worker| thread::spawn(move || drop(worker.poll(4, |event, _| mark(event)))));
         leaving.into_iter().for_each(|leaving| leaving.join().unwrap());
         assert!(ring.control.failure().is_none(), "failed although all was handled");
     });
@@ -301,7 +327,11 @@ fn loom_the_last_worker_out() {
 
 #[test]
 fn loom_twin_signed_off_relaxed() {
-    caught("pool::loom_the_last_worker_out", "signed-off-relaxed", Caught::Saying("failed although all was handled"));
+    caught(
+        "pool::loom_the_last_worker_out",
+        "signed-off-relaxed",
+        Caught::Saying("failed although all was handled"),
+    );
 }
 
 /// An idle worker stays until the last chunk is done, and is woken for its end.
@@ -312,7 +342,9 @@ fn loom_idle_workers_end() {
         let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 1);
         drop(tx);
-        let working = [one, two].map(|mut worker| thread::spawn(move || worker.for_each(|event, _| mark(event)).unwrap()));
+        let working = [one, two].map(|mut worker| {
+            thread::spawn(move || worker.for_each(|event, _| mark(event)).unwrap())
+        });
         let handled: u64 = working.map(|working| working.join().unwrap()).iter().sum();
         assert_eq!(handled, 1, "events were lost, or came twice");
     });
@@ -323,12 +355,14 @@ fn loom_twin_idle_workers_unrung() {
     caught("pool::loom_idle_workers_end", "idle-workers-unrung", Caught::Deadlock(&["s0"]));
 }
 
-/// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and keeps it, the follower must be told.
+/// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and
+/// keeps it, the follower must be told.
 #[test]
 fn loom_a_bound_that_lagged_is_rung() {
     explore(60_000, Some(2), || {
         let ring = ring(blocking(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut one, mut two, mut rx) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
+        let (mut tx, mut one, mut two, mut rx) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1), reader(&ring, 1));
         publish(&mut tx, 3);
         let working = thread::spawn(move || (work(&mut one), one));
         let keeping = thread::spawn(move || {
@@ -346,16 +380,22 @@ fn loom_a_bound_that_lagged_is_rung() {
 
 #[test]
 fn loom_twin_lagging_bound_unrung() {
-    caught("pool::loom_a_bound_that_lagged_is_rung", "lagging-bound-unrung", Caught::Deadlock(&["s1"]));
+    caught(
+        "pool::loom_a_bound_that_lagged_is_rung",
+        "lagging-bound-unrung",
+        Caught::Deadlock(&["s1"]),
+    );
 }
 
-/// Two pools, one behind the other, and in each a worker that leaves its chunk: a colleague of the same pool finishes it. The chunk of the
-/// first pool is left first, and its events are not handled yet.
+/// Two pools, one behind the other, and in each a worker that leaves its chunk: a colleague of the
+/// same pool finishes it. The chunk of the first pool is left first, and its events are not handled
+/// yet.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {
         let ring = ring(settings(4), &[(Write, 2, &[]), (Write, 2, &[0])]);
-        let (mut tx, mut first, mut second) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 1, 0));
+        let (mut tx, mut first, mut second) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 1, 0));
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
@@ -388,5 +428,9 @@ fn loom_each_pool_adopts_its_own_chunks() {
 
 #[test]
 fn loom_twin_any_orphan() {
-    caught("pool::loom_each_pool_adopts_its_own_chunks", "any-orphan", Caught::Saying("a chunk of the other pool"));
+    caught(
+        "pool::loom_each_pool_adopts_its_own_chunks",
+        "any-orphan",
+        Caught::Saying("a chunk of the other pool"),
+    );
 }

@@ -31,7 +31,8 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
-/// Two producers, of which one goes. The one that remains finds itself alone, and claims without a swap, behind all that the other claimed.
+/// Two producers, of which one goes. The one that remains finds itself alone, and claims without a
+/// swap, behind all that the other claimed.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {
@@ -74,7 +75,11 @@ fn loom_a_producer_is_alone_again() {
 
 #[test]
 fn loom_twin_company_unmarked() {
-    caught("publish::loom_a_producer_is_alone_again", "company-unmarked", Caught::Saying("events were lost"));
+    caught(
+        "publish::loom_a_producer_is_alone_again",
+        "company-unmarked",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
@@ -97,19 +102,28 @@ fn loom_twin_alone_in_company() {
     caught("publish::loom_a_producer_is_left_alone", "alone-in-company", Caught::Race);
 }
 
-/// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the producer waits for the reader, too.
+/// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the
+/// producer waits for the reader, too.
 #[test]
 fn loom_a_cursor_publishes() {
     explore_unfenced(90, None, || {
         let reader = StageSpec::new("s0", Read, Crew::One, &[]);
-        let ring = Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring =
+            Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX)
+                .expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
         let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
         let reading = thread::spawn(move || {
-            let seen: usize = (0..3).map(|_| rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap()).sum();
+            let seen: usize = (0..3)
+                .map(|_| {
+                    rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap()
+                })
+                .sum();
             (seen, rx)
         });
-        let published = (0..3).filter(|_| tx.try_publish(|event| *event = event.wrapping_add(1)).is_ok()).count();
+        let published = (0..3)
+            .filter(|_| tx.try_publish(|event| *event = event.wrapping_add(1)).is_ok())
+            .count();
         let (seen, mut rx) = reading.join().unwrap();
         let rest = rx.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START))).unwrap();
         assert_eq!(seen + rest, published, "events were lost");
@@ -126,8 +140,8 @@ fn loom_twin_cursor_seen_relaxed() {
     caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
-/// A publication of two runs, or one of which each slot is stamped (stamp::refreshes): a reader that sees one of its
-/// events can have them all.
+/// A publication of two runs, or one of which each slot is stamped (stamp::refreshes): a reader
+/// that sees one of its events can have them all.
 fn a_publication_is_seen_whole(start: u64) {
     explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
@@ -161,12 +175,20 @@ fn loom_a_publication_that_refreshes_is_seen_whole() {
 
 #[test]
 fn loom_twin_first_run_first() {
-    caught("publish::loom_a_publication_is_seen_whole", "first-run-first", Caught::Saying("a part of a publication"));
+    caught(
+        "publish::loom_a_publication_is_seen_whole",
+        "first-run-first",
+        Caught::Saying("a part of a publication"),
+    );
 }
 
 #[test]
 fn loom_twin_first_run_first_of_a_refresh() {
-    caught("publish::loom_a_publication_that_refreshes_is_seen_whole", "first-run-first", Caught::Saying("a part of a publication"));
+    caught(
+        "publish::loom_a_publication_that_refreshes_is_seen_whole",
+        "first-run-first",
+        Caught::Saying("a part of a publication"),
+    );
 }
 
 #[test]
@@ -200,7 +222,10 @@ fn loom_two_producers_one_reader() {
         let producers = (first.join().unwrap(), second.join().unwrap());
         let (mut seen, mut rx) = reading.join().unwrap();
         rx.poll(4, |&event, _| seen.push(event)).unwrap();
-        assert!(matches!(seen[..], [10, 11, 20] | [10, 20, 11] | [20, 10, 11]), "lost or out of order: {seen:?}");
+        assert!(
+            matches!(seen[..], [10, 11, 20] | [10, 20, 11] | [20, 10, 11]),
+            "lost or out of order: {seen:?}"
+        );
         drop(producers);
     });
 }
@@ -215,7 +240,8 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
-/// How many events one attempt publishes: none where another producer was faster, or has closed the ring.
+/// How many events one attempt publishes: none where another producer was faster, or has closed the
+/// ring.
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
@@ -234,9 +260,9 @@ fn drain(rx: &mut Reader<u64>, published: usize) {
     assert_eq!(seen, published, "events were lost");
 }
 
-/// Two producers, of which one closes the ring for both. The one that remains finds itself alone, and moves the claim word by a plain
-/// store: it must find the closed bit there, and not overwrite it. (The closing handle fences before it leaves, so `left-relaxed` is the
-/// model's before that.)
+/// Two producers, of which one closes the ring for both. The one that remains finds itself alone,
+/// and moves the claim word by a plain store: it must find the closed bit there, and not overwrite
+/// it. (The closing handle fences before it leaves, so `left-relaxed` is the model's before that.)
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {
@@ -253,16 +279,25 @@ fn loom_a_producer_is_left_alone_by_a_close() {
 
 #[test]
 fn loom_twin_alone_relaxed_before_a_close() {
-    caught("publish::loom_a_producer_is_left_alone_by_a_close", "alone-relaxed", Caught::Saying("a claim behind the close"));
+    caught(
+        "publish::loom_a_producer_is_left_alone_by_a_close",
+        "alone-relaxed",
+        Caught::Saying("a claim behind the close"),
+    );
 }
 
 #[test]
 fn loom_twin_alone_in_company_of_a_close() {
-    caught("publish::loom_a_producer_is_left_alone_by_a_close", "alone-in-company", Caught::Saying("neither an event nor the end"));
+    caught(
+        "publish::loom_a_producer_is_left_alone_by_a_close",
+        "alone-in-company",
+        Caught::Saying("neither an event nor the end"),
+    );
 }
 
-/// The last producer goes while the ring makes another one, and then the ring goes. The new one may find itself alone, and claims by
-/// a store then: it must find the closed bit of the one that went, and not overwrite it.
+/// The last producer goes while the ring makes another one, and then the ring goes. The new one may
+/// find itself alone, and claims by a store then: it must find the closed bit of the one that went,
+/// and not overwrite it.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
@@ -282,5 +317,9 @@ fn loom_a_producer_is_made_while_the_last_one_goes() {
 
 #[test]
 fn loom_twin_left_unclosed() {
-    caught("publish::loom_a_producer_is_made_while_the_last_one_goes", "left-unclosed", Caught::Saying("neither an event nor the end"));
+    caught(
+        "publish::loom_a_producer_is_made_while_the_last_one_goes",
+        "left-unclosed",
+        Caught::Saying("neither an event nor the end"),
+    );
 }

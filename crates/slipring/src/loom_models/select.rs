@@ -6,8 +6,9 @@ use super::*;
 use crate::select::{Selector, Waitable};
 use Access::Read;
 
-/// Two rings, each with a producer of its own that publishes once: the waiting thread sees both, whichever comes first, and however the
-/// other comes in between its looks. A wake-up that is lost is a deadlock.
+/// Two rings, each with a producer of its own that publishes once: the waiting thread sees both,
+/// whichever comes first, and however the other comes in between its looks. A wake-up that is lost
+/// is a deadlock.
 #[test]
 fn loom_one_thread_waits_for_two_rings() {
     explore(500, Some(2), || {
@@ -31,7 +32,8 @@ fn loom_one_thread_waits_for_two_rings() {
             };
             drop(asleep);
             let ready = ready.expect("no deadline was given");
-            seen[ready] += [&mut left, &mut right][ready].poll(1, |&event, _| assert_eq!(event, 7)).unwrap();
+            seen[ready] +=
+                [&mut left, &mut right][ready].poll(1, |&event, _| assert_eq!(event, 7)).unwrap();
         }
         drop((publishing.map(|publishing| publishing.join().unwrap()), left, right));
     });
@@ -39,20 +41,36 @@ fn loom_one_thread_waits_for_two_rings() {
 
 #[test]
 fn loom_twin_woken_reset_late() {
-    caught("select::loom_one_thread_waits_for_two_rings", "woken-reset-late", Caught::Deadlock(&["selector"]));
+    caught(
+        "select::loom_one_thread_waits_for_two_rings",
+        "woken-reset-late",
+        Caught::Deadlock(&["selector"]),
+    );
 }
 
 #[test]
 fn loom_twin_task_unfenced_in_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "task-unfenced", Caught::Deadlock(&["selector"]));
+    caught(
+        "select::loom_one_thread_waits_for_two_rings",
+        "task-unfenced",
+        Caught::Deadlock(&["selector"]),
+    );
 }
 
 #[test]
 fn loom_twin_ringer_unfenced_before_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "ringer-unfenced", Caught::Deadlock(&["selector"]));
+    caught(
+        "select::loom_one_thread_waits_for_two_rings",
+        "ringer-unfenced",
+        Caught::Deadlock(&["selector"]),
+    );
 }
 
 #[test]
 fn loom_twin_task_blind_in_a_selector() {
-    caught("select::loom_one_thread_waits_for_two_rings", "task-blind", Caught::Deadlock(&["selector"]));
+    caught(
+        "select::loom_one_thread_waits_for_two_rings",
+        "task-blind",
+        Caught::Deadlock(&["selector"]),
+    );
 }

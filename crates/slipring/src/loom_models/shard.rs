@@ -13,8 +13,13 @@ fn by_parity() -> Sorter<u64> {
 }
 
 fn sharded(settings: Settings, stages: &[(Access, Crew, &[usize])], shards: usize) -> Ring {
-    Core::build(settings, named(stages.iter().copied()), vec![(shards, Contained::new(by_parity()))], &mut || u64::MAX)
-        .expect("a sound graph")
+    Core::build(
+        settings,
+        named(stages.iter().copied()),
+        vec![(shards, Contained::new(by_parity()))],
+        &mut || u64::MAX,
+    )
+    .expect("a sound graph")
 }
 
 fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
@@ -47,7 +52,8 @@ fn loom_the_producer_waits_for_every_shard() {
         for _ in 0..4 {
             published += usize::from(tx.try_publish(|event| *event = 1 + published as u64).is_ok());
         }
-        let ((mut seen, mut even), (others, mut odd)) = (evens.join().unwrap(), odds.join().unwrap());
+        let ((mut seen, mut even), (others, mut odd)) =
+            (evens.join().unwrap(), odds.join().unwrap());
         seen += others + work(&mut even, 0, 1) + work(&mut odd, 1, 1);
         assert_eq!(seen, published, "events were lost");
     });
@@ -60,19 +66,31 @@ fn loom_twin_shard_relaxed() {
 
 #[test]
 fn loom_twin_one_shard_gates() {
-    caught("shard::loom_the_producer_waits_for_every_shard", "one-shard-gates", Caught::Saying("events were lost"));
+    caught(
+        "shard::loom_the_producer_waits_for_every_shard",
+        "one-shard-gates",
+        Caught::Saying("events were lost"),
+    );
 }
 
 #[test]
 fn loom_twin_sorted_late() {
-    caught("shard::loom_the_producer_waits_for_every_shard", "sorted-late", Caught::Saying("events were lost"));
+    caught(
+        "shard::loom_the_producer_waits_for_every_shard",
+        "sorted-late",
+        Caught::Saying("events were lost"),
+    );
 }
 
 /// The key stands after a stage that writes, and a reader behind the shards sees sequence order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {
-        let ring = sharded(settings(2), &[(Write, Crew::One, &[]), (Write, Crew::Shards(2), &[0]), (Read, Crew::One, &[1])], 1);
+        let ring = sharded(
+            settings(2),
+            &[(Write, Crew::One, &[]), (Write, Crew::Shards(2), &[0]), (Read, Crew::One, &[1])],
+            1,
+        );
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 2));
         let (mut even, mut odd) = (shard(&ring, 1, 0), shard(&ring, 1, 1));
         (0..2).for_each(|i| _ = tx.publish(|event| *event = i).unwrap());
@@ -97,7 +115,8 @@ fn loom_a_shard_without_events_holds_nobody() {
         let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         (0..2).for_each(|_| _ = tx.publish(|event| *event = 1).unwrap());
         assert_eq!(work(&mut odd, 1, 1), 2);
-        let passing = thread::spawn(move || even.for_each(|_, _| panic!("an event of the other shard")));
+        let passing =
+            thread::spawn(move || even.for_each(|_, _| panic!("an event of the other shard")));
         // Waits for the other one.
         tx.publish(|event| *event = 1).unwrap();
         drop(tx);
@@ -108,16 +127,21 @@ fn loom_a_shard_without_events_holds_nobody() {
 
 #[test]
 fn loom_twin_others_held() {
-    caught("shard::loom_a_shard_without_events_holds_nobody", "others-held", Caught::Deadlock(&["producer", "s0"]));
+    caught(
+        "shard::loom_a_shard_without_events_holds_nobody",
+        "others-held",
+        Caught::Deadlock(&["producer", "s0"]),
+    );
 }
 
-/// An event of one shard, and a slot that was given up. Both shards pass over the tombstone, and the producer has the slots again only
-/// when both have.
+/// An event of one shard, and a slot that was given up. Both shards pass over the tombstone, and
+/// the producer has the slots again only when both have.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {
         let ring = sharded(shared(settings(2)), &[(Write, Crew::Shards(2), &[])], 0);
-        let (mut tx, mut even, mut odd) = (shared_producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
+        let (mut tx, mut even, mut odd) =
+            (shared_producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         tx.publish(|event| *event = 0).unwrap();
         drop(tx.claim().unwrap());
         let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
@@ -126,7 +150,8 @@ fn loom_shards_pass_over_a_tombstone() {
         for _ in 0..2 {
             published += usize::from(tx.try_publish(|event| *event = 1).is_ok());
         }
-        let ((mut seen, mut even), (others, mut odd)) = (evens.join().unwrap(), odds.join().unwrap());
+        let ((mut seen, mut even), (others, mut odd)) =
+            (evens.join().unwrap(), odds.join().unwrap());
         seen += others + work(&mut even, 0, 1) + work(&mut odd, 1, 1);
         let passed = START.wrapping_add(1 + published as u64);
         assert_eq!(ring.control.frontier(0, START), passed, "the tombstone is not let go");
@@ -146,5 +171,9 @@ fn loom_twin_one_shard_gates_at_a_tombstone() {
 
 #[test]
 fn loom_twin_given_up_unburied_before_shards() {
-    caught("shard::loom_shards_pass_over_a_tombstone", "given-up-unburied", Caught::Saying("the tombstone is not let go"));
+    caught(
+        "shard::loom_shards_pass_over_a_tombstone",
+        "given-up-unburied",
+        Caught::Saying("the tombstone is not let go"),
+    );
 }

@@ -1,8 +1,10 @@
-//! Graphs around a tap: several passers, several taps, a pool before it, sleepers behind it; and the data edges that go through a tap.
+//! Graphs around a tap: several passers, several taps, a pool before it, sleepers behind it; and
+//! the data edges that go through a tap.
 //!
-//! The checker lets any two `SeqCst` fences synchronize, which C++20 does not promise. So a thread that fences between its access to
-//! an event and the store that releases the event would hide that the store's ordering is missing. In the models of data edges the
-//! releasing thread executes no fence after its access: its waits spin, so its release notifies nobody, and it passes no tap.
+//! The checker lets any two `SeqCst` fences synchronize, which C++20 does not promise. So a thread
+//! that fences between its access to an event and the store that releases the event would hide that
+//! the store's ordering is missing. In the models of data edges the releasing thread executes no
+//! fence after its access: its waits spin, so its release notifies nobody, and it passes no tap.
 
 use loom::thread;
 
@@ -25,7 +27,8 @@ macro_rules! twins {
     };
 }
 
-/// Changes events as a stage behind a tap may, so that a member that reads them too late sees a wrong value.
+/// Changes events as a stage behind a tap may, so that a member that reads them too late sees a
+/// wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
@@ -50,18 +53,25 @@ fn work(worker: &mut PoolWriter<u64>) {
 /// Looks once; an event that it finds is its own position, counted from the first.
 fn see(reader: &mut Subscription<u64>) {
     if let Some(batch) = nothing(reader.try_batch(1)) {
-        assert_eq!(batch[0], batch.first_seq().wrapping_sub(START), "the event at {}", batch.first_seq());
+        assert_eq!(
+            batch[0],
+            batch.first_seq().wrapping_sub(START),
+            "the event at {}",
+            batch.first_seq()
+        );
     }
 }
 
 // Several passers, several taps.
 
-/// Two producers pass a tap and announce their positions in one word. A producer that finds the word high enough only reads it.
+/// Two producers pass a tap and announce their positions in one word. A producer that finds the
+/// word high enough only reads it.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
         let ring = ring_of(shared(settings(1)), [(Read, One, &[][..]), (Read, Tap(1), &[0][..])]);
-        let (mut one, mut two, mut before) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let (mut one, mut two, mut before) =
+            (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         assert!(try_fill(&mut one));
         before.poll(1, |_, _| ()).unwrap();
         let other = thread::spawn(move || {
@@ -79,12 +89,15 @@ fn loom_two_producers_pass_a_tap() {
     });
 }
 
-/// Two workers of a pool pass a tap, the second one further than the first; the word says how far the second one went.
+/// Two workers of a pool pass a tap, the second one further than the first; the word says how far
+/// the second one went.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
-        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Crew::pool(2), &[0][..])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 1, 0), worker(&ring, 1, 1));
+        let ring =
+            ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Crew::pool(2), &[0][..])]);
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 1, 0), worker(&ring, 1, 1));
         publish_some(&mut tx, 0..1, 1);
         let working = thread::spawn(move || {
             work(&mut one);
@@ -129,8 +142,9 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer passes a tap, and a reader comes after both of them: each announces its position on a line of its own, and a joiner begins
-/// at the furthest. `reader` and `writer` are the stages' numbers, which order the lines.
+/// A writer passes a tap, and a reader comes after both of them: each announces its position on a
+/// line of its own, and a joiner begins at the furthest. `reader` and `writer` are the stages'
+/// numbers, which order the lines.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Crew, &[usize]); 2] = match reader {
@@ -138,7 +152,8 @@ fn two_stages_pass_a_tap(reader: usize, writer: usize) {
             _ => [(Write, One, &[0]), (Read, One, &[0, 1])],
         };
         let ring = ring_of(settings(2), [(Read, Tap(1), &[][..])].into_iter().chain(behind));
-        let (mut tx, mut spoiling, end) = (producer(&ring), super::writer(&ring, writer), super::reader(&ring, reader));
+        let (mut tx, mut spoiling, end) =
+            (producer(&ring), super::writer(&ring, writer), super::reader(&ring, reader));
         publish_some(&mut tx, 0..1, 1);
         let joining = ring.clone();
         let late = thread::spawn(move || {
@@ -179,7 +194,9 @@ twins! {
 /// Polls so often; each event was handled by the stage before the tap, once.
 fn follow_handled(reader: &mut Subscription<u64>, looks: usize) {
     for _ in 0..looks {
-        let handled = |event: &u64, at: At| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice");
+        let handled = |event: &u64, at: At| {
+            assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice")
+        };
         reader.poll(4, handled).unwrap();
     }
 }
@@ -188,8 +205,10 @@ fn follow_handled(reader: &mut Subscription<u64>, looks: usize) {
 #[test]
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
-        let ring = ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, Tap(1), &[0][..])]);
-        let (mut tx, mut one, mut two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
+        let ring =
+            ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, Tap(1), &[0][..])]);
+        let (mut tx, mut one, mut two) =
+            (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         let mut member = subscribe_to(&ring, 1, From::Now);
         publish_some(&mut tx, 0..3, 3);
         let working = thread::spawn(move || {
@@ -212,9 +231,11 @@ fn loom_a_member_behind_a_pool() {
 #[test]
 fn loom_a_reader_joins_behind_a_pool() {
     explore(30_000, Some(2), || {
-        let stages = [(Write, Crew::pool(1), &[][..]), (Read, Tap(1), &[0][..]), (Write, One, &[1][..])];
+        let stages =
+            [(Write, Crew::pool(1), &[][..]), (Read, Tap(1), &[0][..]), (Write, One, &[1][..])];
         let ring = ring_of(settings(2), stages);
-        let (mut tx, mut working, mut spoiling) = (producer(&ring), worker(&ring, 0, 0), writer(&ring, 2));
+        let (mut tx, mut working, mut spoiling) =
+            (producer(&ring), worker(&ring, 0, 0), writer(&ring, 2));
         publish_some(&mut tx, 0..1, 1);
         let working = thread::spawn(move || {
             work(&mut working);
@@ -247,7 +268,8 @@ twins! {
 
 // Joining and leaving at once.
 
-/// A member leaves while another reader joins, in its seat if that is free, and the producer passes both.
+/// A member leaves while another reader joins, in its seat if that is free, and the producer passes
+/// both.
 fn one_leaves_and_another_joins(room: usize) {
     explore(1_000, Some(2), move || {
         let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
@@ -292,7 +314,8 @@ twins! {
 fn loom_a_member_releases_and_wakes_a_follower() {
     explore(500, None, || {
         let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
-        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        let (mut tx, mut member, mut behind) =
+            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
         let reading = thread::spawn(move || {
             follow(&mut member, 1);
@@ -308,7 +331,8 @@ fn loom_a_member_releases_and_wakes_a_follower() {
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {
         let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
-        let (mut tx, member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        let (mut tx, member, mut behind) =
+            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
         let leaving = thread::spawn(move || drop(member));
         behind.batch(1).unwrap().release();
@@ -317,16 +341,23 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner pins a position that was passed already, and is refused; a stage that fell asleep over the pin is woken.
+/// A joiner pins a position that was passed already, and is refused; a stage that fell asleep over
+/// the pin is woken.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
-        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])]);
+        let ring = ring_of(
+            blocking(2),
+            [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])],
+        );
         let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
         tx.publish(|event| *event = 0).unwrap();
         other.batch(1).unwrap().release();
         let refused = thread::spawn(move || {
-            assert!(matches!(join(&observed(&ring), 0, From::At(START)), Err(SubscribeError::Overwritten { .. })));
+            assert!(matches!(
+                join(&observed(&ring), 0, From::At(START)),
+                Err(SubscribeError::Overwritten { .. })
+            ));
         });
         one.batch(1).unwrap().release();
         refused.join().unwrap();
@@ -365,7 +396,8 @@ fn loom_a_producer_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// A tap alone, and no member: a producer sleeps for another producer's publication, which moves the sentinel.
+/// A tap alone, and no member: a producer sleeps for another producer's publication, which moves
+/// the sentinel.
 #[test]
 fn loom_a_producer_sleeps_behind_a_tap_alone() {
     explore(80, None, || {
@@ -396,7 +428,8 @@ twins! {
 
 // Data edges through a tap. The releasing thread does not fence.
 
-/// From the producer to a member directly behind it. The producer does not fence, for it does not come to the end of its first lap.
+/// From the producer to a member directly behind it. The producer does not fence, for it does not
+/// come to the end of its first lap.
 #[test]
 fn loom_a_member_reads_what_is_published() {
     explore(100, None, || {
@@ -411,13 +444,20 @@ fn loom_a_member_reads_what_is_published() {
     });
 }
 
-/// From a stage before the tap to a member, and to the stage behind the tap, which passes a tap where no member is.
+/// From a stage before the tap to a member, and to the stage behind the tap, which passes a tap
+/// where no member is.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {
-        let stages = [(Write, One, &[][..]), (Read, Tap(1), &[0][..]), (Read, Tap(1), &[0][..]), (Read, One, &[2][..])];
+        let stages = [
+            (Write, One, &[][..]),
+            (Read, Tap(1), &[0][..]),
+            (Read, Tap(1), &[0][..]),
+            (Read, One, &[2][..]),
+        ];
         let ring = ring_of(settings(2), stages);
-        let (mut tx, mut writing, mut behind) = (producer(&ring), writer(&ring, 0), reader(&ring, 3));
+        let (mut tx, mut writing, mut behind) =
+            (producer(&ring), writer(&ring, 0), reader(&ring, 3));
         let mut member = subscribe_to(&ring, 1, From::Now);
         publish_some(&mut tx, 0..2, 2);
         let reading = thread::spawn(move || {
@@ -425,7 +465,11 @@ fn loom_a_writer_before_a_tap_releases() {
             member
         });
         let following = thread::spawn(move || {
-            behind.poll(4, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled")).unwrap();
+            behind
+                .poll(4, |event, at| {
+                    assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled")
+                })
+                .unwrap();
             behind
         });
         for _ in 0..2 {
@@ -435,12 +479,14 @@ fn loom_a_writer_before_a_tap_releases() {
     });
 }
 
-/// From a member to the stage behind the tap, which may change the events that the member has released.
+/// From a member to the stage behind the tap, which may change the events that the member has
+/// released.
 #[test]
 fn loom_a_member_releases_to_a_writer() {
     explore(150, None, || {
         let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
-        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        let (mut tx, mut member, mut behind) =
+            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
         let writing = thread::spawn(move || {
             for _ in 0..2 {
@@ -449,18 +495,24 @@ fn loom_a_member_releases_to_a_writer() {
             behind
         });
         for _ in 0..2 {
-            member.poll(1, |event, at| assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq)).unwrap();
+            member
+                .poll(1, |event, at| {
+                    assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq)
+                })
+                .unwrap();
         }
         drop((writing.join().unwrap(), tx, member));
     });
 }
 
-/// From a member that leaves to the stage behind the tap, while another member stays: the count alone does not let the stage pass.
+/// From a member that leaves to the stage behind the tap, while another member stays: the count
+/// alone does not let the stage pass.
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {
         let ring = ring_of(settings(2), [(Read, Tap(2), &[][..]), (Write, One, &[0][..])]);
-        let (mut tx, mut member, mut behind) = (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+        let (mut tx, mut member, mut behind) =
+            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
         publish_some(&mut tx, 0..1, 1);
         let stays = subscribe(&ring, From::Now);
         let writing = thread::spawn(move || {

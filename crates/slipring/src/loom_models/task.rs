@@ -96,7 +96,8 @@ fn loom_twin_leaf_unrung_before_a_task() {
     caught("task::loom_a_task_publishes", "leaf-unrung", Caught::Deadlock(&["producer"]));
 }
 
-/// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all the same.
+/// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all
+/// the same.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {
@@ -107,7 +108,8 @@ fn loom_a_task_goes_away() {
             tx
         });
         let going = thread::spawn(move || {
-            let polled = pin!(goes.batch_async(1)).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            let polled =
+                pin!(goes.batch_async(1)).poll(&mut Context::from_waker(Waker::noop())).is_ready();
             (polled, goes)
         });
         block_on("s0", stays.batch_async(1)).unwrap().release();

@@ -5,12 +5,14 @@ use loom::thread;
 use super::*;
 use Access::{Read, Write};
 
-/// One producer gives its claim up, another publishes: the stage gets past the one and to the other.
+/// One producer gives its claim up, another publishes: the stage gets past the one and to the
+/// other.
 #[test]
 fn loom_a_dropped_claim_is_passed_over() {
     explore(7_000, Some(2), || {
         let ring = ring(shared(blocking(2)), &[(Read, 0, &[])]);
-        let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let (mut one, mut two, mut rx) =
+            (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let giving_up = thread::spawn(move || drop(one.claim().unwrap()));
         let publishing = thread::spawn(move || {
             two.publish(|event| *event = 7).unwrap();
@@ -23,7 +25,11 @@ fn loom_a_dropped_claim_is_passed_over() {
 
 #[test]
 fn loom_twin_given_up_unburied() {
-    caught("tombstone::loom_a_dropped_claim_is_passed_over", "given-up-unburied", Caught::Deadlock(&["s0"]));
+    caught(
+        "tombstone::loom_a_dropped_claim_is_passed_over",
+        "given-up-unburied",
+        Caught::Deadlock(&["s0"]),
+    );
 }
 
 /// A claim that was forgotten is given up when its handle is used again; the handle stays.
@@ -46,7 +52,11 @@ fn loom_a_forgotten_claim_is_settled_by_the_next() {
 
 #[test]
 fn loom_twin_forgotten_unburied() {
-    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_next", "forgotten-unburied", Caught::Deadlock(&["s0"]));
+    caught(
+        "tombstone::loom_a_forgotten_claim_is_settled_by_the_next",
+        "forgotten-unburied",
+        Caught::Deadlock(&["s0"]),
+    );
 }
 
 /// A claim that was forgotten is given up when its handle goes, at the latest.
@@ -63,7 +73,11 @@ fn loom_a_forgotten_claim_is_settled_by_the_end() {
 
 #[test]
 fn loom_twin_forgotten_unburied_at_the_end() {
-    caught("tombstone::loom_a_forgotten_claim_is_settled_by_the_end", "forgotten-unburied", Caught::Deadlock(&["s0"]));
+    caught(
+        "tombstone::loom_a_forgotten_claim_is_settled_by_the_end",
+        "forgotten-unburied",
+        Caught::Deadlock(&["s0"]),
+    );
 }
 
 /// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
@@ -71,7 +85,8 @@ fn loom_twin_forgotten_unburied_at_the_end() {
 fn loom_a_follower_passes_over_a_tombstone() {
     explore(300, Some(3), || {
         let ring = ring(shared(settings(4)), &[(Write, 0, &[]), (Read, 0, &[0])]);
-        let (mut tx, mut writer, mut rx) = (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
+        let (mut tx, mut writer, mut rx) =
+            (shared_producer(&ring), writer(&ring, 0), reader(&ring, 1));
         let mut slots = tx.claim_n(2).unwrap();
         slots.iter_mut().zip(0..).for_each(|(event, i)| *event = i);
         slots.publish();
@@ -104,7 +119,11 @@ fn loom_twin_frontier_relaxed_at_a_tombstone() {
 
 #[test]
 fn loom_twin_given_up_unburied_and_let_go() {
-    caught("tombstone::loom_a_follower_passes_over_a_tombstone", "given-up-unburied", Caught::Saying("events were lost"));
+    caught(
+        "tombstone::loom_a_follower_passes_over_a_tombstone",
+        "given-up-unburied",
+        Caught::Saying("events were lost"),
+    );
 }
 
 /// A slot that was given up is claimed again only a lap later.
@@ -112,7 +131,8 @@ fn loom_twin_given_up_unburied_and_let_go() {
 fn loom_a_tombstone_is_lapped() {
     explore(600, Some(3), || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
-        let (mut one, mut two, mut rx) = (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
+        let (mut one, mut two, mut rx) =
+            (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         let giving_up = thread::spawn(move || {
             one.try_claim().map(drop).ok();
             one
@@ -129,16 +149,22 @@ fn loom_a_tombstone_is_lapped() {
     });
 }
 
-/// A reader joins in the middle of what was given up: whoever follows stops there, and does not jump to what is behind.
+/// A reader joins in the middle of what was given up: whoever follows stops there, and does not
+/// jump to what is behind.
 fn from_the_middle_of_a_tombstone(workers: usize) {
     let behind = if workers == 0 { Crew::One } else { Crew::pool(workers) };
-    let ring = ring_of(shared(settings(4)), [(Read, Crew::Tap(1), &[][..]), (Write, behind, &[0][..])]);
+    let ring =
+        ring_of(shared(settings(4)), [(Read, Crew::Tap(1), &[][..]), (Write, behind, &[0][..])]);
     let mut tx = shared_producer(&ring);
     tx.publish(|event| *event = 0).unwrap();
     drop(tx.try_claim_n(2).unwrap());
     tx.publish(|event| *event = 3).unwrap();
-    let mut late = crate::tap::join(&ring.observed().upgrade().expect("its owner is here"), 0, crate::tap::From::At(START.wrapping_add(2)))
-        .expect("a seat");
+    let mut late = crate::tap::join(
+        &ring.observed().upgrade().expect("its owner is here"),
+        0,
+        crate::tap::From::At(START.wrapping_add(2)),
+    )
+    .expect("a seat");
     let reading = thread::spawn(move || {
         late.poll(1, |event, _| assert_eq!(*event, 3, "an event of the next lap")).unwrap();
         late
@@ -162,7 +188,11 @@ fn loom_a_follower_stops_inside_of_a_tombstone() {
 
 #[test]
 fn loom_twin_past_the_limit() {
-    caught("tombstone::loom_a_follower_stops_inside_of_a_tombstone", "past-the-limit", Caught::Race);
+    caught(
+        "tombstone::loom_a_follower_stops_inside_of_a_tombstone",
+        "past-the-limit",
+        Caught::Race,
+    );
 }
 
 #[test]
@@ -172,5 +202,9 @@ fn loom_a_worker_stops_inside_of_a_tombstone() {
 
 #[test]
 fn loom_twin_worker_past_the_limit() {
-    caught("tombstone::loom_a_worker_stops_inside_of_a_tombstone", "worker-past-the-limit", Caught::Saying("an event of the next lap"));
+    caught(
+        "tombstone::loom_a_worker_stops_inside_of_a_tombstone",
+        "worker-past-the-limit",
+        Caught::Saying("an event of the next lap"),
+    );
 }

@@ -1,4 +1,5 @@
-//! Sleeping and waking: each model ends with a wake-up on which all depends, so that one that is lost is a deadlock.
+//! Sleeping and waking: each model ends with a wake-up on which all depends, so that one that is
+//! lost is a deadlock.
 
 use loom::thread;
 
@@ -114,7 +115,8 @@ fn loom_a_publication_rings_two_bells() {
         let mut stages = named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[])]);
         // Stages of different threads have different bells.
         stages[1].thread = Some("another".to_owned());
-        let ring = Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring =
+            Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.producer_rings.len(), 2);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         let reading = [left, right].map(|mut rx| {
@@ -132,9 +134,11 @@ fn loom_a_publication_rings_two_bells() {
 #[test]
 fn loom_a_release_rings_two_bells() {
     explore(500, Some(2), || {
-        let mut stages = named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[0]), (Read, Crew::One, &[0])]);
+        let mut stages =
+            named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[0]), (Read, Crew::One, &[0])]);
         stages[2].thread = Some("another".to_owned());
-        let ring = Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring =
+            Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.stages[0].rings.len(), 2);
         let mut tx = producer(&ring);
         let [mut first, left, right] = [0, 1, 2].map(|stage| reader(&ring, stage));
@@ -155,7 +159,9 @@ fn loom_a_release_rings_two_bells() {
 fn loom_a_reader_sleeps_behind_a_cursor() {
     explore(40, None, || {
         let stages = named([(Read, Crew::One, &[][..])]);
-        let ring = Core::<u64, Contiguous>::build(blocking(2), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring =
+            Core::<u64, Contiguous>::build(blocking(2), stages, Vec::new(), &mut || u64::MAX)
+                .expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
         let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
         let reading = thread::spawn(move || {
@@ -167,7 +173,8 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
     });
 }
 
-/// Every model above is about the same two sides: each must catch each of the steps that keep a wake-up from being lost.
+/// Every model above is about the same two sides: each must catch each of the steps that keep a
+/// wake-up from being lost.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(

@@ -1,20 +1,28 @@
-//! The strategy that learns: when to spin, when to sleep, and when to wake up before the next event is due.
+//! The strategy that learns: when to spin, when to sleep, and when to wake up before the next event
+//! is due.
 //!
-//! A wait is planned once, as soon as it lasts; what the last one taught is worked out only then, when there is nothing better to do.
+//! A wait is planned once, as soon as it lasts; what the last one taught is worked out only then,
+//! when there is nothing better to do.
 //!
-//! - *Wake*: what being woken costs here, from the ring until the waiter runs. It depends on how long the core was idle, so it is tracked.
-//! - *Near*: the share of waits that end within two wakes. While it is at least half, the waiter spins, for up to four wakes: to sleep would take
-//!   longer than what it waits for. Each wait that turns out otherwise lowers it by an eighth, so a waiter stays hot for a few waits after a burst and
-//!   is cold after that, and one event out of turn changes nothing. A spin that is bounded by
-//!   what sleeping costs takes at most a few times what one takes who knows the future (Karlin, Manasse, McGeoch, Owicki: Competitive randomized
-//!   algorithms for nonuniform problems, Algorithmica 11, 1994).
-//! - *Gap*: the time between arrivals. If it varies by less than a few wakes, the waiter sleeps until shortly before the next one is due,
-//!   and spins from then on; *late* is how late timers go off here.
+//! - *Wake*: what being woken costs here, from the ring until the waiter runs. It depends on how
+//!   long the core was idle, so it is tracked.
+//! - *Near*: the share of waits that end within two wakes. While it is at least half, the waiter
+//!   spins, for up to four wakes: to sleep would take longer than what it waits for. Each wait that
+//!   turns out otherwise lowers it by an eighth, so a waiter stays hot for a few waits after a
+//!   burst and is cold after that, and one event out of turn changes nothing. A spin that is
+//!   bounded by what sleeping costs takes at most a few times what one takes who knows the future
+//!   (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems,
+//!   Algorithmica 11, 1994).
+//! - *Gap*: the time between arrivals. If it varies by less than a few wakes, the waiter sleeps
+//!   until shortly before the next one is due, and spins from then on; *late* is how late timers go
+//!   off here.
 //! - *Crowds*: where threads outnumber cores, it gives its core away a few times, and then sleeps.
-//! - *Contested*: it was off its core in the middle of a spin, so somebody else wants it. For a while it sleeps at once.
+//! - *Contested*: it was off its core in the middle of a spin, so somebody else wants it. For a
+//!   while it sleeps at once.
 //!
 //! Invariants
-//! - I1: every plan ends with sleeping until woken, or for the bounded time that a budget takes to be earned.
+//! - I1: every plan ends with sleeping until woken, or for the bounded time that a budget takes to
+//!   be earned.
 
 use std::time::{Duration, Instant};
 
@@ -31,13 +39,15 @@ const MOST_WAKE: f64 = 1_000_000.0;
 const LEAST_NAP: f64 = 5_000.0;
 /// What a nap is shortened by besides all that was learned.
 const SPARE: f64 = 2_000.0;
-/// To be awake when an event comes is worth spinning for so many times what a wake costs: when events come when they will, and when they come
-/// by the clock.
+/// To be awake when an event comes is worth spinning for so many times what a wake costs: when
+/// events come when they will, and when they come by the clock.
 const SPIN: f64 = 2.0;
 const SPIN_AROUND: f64 = 4.0;
-/// Two readings of the clock in one spin are never so far apart, unless the thread was off its core between them.
+/// Two readings of the clock in one spin are never so far apart, unless the thread was off its core
+/// between them.
 const OFF: f64 = 100_000.0;
-/// A core is taken to be contested for so many times as long as its waiter was off it, within limits.
+/// A core is taken to be contested for so many times as long as its waiter was off it, within
+/// limits.
 const CONTESTED: f64 = 32.0;
 const LONGEST_CONTESTED: f64 = 200_000_000.0;
 
@@ -106,7 +116,8 @@ impl Adaptive {
         }
     }
 
-    /// What is worth as much as being woken: the time it takes, and as much again for what it costs the two cores.
+    /// What is worth as much as being woken: the time it takes, and as much again for what it costs
+    /// the two cores.
     fn worth(&self) -> f64 {
         2.0 * self.wake.mean.max(LEAST_WAKE)
     }
@@ -123,7 +134,8 @@ impl Adaptive {
             && !std::mem::take(&mut self.untimed)
         {
             // A pause among regular arrivals is no reason to forget what they are.
-            let most = if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
+            let most =
+                if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
         }
     }
@@ -151,15 +163,24 @@ impl Adaptive {
             let around = SPIN_AROUND * worth;
             let learned = late + 4.0 * scatter + 2.0 * self.gap.deviation + SPARE;
             // As long as little is known of the timers here, there is room for the worst.
-            let early = if self.late.samples < 8 { learned.min(left / 2.0).min(around / 2.0) } else { learned };
+            let early = if self.late.samples < 8 {
+                learned.min(left / 2.0).min(around / 2.0)
+            } else {
+                learned
+            };
             let spread = 3.0 * self.gap.deviation;
             if left - early >= LEAST_NAP && early + spread <= around && afford(early) {
                 return Phase::Nap(after(now, left - early), after(due, spread + worth));
             }
-            // It may have been learned when the machine was busy, and nothing new is learned without a nap.
+            // It may have been learned when the machine was busy, and nothing new is learned
+            // without a nap.
             self.late.forget();
         }
-        if self.near >= 0.5 && afford(worth) { Phase::Spin(after(now, SPIN * worth)) } else { Phase::Park }
+        if self.near >= 0.5 && afford(worth) {
+            Phase::Spin(after(now, SPIN * worth))
+        } else {
+            Phase::Park
+        }
     }
 }
 
@@ -171,7 +192,11 @@ impl Learner for Adaptive {
                 return Idle::Clock;
             }
             // In a crowd whoever is waited for may need this core.
-            return if waited.crowded && waited.looks >= CROWD_SPINS { Idle::Yield } else { Idle::Spin(1) };
+            return if waited.crowded && waited.looks >= CROWD_SPINS {
+                Idle::Yield
+            } else {
+                Idle::Spin(1)
+            };
         };
         if let Phase::Fresh = self.phase {
             if let Some(purse) = &mut self.purse {
@@ -305,12 +330,14 @@ impl Adaptive {
 mod tests {
     use super::*;
 
-    /// A waiter on a machine whose clock stands still unless it is told to move. Times in nanoseconds.
+    /// A waiter on a machine whose clock stands still unless it is told to move. Times in
+    /// nanoseconds.
     struct Machine {
         waiter: Adaptive,
         epoch: Instant,
         now: u64,
-        /// What a wake takes, how late timers go off, what a look takes, what a sleep takes of the core.
+        /// What a wake takes, how late timers go off, what a look takes, what a sleep takes of the
+        /// core.
         wake: u64,
         late: u64,
         look: u64,
@@ -326,7 +353,17 @@ mod tests {
                 // This machine's threads take what is said below.
                 purse.cpu_time = || None;
             }
-            Machine { waiter, epoch: Instant::now(), now: 0, wake: 10_000, late: 7_000, look: 25, park: 8_000, spun: 0, sleeps: 0 }
+            Machine {
+                waiter,
+                epoch: Instant::now(),
+                now: 0,
+                wake: 10_000,
+                late: 7_000,
+                look: 25,
+                park: 8_000,
+                spun: 0,
+                sleeps: 0,
+            }
         }
 
         /// What of the time since `from` it used of its core.
@@ -334,8 +371,14 @@ mod tests {
             (self.spun + self.sleeps * self.park) as f64 / (self.now - from) as f64
         }
 
-        /// Waits for what comes at `arrival`, rung for nothing at each of `rings` on the way. Comes back with how late it was; `None`: it gave up at `until`.
-        fn wait(&mut self, arrival: u64, until: u64, mut rings: impl Iterator<Item = u64>) -> Option<u64> {
+        /// Waits for what comes at `arrival`, rung for nothing at each of `rings` on the way. Comes
+        /// back with how late it was; `None`: it gave up at `until`.
+        fn wait(
+            &mut self,
+            arrival: u64,
+            until: u64,
+            mut rings: impl Iterator<Item = u64>,
+        ) -> Option<u64> {
             let mut waited = Waited::none(false);
             let mut ring = rings.next();
             loop {
@@ -369,10 +412,15 @@ mod tests {
                     }
                 };
                 match idle {
-                    Idle::Spin(_) => (self.now, self.spun) = (self.now + self.look, self.spun + self.look),
+                    Idle::Spin(_) => {
+                        (self.now, self.spun) = (self.now + self.look, self.spun + self.look)
+                    }
                     Idle::Park => sleep(u64::MAX / 2),
                     Idle::ParkFor(time) => sleep(time.as_nanos() as u64),
-                    Idle::Sleep(time) => (self.now, self.sleeps) = (self.now + time.as_nanos() as u64 + self.late, self.sleeps + 1),
+                    Idle::Sleep(time) => {
+                        (self.now, self.sleeps) =
+                            (self.now + time.as_nanos() as u64 + self.late, self.sleeps + 1)
+                    }
                     Idle::Clock => {}
                     other => panic!("there is no crowd: {other:?}"),
                 }
@@ -383,7 +431,8 @@ mod tests {
             }
         }
 
-        /// Lets so many events come, each so long after the one before. How late the last half of them were, in order of that.
+        /// Lets so many events come, each so long after the one before. How late the last half of
+        /// them were, in order of that.
         fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
             let (mut arrival, mut late) = (self.now, Vec::new());
             for event in 0..events {
@@ -391,7 +440,8 @@ mod tests {
                 if event == events / 2 {
                     (self.spun, self.sleeps) = (0, 0);
                 }
-                let was = self.wait(arrival, u64::MAX, std::iter::empty()).expect("it does not give up");
+                let was =
+                    self.wait(arrival, u64::MAX, std::iter::empty()).expect("it does not give up");
                 late.extend((event >= events / 2).then_some(was));
                 self.now += 200;
             }
@@ -424,7 +474,9 @@ mod tests {
             for spread in [0.01, 0.05, 0.15] {
                 let mut random = fastrand::Rng::with_seed(1);
                 let mut machine = Machine::new(None);
-                machine.run(200, |_| (gap as f64 * (1.0 + spread * (2.0 * random.f64() - 1.0))) as u64);
+                machine.run(200, |_| {
+                    (gap as f64 * (1.0 + spread * (2.0 * random.f64() - 1.0))) as u64
+                });
                 let used = machine.share(machine.now - 100 * gap);
                 assert!(used < 0.01, "{gap} {spread}: {used}");
             }
@@ -437,7 +489,11 @@ mod tests {
         let near = machine.run(2_000, random(5_000.0));
         assert!(near[near.len() / 2] < 500, "{near:?}");
         machine.run(200, random(1_000_000.0));
-        assert_eq!(machine.spun / (100 * FEW * machine.look), 1, "no more than the first looks of each wait");
+        assert_eq!(
+            machine.spun / (100 * FEW * machine.look),
+            1,
+            "no more than the first looks of each wait"
+        );
         // One that is out of turn among many does not change that.
         machine.run(1_000, random(5_000.0));
         machine.run(1, |_| 10_000_000);
@@ -469,7 +525,9 @@ mod tests {
         let from = machine.now;
         for event in 1..=100 {
             let (arrival, now) = (from + event * 10_000_000, machine.now);
-            machine.wait(arrival, u64::MAX, (1..).map(|ring| now + ring * 3_700_000)).expect("it does not give up");
+            machine
+                .wait(arrival, u64::MAX, (1..).map(|ring| now + ring * 3_700_000))
+                .expect("it does not give up");
         }
         assert!(machine.share(from) < 0.03, "{}", machine.share(from));
     }
@@ -491,14 +549,22 @@ mod tests {
     #[test]
     fn a_budget_is_kept_whatever_comes() {
         for percent in [1, 5, 25, 50] {
-            for (name, gap) in [("dense", 400.0), ("close", 1_200.0), ("near", 5_000.0), ("middle", 30_000.0), ("far", 300_000.0)] {
+            for (name, gap) in [
+                ("dense", 400.0),
+                ("close", 1_200.0),
+                ("near", 5_000.0),
+                ("middle", 30_000.0),
+                ("far", 300_000.0),
+            ] {
                 let mut machine = Machine::new(Some(percent));
                 let events = (1.1e9 / gap) as u64;
                 let mut gaps = random(gap);
                 let (mut arrival, mut seconds, mut second) = (0, Vec::new(), (0, 0));
                 for event in 0..events {
                     arrival += gaps(event);
-                    machine.wait(arrival, u64::MAX, std::iter::empty()).expect("it does not give up");
+                    machine
+                        .wait(arrival, u64::MAX, std::iter::empty())
+                        .expect("it does not give up");
                     machine.now += 50;
                     let used = machine.spun + machine.sleeps * machine.park;
                     if machine.now - second.0 >= 1_000_000_000 {
@@ -507,7 +573,10 @@ mod tests {
                     }
                 }
                 for share in seconds {
-                    assert!(share < f64::from(percent) / 100.0 + 0.02, "{percent} %, {name}: {share}");
+                    assert!(
+                        share < f64::from(percent) / 100.0 + 0.02,
+                        "{percent} %, {name}: {share}"
+                    );
                 }
             }
         }

@@ -27,7 +27,8 @@ impl fmt::Display for Time {
 
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut windows = |name: &str, awake: &Duration, asleep: &Duration| match (*awake, *asleep) {
+        let mut windows = |name: &str, awake: &Duration, asleep: &Duration| match (*awake, *asleep)
+        {
             (AWAKE, ASLEEP) => f.write_str(name),
             (awake, asleep) => write!(f, "{name}:{},{}", Time(awake), Time(asleep)),
         };
@@ -35,14 +36,28 @@ impl fmt::Display for Wait {
             Wait::BusySpin => f.write_str("busy-spin"),
             Wait::Yielding { spins: 100 } => f.write_str("yielding"),
             Wait::Yielding { spins } => write!(f, "yielding:{spins}"),
-            Wait::Sleeping { spins: 100, yields: 100, pause } if *pause == AWAKE => f.write_str("sleeping"),
-            Wait::Sleeping { spins, yields, pause } => write!(f, "sleeping:{spins},{yields},{}", Time(*pause)),
+            Wait::Sleeping { spins: 100, yields: 100, pause } if *pause == AWAKE => {
+                f.write_str("sleeping")
+            }
+            Wait::Sleeping { spins, yields, pause } => {
+                write!(f, "sleeping:{spins},{yields},{}", Time(*pause))
+            }
             Wait::Blocking => f.write_str("blocking"),
-            Wait::PhasedBackoff { spin, yields, fallback } => write!(f, "phased-backoff:{},{},{fallback}", Time(*spin), Time(*yields)),
-            Wait::AlternatingYieldBlock { yields, block } => windows("alternating-yield-block", yields, block),
-            Wait::AlternatingSpinBlock { spin, block } => windows("alternating-spin-block", spin, block),
-            Wait::AlternatingYieldSleep { yields, sleep } => windows("alternating-yield-sleep", yields, sleep),
-            Wait::AlternatingSpinSleep { spin, sleep } => windows("alternating-spin-sleep", spin, sleep),
+            Wait::PhasedBackoff { spin, yields, fallback } => {
+                write!(f, "phased-backoff:{},{},{fallback}", Time(*spin), Time(*yields))
+            }
+            Wait::AlternatingYieldBlock { yields, block } => {
+                windows("alternating-yield-block", yields, block)
+            }
+            Wait::AlternatingSpinBlock { spin, block } => {
+                windows("alternating-spin-block", spin, block)
+            }
+            Wait::AlternatingYieldSleep { yields, sleep } => {
+                windows("alternating-yield-sleep", yields, sleep)
+            }
+            Wait::AlternatingSpinSleep { spin, sleep } => {
+                windows("alternating-spin-sleep", spin, sleep)
+            }
             Wait::Adaptive { budget: None | Some(100..) } => f.write_str("adaptive"),
             Wait::Adaptive { budget: Some(percent) } => write!(f, "adaptive:{}%", percent.max(&1)),
             Wait::Timeout { after, wait } => write!(f, "timeout:{},{wait}", Time(*after)),
@@ -78,7 +93,10 @@ impl fmt::Display for UnknownWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = &self.given;
         if let Some(takes) = self.takes {
-            return write!(f, "`{given}` is no wait strategy: it should be `{takes}`, with times like 50us (ns, us, ms or s)");
+            return write!(
+                f,
+                "`{given}` is no wait strategy: it should be `{takes}`, with times like 50us (ns, us, ms or s)"
+            );
         }
         write!(f, "`{given}` is no wait strategy; there are ")?;
         for (i, (name, _)) in SHAPES.iter().enumerate() {
@@ -101,10 +119,13 @@ impl FromStr for Wait {
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {
-    let (name, parameters) = alias.split_once(':').map_or((alias, None), |(name, parameters)| (name, Some(parameters)));
+    let (name, parameters) =
+        alias.split_once(':').map_or((alias, None), |(name, parameters)| (name, Some(parameters)));
     let shape = SHAPES.iter().find(|(known, _)| *known == name);
     let wait = shape.and_then(|_| match parameters {
-        None => Wait::all().into_iter().find(|wait| wait.to_string().split(':').next() == Some(name)),
+        None => {
+            Wait::all().into_iter().find(|wait| wait.to_string().split(':').next() == Some(name))
+        }
         Some(_) if depth > DEPTH => None,
         Some(parameters) => with_parameters(name, parameters, depth + 1),
     });
@@ -116,21 +137,40 @@ fn with_parameters(name: &str, parameters: &str, depth: usize) -> Option<Wait> {
     let mut next = || parts.next();
     let wait = match name {
         "yielding" => Wait::Yielding { spins: next()?.parse().ok()? },
-        "sleeping" => Wait::Sleeping { spins: next()?.parse().ok()?, yields: next()?.parse().ok()?, pause: time(next()?)? },
-        "phased-backoff" => {
-            Wait::PhasedBackoff { spin: time(next()?)?, yields: time(next()?)?, fallback: Arc::new(parse(next()?, depth).ok()?) }
+        "sleeping" => Wait::Sleeping {
+            spins: next()?.parse().ok()?,
+            yields: next()?.parse().ok()?,
+            pause: time(next()?)?,
+        },
+        "phased-backoff" => Wait::PhasedBackoff {
+            spin: time(next()?)?,
+            yields: time(next()?)?,
+            fallback: Arc::new(parse(next()?, depth).ok()?),
+        },
+        "alternating-yield-block" => {
+            Wait::AlternatingYieldBlock { yields: time(next()?)?, block: time(next()?)? }
         }
-        "alternating-yield-block" => Wait::AlternatingYieldBlock { yields: time(next()?)?, block: time(next()?)? },
-        "alternating-spin-block" => Wait::AlternatingSpinBlock { spin: time(next()?)?, block: time(next()?)? },
-        "alternating-yield-sleep" => Wait::AlternatingYieldSleep { yields: time(next()?)?, sleep: time(next()?)? },
-        "alternating-spin-sleep" => Wait::AlternatingSpinSleep { spin: time(next()?)?, sleep: time(next()?)? },
+        "alternating-spin-block" => {
+            Wait::AlternatingSpinBlock { spin: time(next()?)?, block: time(next()?)? }
+        }
+        "alternating-yield-sleep" => {
+            Wait::AlternatingYieldSleep { yields: time(next()?)?, sleep: time(next()?)? }
+        }
+        "alternating-spin-sleep" => {
+            Wait::AlternatingSpinSleep { spin: time(next()?)?, sleep: time(next()?)? }
+        }
         "adaptive" => {
             let percent = next()?.strip_suffix('%')?.parse().ok()?;
-            Wait::Adaptive { budget: Some(percent).filter(|percent| (1..=100).contains(percent)).map(Some)? }
+            Wait::Adaptive {
+                budget: Some(percent).filter(|percent| (1..=100).contains(percent)).map(Some)?,
+            }
         }
         "timeout" => {
             let (after, wait) = parameters.split_once(',')?;
-            return Some(Wait::Timeout { after: time(after)?, wait: Arc::new(parse(wait, depth).ok()?) });
+            return Some(Wait::Timeout {
+                after: time(after)?,
+                wait: Arc::new(parse(wait, depth).ok()?),
+            });
         }
         _ => return None,
     };
@@ -170,7 +210,8 @@ mod tests {
             assert_eq!(wait.to_string(), alias);
             assert_eq!(format!("{wait:?}"), format!("{:?}", alias.parse::<Wait>().unwrap()));
         }
-        let same = |one: &str, other: &str| assert_eq!(one.parse::<Wait>().unwrap().to_string(), other);
+        let same =
+            |one: &str, other: &str| assert_eq!(one.parse::<Wait>().unwrap().to_string(), other);
         same("adaptive:100%", "adaptive");
         same("alternating-spin-block:50µs,200000ns", "alternating-spin-block");
         same("sleeping:100,100,50us", "sleeping");

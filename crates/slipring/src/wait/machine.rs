@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::sync::spin_loop;
 
-/// Number of cores on which the calling thread may run. Asked at each build: the answer of one thread, kept for the process, would be wrong for
-/// graphs that other threads build.
+/// Number of cores on which the calling thread may run. Asked at each build: the answer of one
+/// thread, kept for the process, would be wrong for graphs that other threads build.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Pauses that fill about the time after which a line that two cores fought over has come to rest; measured once per process.
+/// Pauses that fill about the time after which a line that two cores fought over has come to rest;
+/// measured once per process.
 ///
 /// See ARCHITECTURE.md ("Spacing") for why a consumer that keeps up should look less often.
 pub(crate) fn spacing() -> u32 {

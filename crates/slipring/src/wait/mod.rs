@@ -1,8 +1,10 @@
 //! How to wait: strategies trade latency for CPU as the user chooses.
 //!
 //! Invariants
-//! - I1: a strategy only decides what its waiter does next ([`strategy`]); looking, announcing and sleeping are done in [`until`] and in `bell.rs`.
-//! - I2: a wait ends at progress, at the end of the graph, and at its deadline, whatever its strategy decides.
+//! - I1: a strategy only decides what its waiter does next ([`strategy`]); looking, announcing and
+//!   sleeping are done in [`until`] and in `bell.rs`.
+//! - I2: a wait ends at progress, at the end of the graph, and at its deadline, whatever its
+//!   strategy decides.
 
 mod adaptive;
 mod alias;
@@ -34,9 +36,10 @@ pub(crate) use until::{Learned, Site, Spell, wait_until};
 /// | `Blocking` | one wake of the system, 10 to 70 µs | nothing | everything that is mostly quiet |
 /// | `Adaptive` | low where events are near or regular, else one wake | nothing | everything, and whoever does not want to choose |
 ///
-/// `slipring lab waits` measures them all on your machine. For the same strategy with its usual parameters there are constants
-/// ([`Wait::YIELDING`], [`Wait::SLEEPING`], [`Wait::ADAPTIVE`]), and each has an alias that parses and prints, with parameters behind a colon; times are whole numbers of
-/// `ns`, `us`, `ms` or `s`:
+/// `slipring lab waits` measures them all on your machine. For the same strategy with its usual
+/// parameters there are constants ([`Wait::YIELDING`], [`Wait::SLEEPING`], [`Wait::ADAPTIVE`]), and
+/// each has an alias that parses and prints, with parameters behind a colon; times are whole
+/// numbers of `ns`, `us`, `ms` or `s`:
 ///
 /// ```
 /// use slipring::Wait;
@@ -52,10 +55,13 @@ pub(crate) use until::{Learned, Site, Spell, wait_until};
 /// # Ok::<(), slipring::UnknownWait>(())
 /// ```
 ///
-/// Where a graph has more threads than there are cores, whoever is waited for may need the spinning waiter's core. So there all spins are a tenth of what is
-/// said here; and the alternating strategies yield where they would spin, for about as much time of their own core as their window says.
+/// Where a graph has more threads than there are cores, whoever is waited for may need the spinning
+/// waiter's core. So there all spins are a tenth of what is said here; and the alternating
+/// strategies yield where they would spin, for about as much time of their own core as their window
+/// says.
 ///
-/// A thread that sleeps for a time in such a wait has sharp timers from then on (on Linux its timer slack is 1 ns instead of 50 µs).
+/// A thread that sleeps for a time in such a wait has sharp timers from then on (on Linux its timer
+/// slack is 1 ns instead of 50 µs).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -66,8 +72,8 @@ pub enum Wait {
         /// Looks before the first yield.
         spins: u32,
     },
-    /// Look so many times, then give the core away so many times, then sleep between looks. Nobody has to wake a sleeper,
-    /// so publishing costs nothing extra.
+    /// Look so many times, then give the core away so many times, then sleep between looks. Nobody
+    /// has to wake a sleeper, so publishing costs nothing extra.
     Sleeping {
         /// Looks before the first yield.
         spins: u32,
@@ -76,11 +82,14 @@ pub enum Wait {
         /// The length of a sleep; what the system needs to wake the thread comes on top.
         pause: Duration,
     },
-    /// Look 200 times, a few µs, then sleep until woken. Where there are more threads than cores: look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays a load for it while nobody sleeps, where the system
-    /// helps (Linux's membarrier); elsewhere, and while somebody sleeps now and then, a full memory fence.
+    /// Look 200 times, a few µs, then sleep until woken. Where there are more threads than cores:
+    /// look 5 times, then give the core away 55 times, then sleep. Who publishes and releases pays
+    /// a load for it while nobody sleeps, where the system helps (Linux's membarrier); elsewhere,
+    /// and while somebody sleeps now and then, a full memory fence.
     Blocking,
-    /// Spin for a time, yield for a time, then wait as another strategy does. Looks and time go on counting, so a fallback that spins or yields itself is through with
-    /// that. A fallback that learns only parks.
+    /// Spin for a time, yield for a time, then wait as another strategy does. Looks and time go on
+    /// counting, so a fallback that spins or yields itself is through with that. A fallback that
+    /// learns only parks.
     PhasedBackoff {
         /// How long to spin.
         spin: Duration,
@@ -91,8 +100,8 @@ pub enum Wait {
     },
     /// Yield for a time, then sleep until woken or for a time, in turn.
     ///
-    /// The four alternating strategies are Kaser's, from the Disruptor's wait strategies that he wrote because spinning waiters starved the other processes of a
-    /// machine with too few cores.
+    /// The four alternating strategies are Kaser's, from the Disruptor's wait strategies that he
+    /// wrote because spinning waiters starved the other processes of a machine with too few cores.
     AlternatingYieldBlock {
         /// How long to yield.
         yields: Duration,
@@ -120,17 +129,21 @@ pub enum Wait {
         /// How long to sleep.
         sleep: Duration,
     },
-    /// Learn, each waiter for itself, the gaps between arrivals and what a wake costs here; then spin when the next event is nearer than that, sleep
-    /// when it is far, and sleep until shortly before it is due when events come regularly.
+    /// Learn, each waiter for itself, the gaps between arrivals and what a wake costs here; then
+    /// spin when the next event is nearer than that, sleep when it is far, and sleep until shortly
+    /// before it is due when events come regularly.
     ///
-    /// It stays hot for a while when a burst is over, forgets slowly, and does not spin where threads outnumber cores or somebody else wants its core.
+    /// It stays hot for a while when a burst is over, forgets slowly, and does not spin where
+    /// threads outnumber cores or somebody else wants its core.
     Adaptive {
-        /// Percent of a core that a waiter may spend on waiting, spinning and waking up together; kept within two points over any second. `None` and all from 100 on: no
-        /// limit; 0 counts as 1. Where even waking up for every event takes more, events wait.
+        /// Percent of a core that a waiter may spend on waiting, spinning and waking up together;
+        /// kept within two points over any second. `None` and all from 100 on: no limit; 0 counts
+        /// as 1. Where even waking up for every event takes more, events wait.
         budget: Option<u8>,
     },
-    /// As another strategy, but a wait that lasts longer than this comes back: handlers of a chain are told that they are
-    /// [`idle`](crate::ReadHandler::idle), and then wait again; calls that wait without a deadline of their own come back with
+    /// As another strategy, but a wait that lasts longer than this comes back: handlers of a chain
+    /// are told that they are [`idle`](crate::ReadHandler::idle), and then wait again; calls that
+    /// wait without a deadline of their own come back with
     /// [`Closed::TimedOut`](crate::Closed::TimedOut), having done nothing, and may be called again.
     Timeout {
         /// How long a wait may last.
@@ -154,7 +167,8 @@ const AWAKE: Duration = Duration::from_micros(50);
 const ASLEEP: Duration = Duration::from_micros(200);
 /// About what a yield takes of the own core.
 const YIELD: Duration = Duration::from_micros(1);
-/// How often one who sleeps until woken looks in a crowd before it gives its core away, and how often in all before it sleeps.
+/// How often one who sleeps until woken looks in a crowd before it gives its core away, and how
+/// often in all before it sleeps.
 const CROWD_SPINS: u64 = 5;
 const CROWD_LOOKS: u64 = 60;
 
@@ -162,7 +176,8 @@ impl Wait {
     /// [`Wait::Yielding`] after 100 looks.
     pub const YIELDING: Wait = Wait::Yielding { spins: 100 };
     /// [`Wait::Sleeping`] for 50 µs after 100 looks and 100 yields.
-    pub const SLEEPING: Wait = Wait::Sleeping { spins: 100, yields: 100, pause: Duration::from_micros(50) };
+    pub const SLEEPING: Wait =
+        Wait::Sleeping { spins: 100, yields: 100, pause: Duration::from_micros(50) };
     /// [`Wait::Adaptive`] without a budget.
     pub const ADAPTIVE: Wait = Wait::Adaptive { budget: None };
 
@@ -174,7 +189,11 @@ impl Wait {
             Wait::YIELDING,
             Wait::SLEEPING,
             Wait::Blocking,
-            Wait::PhasedBackoff { spin: Duration::from_micros(10), yields: Duration::from_micros(100), fallback },
+            Wait::PhasedBackoff {
+                spin: Duration::from_micros(10),
+                yields: Duration::from_micros(100),
+                fallback,
+            },
             Wait::AlternatingYieldBlock { yields: AWAKE, block: ASLEEP },
             Wait::AlternatingSpinBlock { spin: AWAKE, block: ASLEEP },
             Wait::AlternatingYieldSleep { yields: AWAKE, sleep: ASLEEP },
@@ -200,16 +219,31 @@ impl Wait {
     }
 
     /// `first` for a window, `second` for the other, in turn, by the clock.
-    fn alternate(waited: &Waited, first: (Duration, Idle), second: (Duration, fn(Duration) -> Idle)) -> Idle {
+    fn alternate(
+        waited: &Waited,
+        first: (Duration, Idle),
+        second: (Duration, fn(Duration) -> Idle),
+    ) -> Idle {
         let ((awake, idle), (asleep, rest)) = (first, second);
         if waited.crowded {
             // While it is off its core the clock goes on, and what it waits for comes about.
-            let looks = u64::try_from(awake.as_nanos() / YIELD.as_nanos()).unwrap_or(u64::MAX).max(1);
-            return if waited.looks % looks.saturating_add(1) < looks { Idle::Yield } else { rest(asleep) };
+            let looks =
+                u64::try_from(awake.as_nanos() / YIELD.as_nanos()).unwrap_or(u64::MAX).max(1);
+            return if waited.looks % looks.saturating_add(1) < looks {
+                Idle::Yield
+            } else {
+                rest(asleep)
+            };
         }
         let period = awake.saturating_add(asleep);
-        let into = Duration::from_nanos(u64::try_from(waited.time().as_nanos() % period.as_nanos().max(1)).unwrap_or(u64::MAX));
-        if waited.began.is_none() || into < awake { idle } else { rest(period.saturating_sub(into)) }
+        let into = Duration::from_nanos(
+            u64::try_from(waited.time().as_nanos() % period.as_nanos().max(1)).unwrap_or(u64::MAX),
+        );
+        if waited.began.is_none() || into < awake {
+            idle
+        } else {
+            rest(period.saturating_sub(into))
+        }
     }
 }
 
@@ -223,9 +257,14 @@ impl WaitStrategy for Wait {
             Wait::Yielding { spins } if waited.below(spins) => Idle::Spin(1),
             Wait::Yielding { .. } => Idle::Yield,
             Wait::Sleeping { spins, .. } if waited.below(spins) => Idle::Spin(1),
-            Wait::Sleeping { spins, yields, .. } if looks < u64::from(spins) + u64::from(yields) => Idle::Yield,
+            Wait::Sleeping { spins, yields, .. }
+                if looks < u64::from(spins) + u64::from(yields) =>
+            {
+                Idle::Yield
+            }
             Wait::Sleeping { pause, .. } => Idle::Sleep(pause),
-            // To yield to a program that is no part of this would be to wait for the end of its time slice.
+            // To yield to a program that is no part of this would be to wait for the end of its
+            // time slice.
             Wait::Blocking | Wait::Adaptive { .. } if waited.crowded => match looks {
                 ..CROWD_SPINS => Idle::Spin(1),
                 CROWD_SPINS..CROWD_LOOKS => Idle::Yield,
@@ -238,17 +277,28 @@ impl WaitStrategy for Wait {
                 time if time < spin.saturating_add(yields) => Idle::Yield,
                 _ => fallback.idle(waited),
             },
-            Wait::AlternatingYieldBlock { yields, block } => Wait::alternate(waited, (yields, Idle::Yield), (block, Idle::ParkFor)),
-            Wait::AlternatingSpinBlock { spin, block } => Wait::alternate(waited, (spin, Idle::Spin(1)), (block, Idle::ParkFor)),
-            Wait::AlternatingYieldSleep { yields, sleep } => Wait::alternate(waited, (yields, Idle::Yield), (sleep, Idle::Sleep)),
-            Wait::AlternatingSpinSleep { spin, sleep } => Wait::alternate(waited, (spin, Idle::Spin(1)), (sleep, Idle::Sleep)),
+            Wait::AlternatingYieldBlock { yields, block } => {
+                Wait::alternate(waited, (yields, Idle::Yield), (block, Idle::ParkFor))
+            }
+            Wait::AlternatingSpinBlock { spin, block } => {
+                Wait::alternate(waited, (spin, Idle::Spin(1)), (block, Idle::ParkFor))
+            }
+            Wait::AlternatingYieldSleep { yields, sleep } => {
+                Wait::alternate(waited, (yields, Idle::Yield), (sleep, Idle::Sleep))
+            }
+            Wait::AlternatingSpinSleep { spin, sleep } => {
+                Wait::alternate(waited, (spin, Idle::Spin(1)), (sleep, Idle::Sleep))
+            }
             Wait::Timeout { ref wait, .. } => wait.idle(waited),
             Wait::Custom(ref strategy) => strategy.idle(waited),
         }
     }
     fn parks(&self) -> bool {
         match self {
-            Wait::Blocking | Wait::AlternatingYieldBlock { .. } | Wait::AlternatingSpinBlock { .. } | Wait::Adaptive { .. } => true,
+            Wait::Blocking
+            | Wait::AlternatingYieldBlock { .. }
+            | Wait::AlternatingSpinBlock { .. }
+            | Wait::Adaptive { .. } => true,
             Wait::BusySpin | Wait::Yielding { .. } | Wait::Sleeping { .. } => false,
             Wait::AlternatingYieldSleep { .. } | Wait::AlternatingSpinSleep { .. } => false,
             Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => wait.parks(),
@@ -260,7 +310,9 @@ impl WaitStrategy for Wait {
     }
     fn spins(&self) -> bool {
         match self {
-            Wait::BusySpin | Wait::AlternatingSpinBlock { .. } | Wait::AlternatingSpinSleep { .. } => true,
+            Wait::BusySpin
+            | Wait::AlternatingSpinBlock { .. }
+            | Wait::AlternatingSpinSleep { .. } => true,
             Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => wait.spins(),
             Wait::Custom(strategy) => strategy.spins(),
             _ => false,
@@ -268,7 +320,9 @@ impl WaitStrategy for Wait {
     }
     fn timeout(&self) -> Option<Duration> {
         match self {
-            Wait::Timeout { after, wait } => Some(wait.timeout().map_or(*after, |inner| inner.min(*after))),
+            Wait::Timeout { after, wait } => {
+                Some(wait.timeout().map_or(*after, |inner| inner.min(*after)))
+            }
             Wait::PhasedBackoff { fallback, .. } => fallback.timeout(),
             Wait::Custom(strategy) => strategy.timeout(),
             _ => None,

@@ -1,8 +1,10 @@
 //! What a waiter that learns may spend on waiting: a budget that is kept over any second.
 //!
-//! It is about waiting, not about work: what a handler takes is the user's. What is spent is known in three ways. Spinning is what the clock says it took. Looks before
-//! the clock is read count as what a look was measured to take. A sleep and its wake-up count as what they took of the thread's own time on its core, which is asked for at one
-//! sleep in sixteen, because to ask takes a system call.
+//! It is about waiting, not about work: what a handler takes is the user's. What is spent is known
+//! in three ways. Spinning is what the clock says it took. Looks before the clock is read count as
+//! what a look was measured to take. A sleep and its wake-up count as what they took of the
+//! thread's own time on its core, which is asked for at one sleep in sixteen, because to ask takes
+//! a system call.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,8 @@ use crate::system;
 #[derive(Debug)]
 pub(super) struct Purse {
     share: f64,
-    /// Nanoseconds of a core; never more than [`Purse::MOST`], so that over any second no more than that is spent beyond the share.
+    /// Nanoseconds of a core; never more than [`Purse::MOST`], so that over any second no more than
+    /// that is spent beyond the share.
     held: f64,
     earned_at: Option<Instant>,
     /// What a sleep and a wake take of this core.
@@ -55,7 +58,8 @@ impl Purse {
         if let Some(before) = self.earned_at.replace(now) {
             // What was spent beyond any measure is not paid back for ever.
             let held = self.held.max(-Self::MOST);
-            self.held = (held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
+            self.held =
+                (held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
         }
     }
 
@@ -85,7 +89,8 @@ impl Purse {
         self.held > 0.0
     }
 
-    /// How long it takes to earn what is owed, and what it takes to sleep for so long; if anything is.
+    /// How long it takes to earn what is owed, and what it takes to sleep for so long; if anything
+    /// is.
     pub(super) fn wants(&mut self, now: Instant) -> Option<Duration> {
         self.earn(now);
         let wants = self.park.mean - self.held;

@@ -1,5 +1,6 @@
-//! What a strategy is: it decides what a waiter does next, and nothing else. Looking, announcing and sleeping are done elsewhere, so no
-//! strategy, not even a user's own, can lose a wake-up or outlast a deadline.
+//! What a strategy is: it decides what a waiter does next, and nothing else. Looking, announcing
+//! and sleeping are done elsewhere, so no strategy, not even a user's own, can lose a wake-up or
+//! outlast a deadline.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,15 +11,17 @@ use std::time::{Duration, Instant};
 pub struct Waited {
     /// How often this waiter has looked in vain since it began to wait.
     pub looks: u64,
-    /// Whether the graph has more threads than there are cores, as far as the graph knows: one for each stage or worker that does not
-    /// share its thread, one for a producer. Then whoever is waited for may need this very core, and spinning keeps it from coming.
+    /// Whether the graph has more threads than there are cores, as far as the graph knows: one for
+    /// each stage or worker that does not share its thread, one for a producer. Then whoever is
+    /// waited for may need this very core, and spinning keeps it from coming.
     pub crowded: bool,
-    /// The time; `None` during the first looks, for reading the clock takes longer than they do. While a waiter spins it is read at every sixteenth look,
-    /// otherwise at every one.
+    /// The time; `None` during the first looks, for reading the clock takes longer than they do.
+    /// While a waiter spins it is read at every sixteenth look, otherwise at every one.
     pub now: Option<Instant>,
     /// When the wait began, as far as the clock was read.
     pub began: Option<Instant>,
-    /// If the waiter was asleep just now and was woken: how long that took, from the ring until it ran.
+    /// If the waiter was asleep just now and was woken: how long that took, from the ring until it
+    /// ran.
     pub wake: Option<Duration>,
 }
 
@@ -29,7 +32,9 @@ impl Waited {
 
     /// How long the wait has lasted, by the clock's last reading.
     pub fn time(&self) -> Duration {
-        self.now.zip(self.began).map_or(Duration::ZERO, |(now, began)| now.saturating_duration_since(began))
+        self.now
+            .zip(self.began)
+            .map_or(Duration::ZERO, |(now, began)| now.saturating_duration_since(began))
     }
 
     /// Whether `looks` are still below `spins`, or below a tenth of it where threads are crowded.
@@ -49,19 +54,23 @@ impl Waited {
 pub enum Idle {
     /// Pause so many times (the processor's own spin hint, 5 to 60 ns each), holding the core.
     Spin(u32),
-    /// Read the clock: [`Waited::now`] says at the next look what it is, however few looks there were.
+    /// Read the clock: [`Waited::now`] says at the next look what it is, however few looks there
+    /// were.
     Clock,
     /// Give the core to another runnable thread, if there is one.
     Yield,
     /// Sleep for this long, at most 100 ms; nobody wakes the sleeper earlier.
     Sleep(Duration),
-    /// Sleep until woken by progress, close or failure. Only strategies whose [`WaitStrategy::parks`] says so are woken; others sleep for 50 µs.
+    /// Sleep until woken by progress, close or failure. Only strategies whose
+    /// [`WaitStrategy::parks`] says so are woken; others sleep for 50 µs.
     Park,
-    /// As [`Idle::Park`], but for no longer than this; with a timer that is as sharp as the system's can be.
+    /// As [`Idle::Park`], but for no longer than this; with a timer that is as sharp as the
+    /// system's can be.
     ParkFor(Duration),
 }
 
-/// A way to wait. Implement it for a strategy of your own and pass it as [`Wait::Custom`](crate::Wait::Custom).
+/// A way to wait. Implement it for a strategy of your own and pass it as
+/// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
 /// use slipring::{Idle, Wait, WaitStrategy, Waited};
@@ -87,23 +96,27 @@ pub enum Idle {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
-    /// What to do after a look in vain. Called often and from many threads at once; it must not block or panic.
+    /// What to do after a look in vain. Called often and from many threads at once; it must not
+    /// block or panic.
     fn idle(&self, waited: &Waited) -> Idle;
-    /// Whether [`WaitStrategy::idle`] ever answers [`Idle::Park`] or [`Idle::ParkFor`]. Asked once, when the graph is built: only then do
-    /// publishers look for sleepers.
+    /// Whether [`WaitStrategy::idle`] ever answers [`Idle::Park`] or [`Idle::ParkFor`]. Asked once,
+    /// when the graph is built: only then do publishers look for sleepers.
     fn parks(&self) -> bool;
     /// The name for reports.
     fn alias(&self) -> String;
-    /// Whether it holds its core for long, whoever else wants it: then a graph that has too few cores for it warns.
+    /// Whether it holds its core for long, whoever else wants it: then a graph that has too few
+    /// cores for it warns.
     fn spins(&self) -> bool {
         false
     }
-    /// After how long a wait is given up; see [`Wait::Timeout`](crate::Wait::Timeout). Asked at each wait.
+    /// After how long a wait is given up; see [`Wait::Timeout`](crate::Wait::Timeout). Asked at
+    /// each wait.
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// For one that learns: what a single waiter remembers from one wait to the next. Asked once for each handle; the learner's
-    /// [`idle`](Learner::idle) is called from then on, instead of the strategy's.
+    /// For one that learns: what a single waiter remembers from one wait to the next. Asked once
+    /// for each handle; the learner's [`idle`](Learner::idle) is called from then on, instead of
+    /// the strategy's.
     fn learner(&self) -> Option<Box<dyn Learner>> {
         None
     }
@@ -146,8 +159,9 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 pub trait Learner: fmt::Debug + Send + Sync {
     /// What to do after a look in vain. It must not block or panic.
     fn idle(&mut self, waited: &Waited) -> Idle;
-    /// The wait is over; `progress`: because there was something, or the end, and not because time was up, or because the wait would have
-    /// had no end ([`Closed::WaitsForItself`](crate::Closed::WaitsForItself)). What was waited for is about to be handled, so this should
-    /// note what is to be learned, and leave the rest to the next wait.
+    /// The wait is over; `progress`: because there was something, or the end, and not because time
+    /// was up, or because the wait would have had no end
+    /// ([`Closed::WaitsForItself`](crate::Closed::WaitsForItself)). What was waited for is about to
+    /// be handled, so this should note what is to be learned, and leave the rest to the next wait.
     fn over(&mut self, waited: &Waited, progress: bool);
 }

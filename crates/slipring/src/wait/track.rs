@@ -26,11 +26,13 @@ impl Track {
         // Added as a float: the count stays at its maximum.
         let pace = PACE.max(1.0 / (f64::from(self.samples) + 1.0));
         let off = (sample - self.mean).abs();
-        self.deviation = if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
+        self.deviation =
+            if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
         self.mean += pace * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// As [`Track::learn`], but what is far beyond everything known counts as twice that: it says more about the moment than about the machine.
+    /// As [`Track::learn`], but what is far beyond everything known counts as twice that: it says
+    /// more about the moment than about the machine.
     pub(super) fn learn_usual(&mut self, sample: f64) {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_USUAL) };
         self.learn(sample.min(most));

@@ -8,7 +8,8 @@ use crate::error::let_go;
 use crate::sync::{spin_loop, yield_now};
 use crate::system;
 
-/// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no further.
+/// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no
+/// further.
 #[derive(Default)]
 pub(crate) struct Learned(Option<Box<dyn Learner>>);
 
@@ -41,13 +42,15 @@ pub(crate) struct Site<'a> {
 
 /// What a wait was.
 pub(crate) struct Spell {
-    /// How long it took, up to the clock's last reading; a wait of a few looks counts as no time, because reading the clock would take longer.
+    /// How long it took, up to the clock's last reading; a wait of a few looks counts as no time,
+    /// because reading the clock would take longer.
     pub(crate) time: Duration,
     /// How often the waiter slept.
     pub(crate) sleeps: u64,
 }
 
-/// So many looks take about as long as reading the clock ten times. Before them it is not read at all, after them at every so-many-th.
+/// So many looks take about as long as reading the clock ten times. Before them it is not read at
+/// all, after them at every so-many-th.
 pub(super) const FEW: u64 = 16;
 
 /// How long one sleeps that would like to be woken, where nobody rings.
@@ -56,9 +59,10 @@ const UNRUNG: Duration = Duration::from_micros(50);
 /// A sleeper that nobody wakes must see a close or a failure in time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before the deadline and the timeout. Calls `lasts` once, if it
-/// takes more than a few looks, or more than spinning between them; if that says that it is in vain, comes back after one more look. `ready`
-/// runs no user code.
+/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before
+/// the deadline and the timeout. Calls `lasts` once, if it takes more than a few looks, or more
+/// than spinning between them; if that says that it is in vain, comes back after one more look.
+/// `ready` runs no user code.
 #[cold]
 pub(crate) fn wait_until(
     site: Site<'_>,
@@ -88,7 +92,8 @@ pub(crate) fn wait_until(
                 break ready();
             }
         }
-        let left = deadline.zip(waited.now).map(|(deadline, now)| deadline.saturating_duration_since(now));
+        let left =
+            deadline.zip(waited.now).map(|(deadline, now)| deadline.saturating_duration_since(now));
         if left == Some(Duration::ZERO) {
             break ready();
         }
@@ -146,9 +151,15 @@ mod tests {
 
     use super::*;
 
-    fn wait(wait: &Wait, parks: bool, deadline: Option<Instant>, ready: &mut dyn FnMut() -> bool) -> (bool, Spell) {
+    fn wait(
+        wait: &Wait,
+        parks: bool,
+        deadline: Option<Instant>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> (bool, Spell) {
         let bell = Bell::new();
-        let site = Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
+        let site =
+            Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
         wait_until(site, &mut wait.learner().into(), &mut || true, ready)
     }
 
@@ -170,13 +181,25 @@ mod tests {
         for strategy in Wait::all() {
             for comes in [false, true] {
                 let bell = Bell::new();
-                let site = Site { wait: &strategy, crowded: false, parks: true, bell: &bell, deadline: None, timeout: None };
+                let site = Site {
+                    wait: &strategy,
+                    crowded: false,
+                    parks: true,
+                    bell: &bell,
+                    deadline: None,
+                    timeout: None,
+                };
                 let in_vain = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
-                let (in_time, spell) = wait_until(site, &mut strategy.learner().into(), &mut || in_vain.replace(true), &mut || {
-                    *(if in_vain.get() { &mut after } else { &mut before }) += 1;
-                    in_vain.get() && comes
-                });
+                let (in_time, spell) = wait_until(
+                    site,
+                    &mut strategy.learner().into(),
+                    &mut || in_vain.replace(true),
+                    &mut || {
+                        *(if in_vain.get() { &mut after } else { &mut before }) += 1;
+                        in_vain.get() && comes
+                    },
+                );
                 assert_eq!((in_time, after, spell.sleeps), (comes, 1, 0), "{strategy}");
                 assert!(before <= FEW + 1, "{strategy}: {before} looks");
             }
@@ -231,11 +254,22 @@ mod tests {
                 assert_eq!(yield_sleep.idle(&at(micros(lap + time))), Idle::Yield);
             }
             for time in [50, 249] {
-                assert_eq!(spin_block.idle(&at(micros(lap + time))), Idle::ParkFor(micros(250 - time)));
-                assert_eq!(yield_sleep.idle(&at(micros(lap + time))), Idle::Sleep(micros(250 - time)));
+                assert_eq!(
+                    spin_block.idle(&at(micros(lap + time))),
+                    Idle::ParkFor(micros(250 - time))
+                );
+                assert_eq!(
+                    yield_sleep.idle(&at(micros(lap + time))),
+                    Idle::Sleep(micros(250 - time))
+                );
             }
         }
-        for (looks, expected) in [(0, Idle::Yield), (49, Idle::Yield), (50, Idle::ParkFor(micros(200))), (51, Idle::Yield)] {
+        for (looks, expected) in [
+            (0, Idle::Yield),
+            (49, Idle::Yield),
+            (50, Idle::ParkFor(micros(200))),
+            (51, Idle::Yield),
+        ] {
             let crowd = Waited { looks, crowded: true, ..at(micros(1_000_000)) };
             assert_eq!(spin_block.idle(&crowd), expected, "its own time counts");
         }
@@ -261,7 +295,10 @@ mod tests {
                 Wait::Adaptive { budget: Some(255) },
             ] {
                 let deadline = Instant::now() + Duration::from_millis(1);
-                assert!(!wait(&strategy, strategy.parks(), Some(deadline), &mut || false).0, "{strategy:?}");
+                assert!(
+                    !wait(&strategy, strategy.parks(), Some(deadline), &mut || false).0,
+                    "{strategy:?}"
+                );
             }
         }
     }

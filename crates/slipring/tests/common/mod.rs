@@ -51,7 +51,10 @@ pub fn quiet() {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let payload: &dyn Any = info.payload();
-            let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+            let text = payload
+                .downcast_ref::<&str>()
+                .copied()
+                .or(payload.downcast_ref::<String>().map(String::as_str));
             if !payload.is::<Bomb>() && !text.is_some_and(|text| text.contains(PURPOSE)) {
                 usual(info);
             }

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, BuildError, Cause, Chain, ClaimError, Closed, ErrorKind, Fault, Graph, Idle, JoinError, PRODUCER, PoolReader,
-    PoolWriter, Producer, ReadHandler, Reader, ReaderKey, Wait, WaitStrategy, Waited, Writer, WriterKey,
+    At, BatchError, BuildError, Cause, Chain, ClaimError, Closed, ErrorKind, Fault, Graph, Idle,
+    JoinError, PRODUCER, PoolReader, PoolWriter, Producer, ReadHandler, Reader, ReaderKey, Wait,
+    WaitStrategy, Waited, Writer, WriterKey,
 };
 
 use crate::common::{LIMIT, Oops, PURPOSE, quiet};
@@ -135,7 +136,9 @@ fn a_failed_translation_is_not_published() {
     assert_eq!(rx.poll(9, |v, _| assert_eq!(*v, 8)).unwrap(), 1);
     // A panic ends the graph.
     quiet();
-    assert!(catch_unwind(AssertUnwindSafe(|| tx.publish(|_| panic!("filling {PURPOSE}")))).is_err());
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| tx.publish(|_| panic!("filling {PURPOSE}")))).is_err()
+    );
     let closed = rx.for_each(|v, _| panic!("saw {v}")).unwrap_err();
     let failure = closed.failure().unwrap();
     assert_eq!((&**failure.stage(), failure.seq()), (PRODUCER, Some(1)));
@@ -155,7 +158,10 @@ fn events_are_made_once_and_reused() {
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
     for seq in 0..12 {
         tx.publish(|slot| slot.push(seq + 100)).unwrap();
-        rx.poll(9, |event, at| assert!(event[0] == at.seq % 4 && event.len() as u64 == 2 + at.seq / 4)).unwrap();
+        rx.poll(9, |event, at| {
+            assert!(event[0] == at.seq % 4 && event.len() as u64 == 2 + at.seq / 4)
+        })
+        .unwrap();
     }
     assert_eq!((made.load(SeqCst), tx.capacity()), (4, 4));
 }
@@ -217,7 +223,9 @@ fn a_full_ring_refuses() {
     let (mut tx, mut rx) = pair(4);
     assert!((0..4).all(|i| tx.try_publish(|v| *v = i).is_ok()));
     for _ in 0..2 {
-        assert!(matches!(tx.try_publish(|v| *v = 4), Err(ClaimError::Gated { stage, lag: 4 }) if &*stage == "r"));
+        assert!(
+            matches!(tx.try_publish(|v| *v = 4), Err(ClaimError::Gated { stage, lag: 4 }) if &*stage == "r")
+        );
         assert!(matches!(tx.try_claim(), Err(ClaimError::Gated { .. })));
     }
     assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
@@ -230,7 +238,9 @@ fn a_full_ring_refuses() {
     let (mut producers, mut rx) = ([ring.producer(), ring.producer()], ring.reader(key));
     assert!(producers.iter_mut().all(|tx| tx.try_publish(|_| ()).is_ok()));
     for tx in &mut producers {
-        assert!(matches!(tx.try_claim(), Err(ClaimError::Gated { stage, lag: 2 }) if &*stage == "r"));
+        assert!(
+            matches!(tx.try_claim(), Err(ClaimError::Gated { stage, lag: 2 }) if &*stage == "r")
+        );
     }
     assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(producers[1].try_publish(|_| ()).unwrap(), 2);
@@ -264,12 +274,17 @@ fn the_slowest_end_gates() {
     let first = graph.reader("first");
     let (quick, slow) = (graph.reader("quick").after(&first), graph.reader("slow").after(&first));
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut quick, mut slow) = (ring.producer(), ring.reader(first), ring.reader(quick), ring.reader(slow));
+    let (mut tx, mut first, mut quick, mut slow) =
+        (ring.producer(), ring.reader(first), ring.reader(quick), ring.reader(slow));
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
     assert_eq!((first.poll(9, |_, _| ()).unwrap(), quick.poll(9, |_, _| ()).unwrap()), (4, 4));
-    assert!(matches!(tx.try_claim(), Err(ClaimError::Gated { stage, lag: 4 }) if &*stage == "slow"));
+    assert!(
+        matches!(tx.try_claim(), Err(ClaimError::Gated { stage, lag: 4 }) if &*stage == "slow")
+    );
     assert_eq!(slow.poll(3, |_, _| ()).unwrap(), 3);
-    assert!(matches!(tx.try_claim_n(4), Err(ClaimError::Gated { stage, lag: 1 }) if &*stage == "slow"));
+    assert!(
+        matches!(tx.try_claim_n(4), Err(ClaimError::Gated { stage, lag: 1 }) if &*stage == "slow")
+    );
     tx.try_claim_n(3).unwrap().publish();
 }
 
@@ -332,7 +347,10 @@ fn a_stranger_cannot_be_followed() {
     let (graph, other) = (graph(4), graph(4));
     let stranger = other.reader("stranger");
     let _stage = graph.reader("stage").after(&stranger);
-    assert_eq!(refused(graph.build()), BuildError::Foreign { stage: "stage".into(), after: "stranger".into() });
+    assert_eq!(
+        refused(graph.build()),
+        BuildError::Foreign { stage: "stage".into(), after: "stranger".into() }
+    );
 }
 
 #[test]
@@ -349,7 +367,11 @@ fn a_multicast_keeps_order() {
     let _watched = crate::common::watched();
     let (mut a, mut b, mut c) = (Vec::new(), Vec::new(), Vec::new());
     chain(8)
-        .fan_out(|side| side.read("a", |v, _| a.push(*v)).read("b", |v, _| b.push(*v)).read("c", |v, _| c.push(*v)))
+        .fan_out(|side| {
+            side.read("a", |v, _| a.push(*v))
+                .read("b", |v, _| b.push(*v))
+                .read("c", |v, _| c.push(*v))
+        })
         .feed(0..500, |slot, i| *slot = i)
         .unwrap();
     assert!([a, b, c].iter().all(|seen| seen.iter().copied().eq(0..500)));
@@ -374,7 +396,10 @@ fn a_diamond_joins() {
     let (a, b) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut joined = 0;
     chain(8)
-        .fan_out(|side| side.read("a", |_, at| a.store(at.seq + 1, SeqCst)).read("b", |_, at| b.store(at.seq + 1, SeqCst)))
+        .fan_out(|side| {
+            side.read("a", |_, at| a.store(at.seq + 1, SeqCst))
+                .read("b", |_, at| b.store(at.seq + 1, SeqCst))
+        })
         .read("join", |_, at| {
             assert!(a.load(SeqCst) > at.seq && b.load(SeqCst) > at.seq);
             joined += 1;
@@ -410,7 +435,8 @@ fn own_loops_stand_between_handlers() {
     let own = graph.writer("own").after(&a);
     let c = graph.reader("c").after(&own);
     let ring = graph.build().unwrap();
-    let (mut tx, mut a, mut own, mut c) = (ring.producer(), ring.writer(a), ring.writer(own), ring.reader(c));
+    let (mut tx, mut a, mut own, mut c) =
+        (ring.producer(), ring.writer(a), ring.writer(own), ring.reader(c));
     thread::scope(|scope| {
         scope.spawn(move || tx.publish_all(0..100, |slot, i| *slot = i).unwrap());
         scope.spawn(move || a.for_each(|v, _| *v *= 2).unwrap());
@@ -453,7 +479,10 @@ fn threads_are_named() {
         .unwrap();
     let mut prepared = prepared.into_inner().unwrap();
     prepared.sort();
-    assert_eq!((prepared, worked.into_inner().unwrap()), (vec!["last".into(), "pool-0".into(), "pool-1".into()], vec!["last".to_owned()]));
+    assert_eq!(
+        (prepared, worked.into_inner().unwrap()),
+        (vec!["last".into(), "pool-0".into(), "pool-1".into()], vec!["last".to_owned()])
+    );
 }
 
 #[test]
@@ -462,11 +491,16 @@ fn several_stages_share_a_thread() {
     let threads = Mutex::new(Vec::new());
     let note = || threads.lock().unwrap().push(thread::current().id());
     chain(8)
-        .fan_out(|side| side.read("a", |_, _| note()).on("both").read("b", |_, _| note()).on("both"))
+        .fan_out(|side| {
+            side.read("a", |_, _| note()).on("both").read("b", |_, _| note()).on("both")
+        })
         .feed(0..10, |slot, i| *slot = i)
         .unwrap();
     let threads = threads.into_inner().unwrap();
-    assert!(threads.len() == 20 && threads.iter().all(|id| *id == threads[0] && *id != thread::current().id()));
+    assert!(
+        threads.len() == 20
+            && threads.iter().all(|id| *id == threads[0] && *id != thread::current().id())
+    );
 }
 
 // Pools.
@@ -478,7 +512,8 @@ fn a_pool_lets_go_in_order() {
     let pool = graph.pool_reader("pool", 2);
     let last = graph.reader("last").after(&pool);
     let ring = graph.build().unwrap();
-    let (mut tx, mut workers, mut last) = (ring.producer(), ring.pool_readers(pool), ring.reader(last));
+    let (mut tx, mut workers, mut last) =
+        (ring.producer(), ring.pool_readers(pool), ring.reader(last));
     let [a, b] = &mut workers[..] else { unreachable!() };
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
     // The second event first: it has to wait for the other.
@@ -571,7 +606,8 @@ fn a_poll_never_waits() {
     let before = graph.reader("before");
     let polls = graph.reader("polls").after(&before);
     let ring = graph.build().unwrap();
-    let (mut tx, mut before, mut polls) = (ring.producer(), ring.reader(before), ring.reader(polls));
+    let (mut tx, mut before, mut polls) =
+        (ring.producer(), ring.reader(before), ring.reader(polls));
     assert_eq!(polls.poll(9, |_, _| ()).unwrap(), 0); // nothing published
     tx.publish_all(0..4, |slot, i| *slot = i).unwrap();
     assert_eq!(polls.poll(9, |_, _| ()).unwrap(), 0); // held back by the stage before
@@ -603,8 +639,15 @@ fn a_stage_tells_where_it_stands() {
 fn an_error_comes_back_whole() {
     let _watched = crate::common::watched();
     let mut diary = Diary { fails: "event 3", ..Diary::default() };
-    let error = chain(8).read("beside", |_, _| ()).read_with("fails", &mut diary).feed(0..9, |slot, i| *slot = i).unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("fails"), Some(3), Some(&Oops(1))));
+    let error = chain(8)
+        .read("beside", |_, _| ())
+        .read_with("fails", &mut diary)
+        .feed(0..9, |slot, i| *slot = i)
+        .unwrap_err();
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref()),
+        (Some("fails"), Some(3), Some(&Oops(1)))
+    );
     assert_eq!(error.report().unwrap().stage("fails").unwrap().events, 3);
     // It is stopped all the same, and sees nothing more.
     assert_eq!(diary.lines[diary.lines.len() - 2..], ["event 3", "stop"]);
@@ -617,7 +660,9 @@ fn a_panic_comes_back() {
     let panics = |v: &u64, _: At| assert!(*v < 3, "{v} {PURPOSE}");
     let error = chain(8).read("panics", panics).feed(0..9, |slot, i| *slot = i).unwrap_err();
     assert_eq!((error.stage(), error.seq()), (Some("panics"), Some(3)));
-    assert!(matches!(error.failure().unwrap().cause(), Cause::Panic(text) if text == "3 on purpose"));
+    assert!(
+        matches!(error.failure().unwrap().cause(), Cause::Panic(text) if text == "3 on purpose")
+    );
 }
 
 #[test]
@@ -625,7 +670,10 @@ fn an_error_at_the_start() {
     let _watched = crate::common::watched();
     let mut diary = Diary { fails: "start", ..Diary::default() };
     let error = chain(8).read_with("fails", &mut diary).feed(0.., |slot, i| *slot = i).unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("fails"), None, Some(&Oops(1))));
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref()),
+        (Some("fails"), None, Some(&Oops(1)))
+    );
     assert_eq!(diary.lines, ["start"]);
 }
 
@@ -635,8 +683,12 @@ fn an_error_at_the_end() {
     for (fails, seen) in [("stop", 4), ("end 2", 3)] {
         let mut diary = Diary { fails, ..Diary::default() };
         let chain = chain(16).read_with("fails", &mut diary);
-        let error = chain.run_inline(|p| Ok(p.publish_all(0..2, |slot, i| *slot = i)?)).unwrap_err();
-        assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("fails"), None, Some(&Oops(1))));
+        let error =
+            chain.run_inline(|p| Ok(p.publish_all(0..2, |slot, i| *slot = i)?)).unwrap_err();
+        assert_eq!(
+            (error.stage(), error.seq(), error.downcast_ref()),
+            (Some("fails"), None, Some(&Oops(1)))
+        );
         assert_eq!(diary.lines[seen], if seen == 4 { "stop" } else { "end 2" });
     }
 }
@@ -653,8 +705,13 @@ fn halting_wakes_whoever_waits() {
         let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
         let closed = thread::scope(|scope| {
             let (tx, rx) = (&mut tx, &mut rx);
-            let waits =
-                scope.spawn(move || if full { tx.publish_all(0.., |_, _| ()).unwrap_err() } else { rx.batch(1).map(drop).unwrap_err() });
+            let waits = scope.spawn(move || {
+                if full {
+                    tx.publish_all(0.., |_, _| ()).unwrap_err()
+                } else {
+                    rx.batch(1).map(drop).unwrap_err()
+                }
+            });
             ring.halt();
             waits.join().unwrap()
         });
@@ -671,8 +728,11 @@ fn closing_drains() {
     let _watched = crate::common::watched();
     let seen = Arc::new(AtomicU64::new(0));
     let count = seen.clone();
-    let (mut tx, pipeline) =
-        chain(4).write_pool("pool", 2, |_| |v, _| *v += 1).read("last", move |v, _| _ = count.fetch_add(*v, SeqCst)).spawn().unwrap();
+    let (mut tx, pipeline) = chain(4)
+        .write_pool("pool", 2, |_| |v, _| *v += 1)
+        .read("last", move |v, _| _ = count.fetch_add(*v, SeqCst))
+        .spawn()
+        .unwrap();
     tx.publish_all(0..100, |slot, i| *slot = i).unwrap();
     tx.close();
     let report = pipeline.join().unwrap();
@@ -684,7 +744,8 @@ fn closing_drains() {
 fn a_slow_shutdown_says_who_runs() {
     let _watched = crate::common::watched();
     let (go, gate) = mpsc::channel::<()>();
-    let (mut tx, mut pipeline) = chain(4).read("slow", move |_, _| gate.recv_timeout(LIMIT)).spawn().unwrap();
+    let (mut tx, mut pipeline) =
+        chain(4).read("slow", move |_, _| gate.recv_timeout(LIMIT)).spawn().unwrap();
     tx.publish(|_| ()).unwrap();
     tx.close();
     let error = pipeline.join_within(Duration::from_millis(1)).unwrap_err();
@@ -714,7 +775,10 @@ fn a_wait_for_room_times_out() {
     let (mut tx, mut rx) = pair(2);
     tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
     let by = soon();
-    assert!(matches!(tx.publish_by(by, |_| ()), Err(ClaimError::TimedOut { stage }) if &*stage == "r") && Instant::now() >= by);
+    assert!(
+        matches!(tx.publish_by(by, |_| ()), Err(ClaimError::TimedOut { stage }) if &*stage == "r")
+            && Instant::now() >= by
+    );
     assert!(matches!(tx.claim_by(soon()), Err(ClaimError::TimedOut { .. })));
     assert!(matches!(tx.claim_n_by(2, soon()), Err(ClaimError::TimedOut { .. })));
     assert_eq!(rx.poll(1, |_, _| ()).unwrap(), 1);
@@ -753,7 +817,9 @@ fn many_producers_keep_their_order() {
         thread::scope(|scope| {
             for producer in 0..3 {
                 let mut p = p.clone();
-                scope.spawn(move || p.publish_all(0..200, |slot, i| *slot = producer * 1000 + i).unwrap());
+                scope.spawn(move || {
+                    p.publish_all(0..200, |slot, i| *slot = producer * 1000 + i).unwrap()
+                });
             }
         });
         Ok(())

@@ -1,6 +1,8 @@
-//! What users of the LMAX Disruptor and of QuestDB's queues rely on, said in slipring: one test for each row of `src/MIGRATING.md`.
+//! What users of the LMAX Disruptor and of QuestDB's queues rely on, said in slipring: one test for
+//! each row of `src/MIGRATING.md`.
 //!
-//! Every graph here has a deadline, and so has every other wait: nothing can hang, and nothing asserts how long it took.
+//! Every graph here has a deadline, and so has every other wait: nothing can hang, and nothing
+//! asserts how long it took.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -72,10 +74,17 @@ fn the_notes_are_below_their_tables() {
     let _watched = crate::common::watched();
     for section in include_str!("../../src/MIGRATING.md").split("\n## ").skip(1) {
         let rows = section.lines().filter(|line| line.starts_with("| "));
-        let differs = rows.filter_map(|row| row.split('|').nth(4)).flat_map(|cell| cell.split([';', ','])).map(str::trim);
+        let differs = rows
+            .filter_map(|row| row.split('|').nth(4))
+            .flat_map(|cell| cell.split([';', ',']))
+            .map(str::trim);
         let asked: BTreeSet<usize> = differs.filter_map(|word| word.parse().ok()).collect();
         let notes = section.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok());
-        assert!(asked.iter().copied().eq(notes.clone()), "asked for: {asked:?}; there: {:?}", notes.collect::<Vec<_>>());
+        assert!(
+            asked.iter().copied().eq(notes.clone()),
+            "asked for: {asked:?}; there: {:?}",
+            notes.collect::<Vec<_>>()
+        );
     }
 }
 
@@ -90,19 +99,31 @@ fn the_table_names_every_test() {
         let path = file.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         if !path.ends_with("main.rs") {
-            let names = text.split("#[test]\n").skip(1).map(|rest| rest.split_once("fn ").unwrap().1.split_once('(').unwrap().0);
+            let names = text
+                .split("#[test]\n")
+                .skip(1)
+                .map(|rest| rest.split_once("fn ").unwrap().1.split_once('(').unwrap().0);
             tests.extend(names.map(str::to_owned));
         }
     }
     let table = include_str!("../../src/MIGRATING.md");
-    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| What you rely on"));
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| What you rely on"));
     let mut named = BTreeSet::new();
     for row in rows.filter(|row| !row.starts_with("| **")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let ["", what, theirs, ours, _, test, ""] = cells[..] else { panic!("not five cells: {row}") };
+        let ["", what, theirs, ours, _, test, ""] = cells[..] else {
+            panic!("not five cells: {row}")
+        };
         assert!([what, theirs, ours].iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
-        let names = test.split(", ").map(|name| name.strip_prefix('`').and_then(|name| name.strip_suffix('`')));
+        let names = test
+            .split(", ")
+            .map(|name| name.strip_prefix('`').and_then(|name| name.strip_suffix('`')));
         named.extend(names.map(|name| name.unwrap_or_else(|| panic!("no test: {row}"))));
     }
-    assert!(tests.iter().map(String::as_str).eq(named.iter().copied()), "tests: {tests:#?}\ntable: {named:#?}");
+    assert!(
+        tests.iter().map(String::as_str).eq(named.iter().copied()),
+        "tests: {tests:#?}\ntable: {named:#?}"
+    );
 }

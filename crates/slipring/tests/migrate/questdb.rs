@@ -129,7 +129,8 @@ fn wait_for_next_waits() {
         let graph = graph(4).wait(wait);
         let (one, pool) = (graph.reader("one"), graph.pool_reader("pool", 1));
         let ring = graph.build().unwrap();
-        let (mut tx, mut one, mut pool) = (ring.producer(), ring.reader(one), ring.pool_readers(pool));
+        let (mut tx, mut one, mut pool) =
+            (ring.producer(), ring.reader(one), ring.pool_readers(pool));
         let waiting = AtomicU64::new(0);
         thread::scope(|scope| {
             let one = scope.spawn(|| {
@@ -181,12 +182,17 @@ fn one_to_one_in_batches() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = pair(64);
     thread::scope(|scope| {
-        scope.spawn(move || assert_eq!(tx.publish_batches(48, 0..1000, |slot, i| *slot = i).unwrap(), 1000));
+        scope.spawn(move || {
+            assert_eq!(tx.publish_batches(48, 0..1000, |slot, i| *slot = i).unwrap(), 1000)
+        });
         let mut next = 0;
         let closed = loop {
             match rx.batch(usize::MAX) {
                 Ok(batch) => {
-                    assert!(batch.len() <= 64 && batch.iter().copied().eq(next..next + batch.len() as u64));
+                    assert!(
+                        batch.len() <= 64
+                            && batch.iter().copied().eq(next..next + batch.len() as u64)
+                    );
                     next += batch.len() as u64;
                     batch.release();
                 }
@@ -202,7 +208,8 @@ fn one_to_many_shares_out() {
     let _watched = crate::common::watched();
     for wait in [Wait::YIELDING, Wait::Blocking] {
         let seen = Mutex::new(Vec::new());
-        let pool = chain(64).wait(wait).read_pool("pool", 2, |_| |v, _| seen.lock().unwrap().push(*v));
+        let pool =
+            chain(64).wait(wait).read_pool("pool", 2, |_| |v, _| seen.lock().unwrap().push(*v));
         let done = pool.feed(0..1000, |slot, i| *slot = i).unwrap();
         assert_eq!(done.report.stage("pool").unwrap().events, 1000);
         assert!(each_once(seen.into_inner().unwrap(), 1000));
@@ -234,7 +241,8 @@ fn a_thread_may_produce_and_consume() {
     let key = graph.pool_writer("pool", 3);
     let ring = graph.build().unwrap();
     let producers = [ring.producer(), ring.producer(), ring.producer()];
-    let (workers, patience, consumed) = (ring.pool_writers(key), Patience::new(), AtomicU64::new(0));
+    let (workers, patience, consumed) =
+        (ring.pool_writers(key), Patience::new(), AtomicU64::new(0));
     thread::scope(|scope| {
         for (mut tx, mut worker) in producers.into_iter().zip(workers) {
             let (patience, consumed) = (&patience, &consumed);
@@ -244,8 +252,13 @@ fn a_thread_may_produce_and_consume() {
             };
             scope.spawn(move || {
                 for _ in 0..200 {
-                    while let Err(error) = tx.try_publish(|v| assert_eq!(std::mem::replace(v, 42), 0)) {
-                        assert!(matches!(error, ClaimError::Gated { .. } | ClaimError::Contended), "{error}");
+                    while let Err(error) =
+                        tx.try_publish(|v| assert_eq!(std::mem::replace(v, 42), 0))
+                    {
+                        assert!(
+                            matches!(error, ClaimError::Gated { .. } | ClaimError::Contended),
+                            "{error}"
+                        );
                         worker.poll(usize::MAX, &mut consume).unwrap();
                         patience.pause("room");
                     }
@@ -267,7 +280,13 @@ fn an_event_is_seen_whole() {
     let (mut tx, workers) = (ring.producer(), ring.pool_readers(key));
     thread::scope(|scope| {
         for mut worker in workers {
-            scope.spawn(move || worker.for_each(|event, at| assert_eq!(*event, [at.seq, at.seq + 1, at.seq + 2, at.seq + 3])).unwrap());
+            scope.spawn(move || {
+                worker
+                    .for_each(|event, at| {
+                        assert_eq!(*event, [at.seq, at.seq + 1, at.seq + 2, at.seq + 3])
+                    })
+                    .unwrap()
+            });
         }
         tx.publish_all(0..2000, |slot, i| *slot = [i, i + 1, i + 2, i + 3]).unwrap();
         tx.close();
@@ -282,7 +301,11 @@ fn fan_outs_nest() {
     let [b, c, d, e, f] = &at;
     chain(8)
         .fan_out(|x| {
-            x.fan_out(|y| y.read("d", |_, at| d.store(at.seq + 1, SeqCst)).read("e", |_, at| e.store(at.seq + 1, SeqCst))).branch(|y| {
+            x.fan_out(|y| {
+                y.read("d", |_, at| d.store(at.seq + 1, SeqCst))
+                    .read("e", |_, at| e.store(at.seq + 1, SeqCst))
+            })
+            .branch(|y| {
                 y.read("b", |_, at| b.store(at.seq + 1, SeqCst)).read("c", |_, at| {
                     assert!(b.load(SeqCst) > at.seq);
                     c.store(at.seq + 1, SeqCst);
@@ -306,7 +329,8 @@ fn a_barrier_holds_back() {
     let b = graph.reader("b").after(&a);
     let c = graph.reader("c").after(&b);
     let ring = graph.build().unwrap();
-    let (mut tx, mut a, mut b, mut c) = (ring.producer(), ring.pool_readers(a), ring.reader(b), ring.reader(c));
+    let (mut tx, mut a, mut b, mut c) =
+        (ring.producer(), ring.pool_readers(a), ring.reader(b), ring.reader(c));
     tx.publish_all(0..5, |slot, i| *slot = i).unwrap();
     for round in 0..5 {
         assert!(b.try_batch(9).is_err() && c.try_batch(9).is_err());
@@ -325,7 +349,8 @@ fn the_last_stages_gate_unasked() {
     let (b, c) = (graph.reader("b").after(&a), graph.pool_reader("c", 1).after(&a));
     let ring = graph.build().unwrap();
     assert!(ring.to_string().contains("gating the producer: b and c"), "{ring}");
-    let (mut tx, mut a, mut b, mut c) = (ring.producer(), ring.reader(a), ring.reader(b), ring.pool_readers(c));
+    let (mut tx, mut a, mut b, mut c) =
+        (ring.producer(), ring.reader(a), ring.reader(b), ring.pool_readers(c));
     tx.claim_n(4).unwrap().publish();
     let holds = |error: Option<ClaimError>, name: &str| matches!(error, Some(ClaimError::Gated { stage, .. }) if &*stage == name);
     assert_eq!((a.poll(9, |_, _| ()).unwrap(), b.poll(9, |_, _| ()).unwrap()), (4, 4));
@@ -342,7 +367,8 @@ fn a_pool_may_be_a_branch() {
     chain(16)
         .fan_out(|x| {
             x.read("journal", |v, _| journal.push(*v)).branch(|y| {
-                y.read_pool("reduce", 2, |_| |v, _| _ = reduced.fetch_add(*v, SeqCst)).read("collect", |v, _| collected.push(*v))
+                y.read_pool("reduce", 2, |_| |v, _| _ = reduced.fetch_add(*v, SeqCst))
+                    .read("collect", |v, _| collected.push(*v))
             })
         })
         .feed(0..500, |slot, i| *slot = i)
@@ -359,9 +385,14 @@ fn requests_get_answers() {
     let answers = [pong.reader("first"), pong.reader("second")];
     let (ping, pong) = (ping.build().unwrap(), pong.build().unwrap());
     let requests = [ping.producer(), ping.producer()];
-    let (mut inbox, mut answer, answers) = (ping.reader(inbox), pong.producer(), answers.map(|key| pong.reader(key)));
+    let (mut inbox, mut answer, answers) =
+        (ping.reader(inbox), pong.producer(), answers.map(|key| pong.reader(key)));
     thread::scope(|scope| {
-        scope.spawn(move || inbox.for_each(|id, _| assert!(answer.publish(|slot| *slot = *id + 1000).is_ok())).unwrap());
+        scope.spawn(move || {
+            inbox
+                .for_each(|id, _| assert!(answer.publish(|slot| *slot = *id + 1000).is_ok()))
+                .unwrap()
+        });
         for (me, (mut requests, mut answers)) in requests.into_iter().zip(answers).enumerate() {
             scope.spawn(move || {
                 for id in (me as u64..60).step_by(2) {
@@ -415,7 +446,10 @@ fn each_worker_has_its_state() {
         }
     };
     let done = chain(16).read_pool("pool", 3, worker).feed(0..300, |slot, i| *slot = i).unwrap();
-    assert_eq!((made.into_inner().unwrap(), done.report.stage("pool").unwrap().events), (vec![0, 1, 2], 300));
+    assert_eq!(
+        (made.into_inner().unwrap(), done.report.stage("pool").unwrap().events),
+        (vec![0, 1, 2], 300)
+    );
     assert!((100..=300).contains(&total.into_inner()));
 }
 
@@ -452,5 +486,8 @@ fn an_error_in_a_worker_ends_all() {
     let _watched = crate::common::watched();
     let worker = |_| |v: &u64, _| if *v == 20 { Err(Oops(20)) } else { Ok(()) };
     let error = chain(8).read_pool("pool", 2, worker).feed(0.., |slot, i| *slot = i).unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("pool"), Some(20), Some(&Oops(20))));
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref()),
+        (Some("pool"), Some(20), Some(&Oops(20)))
+    );
 }

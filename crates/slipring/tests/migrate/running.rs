@@ -1,5 +1,5 @@
-//! What users of either library rely on while a graph runs: full rings by choice, joining and leaving, failing and going on, being told,
-//! waiting without a thread.
+//! What users of either library rely on while a graph runs: full rings by choice, joining and
+//! leaving, failing and going on, being told, waiting without a thread.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, ClaimError, Closed, ConflateError, Done, Error, Fault, From, Marks, Mirror, Monitor, NotHeld, ObserveError, OnFault,
-    PRODUCER, ReadHandler, Selector, Sent, SubscribeError, Tap, Verdict, Wait,
+    At, BatchError, ClaimError, Closed, ConflateError, Done, Error, Fault, From, Marks, Mirror,
+    Monitor, NotHeld, ObserveError, OnFault, PRODUCER, ReadHandler, Selector, Sent, SubscribeError,
+    Tap, Verdict, Wait,
 };
 
 use crate::common::{LIMIT, Oops, PURPOSE, quiet};
@@ -70,7 +71,9 @@ fn what_finds_no_room_goes_elsewhere() {
         match first.try_publish(|slot| *slot = i) {
             Ok(_) => {}
             // The closure was not called.
-            Err(ClaimError::Gated { stage, lag: 2 }) if &*stage == "r" => _ = second.publish(|slot| *slot = i).unwrap(),
+            Err(ClaimError::Gated { stage, lag: 2 }) if &*stage == "r" => {
+                _ = second.publish(|slot| *slot = i).unwrap()
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -83,8 +86,14 @@ fn the_newest_for_each_key_is_kept() {
     let _watched = crate::common::watched();
     let (tx, mut rx) = pair(2);
     let mut tx = tx.conflate(2, |slot, key: &u64, value: u64| *slot = key * 100 + value).unwrap();
-    assert_eq!((tx.send(1, 1).unwrap(), tx.send(2, 1).unwrap()), (Sent::Published(0), Sent::Published(1)));
-    assert_eq!((tx.send(1, 2).unwrap(), tx.send(2, 2).unwrap(), tx.send(1, 3).unwrap()), (Sent::Kept, Sent::Kept, Sent::Replaced(2)));
+    assert_eq!(
+        (tx.send(1, 1).unwrap(), tx.send(2, 1).unwrap()),
+        (Sent::Published(0), Sent::Published(1))
+    );
+    assert_eq!(
+        (tx.send(1, 2).unwrap(), tx.send(2, 2).unwrap(), tx.send(1, 3).unwrap()),
+        (Sent::Kept, Sent::Kept, Sent::Replaced(2))
+    );
     assert!(matches!(tx.send(3, 7), Err(ConflateError::Full { room: 2, value: 7 })));
     let mut seen = Vec::new();
     assert_eq!(rx.poll(9, |v, _| seen.push(*v)).unwrap(), 2);
@@ -148,16 +157,26 @@ fn a_reader_begins_where_it_says() {
         let mut joined = tap.subscribe(from).unwrap();
         assert_eq!(joined.next_seq(), first);
         let mut next = first;
-        joined.poll(9, |v, at| assert_eq!((*v, at.seq), (next, std::mem::replace(&mut next, at.seq + 1)))).unwrap();
+        joined
+            .poll(9, |v, at| {
+                assert_eq!((*v, at.seq), (next, std::mem::replace(&mut next, at.seq + 1)))
+            })
+            .unwrap();
         assert_eq!(next, 3);
     }
-    assert!(matches!(tap.subscribe(From::At(4)), Err(SubscribeError::NotYet { asked: 4, newest: 3 })));
+    assert!(matches!(
+        tap.subscribe(From::At(4)),
+        Err(SubscribeError::NotYet { asked: 4, newest: 3 })
+    ));
     // A stage that the graph needs cannot jump: it lets events go without looking at them.
     assert_eq!(rx.poll(usize::MAX, |_, _| ()).unwrap(), 3);
     assert_eq!(rx.next_seq(), 3);
     // What was overwritten meanwhile is gone for those who join.
     tx.publish_all(3..7, |slot, i| *slot = i).unwrap();
-    assert!(matches!(tap.subscribe(From::At(0)), Err(SubscribeError::Overwritten { asked: 0, oldest: 1.. })));
+    assert!(matches!(
+        tap.subscribe(From::At(0)),
+        Err(SubscribeError::Overwritten { asked: 0, oldest: 1.. })
+    ));
 }
 
 #[test]
@@ -194,29 +213,40 @@ fn readers_come_and_go_in_flight() {
     let _watched = crate::common::watched();
     let tap = Tap::new();
     let mut all = 0;
-    let done = chain(8).write("mark", |v, _| *v += 1000).tap(&tap).write("spoil", |v, _| *v = 0).read("end", |_, _| all += 1).run(|p| {
-        thread::scope(|scope| {
-            let visitor = scope.spawn(|| {
-                for stay in 0..20 {
-                    let mut late = tap.subscribe(From::Now).unwrap();
-                    let mut next = late.next_seq();
-                    for _ in 0..stay % 4 {
-                        let batch = late.batch(3).unwrap();
-                        assert!(batch.first_seq() == next && batch.iter().copied().eq((next..).map(|i| i + 1000).take(batch.len())));
-                        next += batch.len() as u64;
-                        batch.release();
+    let done = chain(8)
+        .write("mark", |v, _| *v += 1000)
+        .tap(&tap)
+        .write("spoil", |v, _| *v = 0)
+        .read("end", |_, _| all += 1)
+        .run(|p| {
+            thread::scope(|scope| {
+                let visitor = scope.spawn(|| {
+                    for stay in 0..20 {
+                        let mut late = tap.subscribe(From::Now).unwrap();
+                        let mut next = late.next_seq();
+                        for _ in 0..stay % 4 {
+                            let batch = late.batch(3).unwrap();
+                            assert!(
+                                batch.first_seq() == next
+                                    && batch
+                                        .iter()
+                                        .copied()
+                                        .eq((next..).map(|i| i + 1000).take(batch.len()))
+                            );
+                            next += batch.len() as u64;
+                            batch.release();
+                        }
                     }
+                });
+                let mut sent = 0;
+                while !visitor.is_finished() {
+                    p.publish(|slot| *slot = sent)?;
+                    sent += 1;
+                    thread::yield_now();
                 }
-            });
-            let mut sent = 0;
-            while !visitor.is_finished() {
-                p.publish(|slot| *slot = sent)?;
-                sent += 1;
-                thread::yield_now();
-            }
-            Ok(sent)
-        })
-    });
+                Ok(sent)
+            })
+        });
     assert_eq!(all, done.unwrap().value);
     assert!(matches!(tap.subscribe(From::Now), Err(SubscribeError::NotRunning)));
 }
@@ -228,7 +258,8 @@ fn workers_come_and_go() {
     let key = graph.pool_reader("pool", 1).room(2);
     let last = graph.reader("last").after(&key);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut last) = (ring.producer(), ring.pool_readers(key).pop().unwrap(), ring.reader(last));
+    let (mut tx, mut first, mut last) =
+        (ring.producer(), ring.pool_readers(key).pop().unwrap(), ring.reader(last));
     let pool = first.pool();
     tx.publish_all(0..8, |slot, i| *slot = i).unwrap();
     assert_eq!(first.poll(1, |v, _| assert_eq!(*v, 0)).unwrap(), 1);
@@ -249,7 +280,9 @@ fn workers_come_and_go() {
     drop(first);
     assert!(tx.try_publish(|_| ()).is_ok());
     drop(second);
-    assert!(matches!(tx.publish(|_| ()), Err(Closed::Failed(failure)) if &**failure.stage() == "pool"));
+    assert!(
+        matches!(tx.publish(|_| ()), Err(Closed::Failed(failure)) if &**failure.stage() == "pool")
+    );
 }
 
 #[test]
@@ -260,12 +293,17 @@ fn each_key_has_its_shard() {
     let make = |shard| {
         let seen = &seen;
         move |v: &u64, at: At| {
-            let (owner, before) = seen.lock().unwrap().insert(*v % 7, (shard, at.seq)).unwrap_or((shard, 0));
+            let (owner, before) =
+                seen.lock().unwrap().insert(*v % 7, (shard, at.seq)).unwrap_or((shard, 0));
             assert!(owner == shard && before <= at.seq);
         }
     };
-    let sharded = chain(16).read_shards("books", 3, |v| *v % 7, make).read("behind", |v, _| behind.push(*v));
-    assert_eq!(sharded.feed(0..200, |slot, i| *slot = i).unwrap().report.stage("books").unwrap().events, 200);
+    let sharded =
+        chain(16).read_shards("books", 3, |v| *v % 7, make).read("behind", |v, _| behind.push(*v));
+    assert_eq!(
+        sharded.feed(0..200, |slot, i| *slot = i).unwrap().report.stage("books").unwrap().events,
+        200
+    );
     assert!(seen.into_inner().unwrap().len() == 7 && behind.into_iter().eq(0..200));
 }
 
@@ -311,7 +349,11 @@ fn a_batch_has_a_largest_size() {
         .unwrap();
     assert_eq!(sizes, [3, 3, 3, 1]);
     assert!(
-        ends.last() == Some(&10) && ends.iter().zip([0].iter().chain(&ends)).all(|(end, begin)| (1..=4).contains(&(end - begin))),
+        ends.last() == Some(&10)
+            && ends
+                .iter()
+                .zip([0].iter().chain(&ends))
+                .all(|(end, begin)| (1..=4).contains(&(end - begin))),
         "{ends:?}"
     );
 }
@@ -411,7 +453,13 @@ fn what_is_published_is_told() {
     assert_eq!(monitor.report().unwrap().published_seq(), Some(0));
     slots.publish();
     assert_eq!((rx.next().unwrap(), rx.available(9).unwrap().last_seq()), (0, 1));
-    assert_eq!(thread::scope(|scope| scope.spawn(|| monitor.report().unwrap().published_seq()).join().unwrap()), Some(2));
+    assert_eq!(
+        thread::scope(|scope| scope
+            .spawn(|| monitor.report().unwrap().published_seq())
+            .join()
+            .unwrap()),
+        Some(2)
+    );
     // With many producers: what is claimed.
     let ring = shared(8).build().unwrap();
     let mut tx = ring.producer();
@@ -432,8 +480,14 @@ fn a_monitor_tells_where_everybody_stands() {
             p.publish_all(0..5, |slot, i| *slot = i)?;
             until("it has let go", || monitor.report().unwrap().stage("r").unwrap().seq == 5);
             let now = monitor.report().unwrap();
-            assert_eq!((now.published_seq(), now.remaining(), now.stage("r").unwrap().lag), (Some(5), Some(8), 0));
-            assert_eq!((now.stage(PRODUCER).unwrap().seq, now.stage("stranger").is_none()), (5, true));
+            assert_eq!(
+                (now.published_seq(), now.remaining(), now.stage("r").unwrap().lag),
+                (Some(5), Some(8), 0)
+            );
+            assert_eq!(
+                (now.stage(PRODUCER).unwrap().seq, now.stage("stranger").is_none()),
+                (5, true)
+            );
             Ok(())
         })
         .unwrap();
@@ -474,10 +528,13 @@ fn idle_and_gating_are_told_apart() {
     let first = graph.reader("first");
     let second = graph.reader("second").after(&first);
     let ring = graph.build().unwrap();
-    let (mut tx, mut first, mut second) = (ring.producer(), ring.reader(first), ring.reader(second).into_raw());
+    let (mut tx, mut first, mut second) =
+        (ring.producer(), ring.reader(first), ring.reader(second).into_raw());
     assert!(matches!(second.next(), Err(BatchError::Unavailable)));
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
-    assert!(matches!(second.next(), Err(BatchError::Gated { stage, lag: 3 }) if &*stage == "first"));
+    assert!(
+        matches!(second.next(), Err(BatchError::Gated { stage, lag: 3 }) if &*stage == "first")
+    );
     assert_eq!(first.poll(2, |_, _| ()).unwrap(), 2);
     assert_eq!(second.available(9).unwrap().len(), 2);
     second.done(1).unwrap();
@@ -504,8 +561,14 @@ fn a_stage_may_go_on() {
         .read("keep", |v, at| if marks.skipped(at.seq) { bad.push(*v) } else { good.push(*v) })
         .feed(0..20, |slot, i| *slot = i)
         .unwrap();
-    assert_eq!((done.report.stage("parse").unwrap().skipped, done.report.stage("keep").unwrap().events), (7, 20));
-    assert!(bad.into_iter().eq((0..20).step_by(3)) && good.into_iter().eq((0..20).filter(|i| i % 3 != 0)));
+    assert_eq!(
+        (done.report.stage("parse").unwrap().skipped, done.report.stage("keep").unwrap().events),
+        (7, 20)
+    );
+    assert!(
+        bad.into_iter().eq((0..20).step_by(3))
+            && good.into_iter().eq((0..20).filter(|i| i % 3 != 0))
+    );
 }
 
 #[test]
@@ -520,7 +583,9 @@ fn each_stage_has_its_policy() {
         }
     };
     let error = chain(8)
-        .on_faults(|fault| told.lock().unwrap().push((fault.stage.to_string(), fault.seq, fault.verdict)))
+        .on_faults(|fault| {
+            told.lock().unwrap().push((fault.stage.to_string(), fault.seq, fault.verdict))
+        })
         .read("skips", |v, _| if *v == 1 { Err(Oops(1)) } else { Ok(()) })
         .on_error(OnFault::skip())
         .read("fragile", fragile)
@@ -528,10 +593,19 @@ fn each_stage_has_its_policy() {
         .read("strict", |v, _| if *v == 5 { Err(Oops(5)) } else { Ok(()) })
         .feed(0.., |slot, i| *slot = i)
         .unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("strict"), Some(5), Some(&Oops(5))));
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref()),
+        (Some("strict"), Some(5), Some(&Oops(5)))
+    );
     let mut told = told.into_inner().unwrap();
     told.sort_by(|a, b| b.0.cmp(&a.0));
-    assert_eq!(told, [("skips".into(), Some(1), Verdict::Skipped), ("fragile".into(), Some(3), Verdict::Retried)]);
+    assert_eq!(
+        told,
+        [
+            ("skips".into(), Some(1), Verdict::Skipped),
+            ("fragile".into(), Some(3), Verdict::Retried)
+        ]
+    );
 }
 
 #[test]
@@ -544,14 +618,27 @@ fn an_error_in_a_worker_may_be_skipped() {
             if *v == 20 { Err(Oops(20)) } else { Ok(()) }
         }
     };
-    let done = chain(8).read_pool("pool", 2, worker).on_error(OnFault::skip()).feed(0..50, |slot, i| *slot = i).unwrap();
-    assert_eq!((done.report.stage("pool").unwrap().skipped, done.report.stage("pool").unwrap().events), (1, 50));
+    let done = chain(8)
+        .read_pool("pool", 2, worker)
+        .on_error(OnFault::skip())
+        .feed(0..50, |slot, i| *slot = i)
+        .unwrap();
+    assert_eq!(
+        (done.report.stage("pool").unwrap().skipped, done.report.stage("pool").unwrap().events),
+        (1, 50)
+    );
     assert!(each_once(seen.into_inner().unwrap(), 50));
 }
 
-/// Eight events in batches of `batch`, to a handler that fails at some of them, so many times each: what it sees, and what came of it.
-fn rewound(fails: &[(u64, u32)], batch: usize, on: OnFault) -> (Vec<u64>, Result<Done<u64>, Error>) {
-    let (mut seen, mut behind, mut left) = (Vec::new(), Vec::new(), HashMap::<_, _>::from_iter(fails.iter().copied()));
+/// Eight events in batches of `batch`, to a handler that fails at some of them, so many times each:
+/// what it sees, and what came of it.
+fn rewound(
+    fails: &[(u64, u32)],
+    batch: usize,
+    on: OnFault,
+) -> (Vec<u64>, Result<Done<u64>, Error>) {
+    let (mut seen, mut behind, mut left) =
+        (Vec::new(), Vec::new(), HashMap::<_, _>::from_iter(fails.iter().copied()));
     let tries = |v: &u64, _: At| {
         seen.push(*v);
         match left.get_mut(v) {
@@ -562,13 +649,23 @@ fn rewound(fails: &[(u64, u32)], batch: usize, on: OnFault) -> (Vec<u64>, Result
             _ => Ok(()),
         }
     };
-    let chain = chain(16).read("tries", tries).on_error(on).max_batch(batch).read("behind", |v, _| behind.push(*v));
+    let chain = chain(16)
+        .read("tries", tries)
+        .on_error(on)
+        .max_batch(batch)
+        .read("behind", |v, _| behind.push(*v));
     let outcome = chain.run_inline(|p| Ok(p.publish_all(0..8, |slot, i| *slot = i)?));
     // Whatever was seen twice, nobody behind sees anything twice, or leaves anything out.
-    assert!(behind.iter().copied().eq(0..behind.len() as u64) && (outcome.is_err() || behind.len() == 8));
+    assert!(
+        behind.iter().copied().eq(0..behind.len() as u64)
+            && (outcome.is_err() || behind.len() == 8)
+    );
     if let Ok(done) = &outcome {
         let stage = done.report.stage("tries").unwrap();
-        assert_eq!((stage.retries, stage.events), (fails.iter().map(|(_, times)| u64::from(*times)).sum(), 8));
+        assert_eq!(
+            (stage.retries, stage.events),
+            (fails.iter().map(|(_, times)| u64::from(*times)).sum(), 8)
+        );
     }
     (seen, outcome)
 }
@@ -616,7 +713,10 @@ fn rewinds_come_to_an_end() {
     let _watched = crate::common::watched();
     let (seen, done) = rewound(&[(5, 9)], 4, OnFault::retry(2));
     let error = done.unwrap_err();
-    assert_eq!((error.stage(), error.seq(), error.downcast_ref()), (Some("tries"), Some(5), Some(&Oops(5))));
+    assert_eq!(
+        (error.stage(), error.seq(), error.downcast_ref()),
+        (Some("tries"), Some(5), Some(&Oops(5)))
+    );
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5]);
 }
 
@@ -629,7 +729,12 @@ fn rewinds_may_end_with_a_skip() {
         if *v == 1 { Err(Oops(1)) } else { Ok(()) }
     };
     let on = OnFault::retry(1).pause(Duration::from_millis(1)).then_skip();
-    let done = chain(8).read("r", always).on_error(on).max_batch(1).feed(0..4, |slot, i| *slot = i).unwrap();
+    let done = chain(8)
+        .read("r", always)
+        .on_error(on)
+        .max_batch(1)
+        .feed(0..4, |slot, i| *slot = i)
+        .unwrap();
     let stage = done.report.stage("r").unwrap();
     assert_eq!((seen, stage.retries, stage.skipped, stage.events), (vec![0, 1, 1, 2, 3], 1, 1, 4));
 }

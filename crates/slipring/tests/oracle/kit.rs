@@ -1,14 +1,14 @@
-//! What the oracle and the shapes share: a graph as plain data, a check of it that owes nothing to the library, and handles of any kind
-//! behind one face.
+//! What the oracle and the shapes share: a graph as plain data, a check of it that owes nothing to
+//! the library, and handles of any kind behind one face.
 #![allow(dead_code)] // each of the two tests uses its own part
 
 use std::fmt;
 use std::time::Instant;
 
 use slipring::{
-    BatchError, BuildError, Closed, Contiguous, Error, ErrorKind, Events, Graph, Inside, Layout, Many, PoolReader, PoolReaderKey,
-    PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, ShardReader, ShardReaderKey, ShardWriter, ShardWriterKey, Single, Writer,
-    WriterKey,
+    BatchError, BuildError, Closed, Contiguous, Error, ErrorKind, Events, Graph, Inside, Layout,
+    Many, PoolReader, PoolReaderKey, PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring,
+    ShardReader, ShardReaderKey, ShardWriter, ShardWriterKey, Single, Writer, WriterKey,
 };
 
 /// What travels: who it is, and what the writers made of it.
@@ -32,7 +32,8 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What stage number `stage` does to a trail, if it writes. Doing it twice, or in another order, shows.
+/// What stage number `stage` does to a trail, if it writes. Doing it twice, or in another order,
+/// shows.
 pub fn wrote(trail: u64, stage: usize) -> u64 {
     mix(trail ^ ((stage as u64 + 1) << 56))
 }
@@ -155,7 +156,8 @@ impl Shape {
         let circular = (0..n).filter(|&a| follows[a][a]).collect();
         let mut beside = Vec::new();
         for (a, after) in follows.iter().enumerate().filter(|&(a, _)| self.0[a].kind.writes()) {
-            beside.extend((0..n).filter(|&b| a != b && !after[b] && !follows[b][a]).map(|b| (a, b)));
+            beside
+                .extend((0..n).filter(|&b| a != b && !after[b] && !follows[b][a]).map(|b| (a, b)));
         }
         Verdict { circular, beside }
     }
@@ -167,19 +169,23 @@ impl Shape {
 
     /// The stages that gate the producers.
     pub fn leaves(&self) -> Vec<usize> {
-        (0..self.len()).filter(|stage| self.0.iter().all(|other| !other.after.contains(stage))).collect()
+        (0..self.len())
+            .filter(|stage| self.0.iter().all(|other| !other.after.contains(stage)))
+            .collect()
     }
 
-    /// The writers before a stage, first to last. Only of a legal shape, where any two writers have an order.
+    /// The writers before a stage, first to last. Only of a legal shape, where any two writers have
+    /// an order.
     pub fn writers_before(&self, stage: usize) -> Vec<usize> {
         let follows = self.follows();
-        let mut writers: Vec<usize> = (0..self.len()).filter(|&w| self.0[w].kind.writes() && follows[stage][w]).collect();
+        let mut writers: Vec<usize> =
+            (0..self.len()).filter(|&w| self.0[w].kind.writes() && follows[stage][w]).collect();
         writers.sort_by_key(|&w| writers_under(&follows, w));
         writers
     }
 
-    /// Edges added, from a stage to a later one, until no writer has anybody beside it. Only for shapes whose stages come after
-    /// smaller numbers.
+    /// Edges added, from a stage to a later one, until no writer has anybody beside it. Only for
+    /// shapes whose stages come after smaller numbers.
     pub fn repaired(mut self) -> Shape {
         while let Some(&(a, b)) = self.verdict().beside.first() {
             self.0[a.max(b)].after.push(a.min(b));
@@ -232,17 +238,28 @@ impl Shape {
         let verdict = self.verdict();
         match built {
             Ok(_) => {
-                assert!(verdict.circular.is_empty() && verdict.beside.is_empty(), "built although {verdict:?}");
+                assert!(
+                    verdict.circular.is_empty() && verdict.beside.is_empty(),
+                    "built although {verdict:?}"
+                );
                 return true;
             }
             Err(error) => match error.kind() {
                 ErrorKind::Build(BuildError::Cycle { stage }) => {
-                    assert!(verdict.circular.iter().any(|&a| Shape::name(a) == *stage), "{stage} is on no circle: {verdict:?}");
+                    assert!(
+                        verdict.circular.iter().any(|&a| Shape::name(a) == *stage),
+                        "{stage} is on no circle: {verdict:?}"
+                    );
                 }
                 ErrorKind::Build(BuildError::SideBySide { writer, other }) => {
                     assert!(verdict.circular.is_empty(), "the circle goes first: {verdict:?}");
-                    let named = |&(a, b): &(usize, usize)| Shape::name(a) == *writer && Shape::name(b) == *other;
-                    assert!(verdict.beside.iter().any(named), "{writer} and {other} are not side by side: {verdict:?}");
+                    let named = |&(a, b): &(usize, usize)| {
+                        Shape::name(a) == *writer && Shape::name(b) == *other
+                    };
+                    assert!(
+                        verdict.beside.iter().any(named),
+                        "{writer} and {other} are not side by side: {verdict:?}"
+                    );
                 }
                 other => panic!("refused for no reason of the shape's: {other:?}"),
             },
@@ -284,10 +301,18 @@ impl AnyKey {
         match self {
             AnyKey::Reader(key) => AnyKey::Reader(on_key!(earlier, earlier => key.after(earlier))),
             AnyKey::Writer(key) => AnyKey::Writer(on_key!(earlier, earlier => key.after(earlier))),
-            AnyKey::PoolReader(key) => AnyKey::PoolReader(on_key!(earlier, earlier => key.after(earlier))),
-            AnyKey::PoolWriter(key) => AnyKey::PoolWriter(on_key!(earlier, earlier => key.after(earlier))),
-            AnyKey::ShardReader(key) => AnyKey::ShardReader(on_key!(earlier, earlier => key.after(earlier))),
-            AnyKey::ShardWriter(key) => AnyKey::ShardWriter(on_key!(earlier, earlier => key.after(earlier))),
+            AnyKey::PoolReader(key) => {
+                AnyKey::PoolReader(on_key!(earlier, earlier => key.after(earlier)))
+            }
+            AnyKey::PoolWriter(key) => {
+                AnyKey::PoolWriter(on_key!(earlier, earlier => key.after(earlier)))
+            }
+            AnyKey::ShardReader(key) => {
+                AnyKey::ShardReader(on_key!(earlier, earlier => key.after(earlier)))
+            }
+            AnyKey::ShardWriter(key) => {
+                AnyKey::ShardWriter(on_key!(earlier, earlier => key.after(earlier)))
+            }
         }
     }
 }
@@ -311,7 +336,10 @@ impl Keyed for u8 {}
 pub const KEYS: u64 = 16;
 
 /// Declares a shape, and gives the keys in the order of its stages.
-pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, L, S>, shape: &Shape) -> Vec<AnyKey> {
+pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
+    graph: &Graph<E, L, S>,
+    shape: &Shape,
+) -> Vec<AnyKey> {
     let mut keys: Vec<Option<AnyKey>> = Vec::new();
     for (i, stage) in shape.0.iter().enumerate() {
         let name = Shape::name(i);
@@ -320,8 +348,12 @@ pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(graph: &Graph<E, 
             Kind::Writer => AnyKey::Writer(graph.writer(&name)),
             Kind::PoolReader => AnyKey::PoolReader(graph.pool_reader(&name, stage.workers)),
             Kind::PoolWriter => AnyKey::PoolWriter(graph.pool_writer(&name, stage.workers)),
-            Kind::ShardReader => AnyKey::ShardReader(graph.shard_reader(&name, stage.workers, E::key)),
-            Kind::ShardWriter => AnyKey::ShardWriter(graph.shard_writer(&name, stage.workers, E::key)),
+            Kind::ShardReader => {
+                AnyKey::ShardReader(graph.shard_reader(&name, stage.workers, E::key))
+            }
+            Kind::ShardWriter => {
+                AnyKey::ShardWriter(graph.shard_writer(&name, stage.workers, E::key))
+            }
         }));
     }
     for (i, stage) in shape.0.iter().enumerate() {
@@ -349,10 +381,18 @@ pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec
     let attach = |key| match key {
         AnyKey::Reader(key) => vec![Any::Reader(ring.reader(key))],
         AnyKey::Writer(key) => vec![Any::Writer(ring.writer(key))],
-        AnyKey::PoolReader(key) => ring.pool_readers(key).into_iter().map(Any::PoolReader).collect(),
-        AnyKey::PoolWriter(key) => ring.pool_writers(key).into_iter().map(Any::PoolWriter).collect(),
-        AnyKey::ShardReader(key) => ring.shard_readers(key).into_iter().map(Any::ShardReader).collect(),
-        AnyKey::ShardWriter(key) => ring.shard_writers(key).into_iter().map(Any::ShardWriter).collect(),
+        AnyKey::PoolReader(key) => {
+            ring.pool_readers(key).into_iter().map(Any::PoolReader).collect()
+        }
+        AnyKey::PoolWriter(key) => {
+            ring.pool_writers(key).into_iter().map(Any::PoolWriter).collect()
+        }
+        AnyKey::ShardReader(key) => {
+            ring.shard_readers(key).into_iter().map(Any::ShardReader).collect()
+        }
+        AnyKey::ShardWriter(key) => {
+            ring.shard_writers(key).into_iter().map(Any::ShardWriter).collect()
+        }
     };
     keys.into_iter().map(attach).collect()
 }
@@ -393,7 +433,13 @@ impl Lay for Contiguous {
     fn check_view(events: &Events<'_, Ev, Contiguous>) {
         check_view(events);
         let (front, back) = events.as_slices();
-        assert!(front.iter().chain(back).zip(events.iter()).all(|(slice, single)| std::ptr::eq(slice, single)));
+        assert!(
+            front
+                .iter()
+                .chain(back)
+                .zip(events.iter())
+                .all(|(slice, single)| std::ptr::eq(slice, single))
+        );
         assert_eq!(front.len() + back.len(), events.len());
         assert!(!front.is_empty() || back.is_empty());
     }
@@ -460,8 +506,10 @@ impl<L: Lay> Any<L> {
         }
     }
 
-    #[allow(clippy::drop_non_drop, clippy::forget_non_drop)] // what a batch does when it goes is what is asked here
-    /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released, and finishes it. Gives what was lent.
+    // what a batch does when it goes is what is asked here
+    #[allow(clippy::drop_non_drop, clippy::forget_non_drop)]
+    /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released,
+    /// and finishes it. Gives what was lent.
     pub fn batch(
         &mut self,
         ask: Ask,
@@ -515,8 +563,14 @@ impl<L: Lay> Any<L> {
         }
     }
 
-    /// Shows up to `max` events and writes to them if the stage writes. Panics of `see` go through, before the write.
-    pub fn poll(&mut self, max: usize, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<usize, Closed> {
+    /// Shows up to `max` events and writes to them if the stage writes. Panics of `see` go through,
+    /// before the write.
+    pub fn poll(
+        &mut self,
+        max: usize,
+        stage: usize,
+        see: &mut dyn FnMut(u64, &Ev),
+    ) -> Result<usize, Closed> {
         match self {
             Any::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
             Any::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),

@@ -1,5 +1,6 @@
-//! The sequential oracle: a vector of what was published, a position per stage, a set per pool. Positions are counted from the ring's
-//! first one. It is told every operation, and says what must have come of it.
+//! The sequential oracle: a vector of what was published, a position per stage, a set per pool.
+//! Positions are counted from the ring's first one. It is told every operation, and says what must
+//! have come of it.
 
 use slipring::{BatchError, Cause, ClaimError, Closed, PRODUCER};
 
@@ -75,7 +76,11 @@ impl Model {
     pub fn new(shape: &Shape, capacity: usize, many: bool, start: u64) -> Model {
         let stage = |i: usize| {
             let spec = &shape.0[i];
-            let workers = if spec.kind.is_pool() { (0..spec.workers).map(|_| WorkerModel::default()).collect() } else { Vec::new() };
+            let workers = if spec.kind.is_pool() {
+                (0..spec.workers).map(|_| WorkerModel::default()).collect()
+            } else {
+                Vec::new()
+            };
             StageModel {
                 after: spec.after.clone(),
                 next: 0,
@@ -129,12 +134,19 @@ impl Model {
     fn published(&self) -> usize {
         // Nothing older than a lap is open.
         let from = self.log.len().saturating_sub(self.capacity);
-        self.log[from..].iter().position(|&cell| cell == Cell::Open).map_or(self.log.len(), |open| from + open)
+        self.log[from..]
+            .iter()
+            .position(|&cell| cell == Cell::Open)
+            .map_or(self.log.len(), |open| from + open)
     }
 
     fn frontier(&self, stage: usize) -> usize {
         let stage = &self.stages[stage];
-        if stage.workers.is_empty() { stage.next } else { (0..).find(|&at| stage.passed.get(at) != Some(&true)).unwrap_or(0) }
+        if stage.workers.is_empty() {
+            stage.next
+        } else {
+            (0..).find(|&at| stage.passed.get(at) != Some(&true)).unwrap_or(0)
+        }
     }
 
     /// What holds the producers, and where it stands.
@@ -183,11 +195,17 @@ impl Model {
 
     pub fn check_claim_error(&self, expected: &Claimed, error: &ClaimError, late: bool) {
         match (expected, error) {
-            (Claimed::Gated(stage, lag), ClaimError::Gated { stage: named, lag: told }) if !late => {
+            (Claimed::Gated(stage, lag), ClaimError::Gated { stage: named, lag: told })
+                if !late =>
+            {
                 assert_eq!((&**stage, *lag), (named.as_str(), *told), "who gates, and by how much");
             }
-            (Claimed::Gated(stage, _), ClaimError::TimedOut { stage: named }) if late => assert_eq!(**stage, **named),
-            (Claimed::Length, ClaimError::Length { capacity, .. }) => assert_eq!(*capacity, self.capacity),
+            (Claimed::Gated(stage, _), ClaimError::TimedOut { stage: named }) if late => {
+                assert_eq!(**stage, **named)
+            }
+            (Claimed::Length, ClaimError::Length { capacity, .. }) => {
+                assert_eq!(*capacity, self.capacity)
+            }
             (Claimed::Drained, ClaimError::Closed(Closed::Drained)) => {}
             (Claimed::Ended, ClaimError::Closed(closed)) => self.check_ended(closed),
             (expected, error) => panic!("a claim came to {error:?} instead of {expected:?}"),
@@ -253,18 +271,27 @@ impl Model {
 
     /// Up to where the stages before this one have let go.
     fn limit(&self, stage: usize) -> usize {
-        self.stages[stage].after.iter().map(|&earlier| self.frontier(earlier)).min().unwrap_or_else(|| self.published())
+        self.stages[stage]
+            .after
+            .iter()
+            .map(|&earlier| self.frontier(earlier))
+            .min()
+            .unwrap_or_else(|| self.published())
     }
 
     fn is_done(&self, stage: usize) -> bool {
         self.last == Some(self.frontier(stage))
     }
 
-    /// That an event is what was published there, and shows what the writers before this stage did, and nothing else.
+    /// That an event is what was published there, and shows what the writers before this stage did,
+    /// and nothing else.
     fn check_event(&self, stage: usize, at: usize, event: &Ev) {
-        let Some(&Cell::Live(id)) = self.log.get(at) else { panic!("position {at} holds {:?} and was lent", self.log.get(at)) };
+        let Some(&Cell::Live(id)) = self.log.get(at) else {
+            panic!("position {at} holds {:?} and was lent", self.log.get(at))
+        };
         assert_eq!(event.id, id, "the event at position {at}");
-        let trail = self.stages[stage].writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer));
+        let trail =
+            self.stages[stage].writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer));
         assert_eq!(event.trail, trail, "what was written to the event at position {at}");
     }
 
@@ -276,7 +303,11 @@ impl Model {
 
     /// How many live events lie in a row.
     fn row(&self, from: usize, limit: usize, max: usize) -> usize {
-        self.log[from..limit].iter().take(max).take_while(|cell| matches!(cell, Cell::Live(_))).count()
+        self.log[from..limit]
+            .iter()
+            .take(max)
+            .take_while(|cell| matches!(cell, Cell::Live(_)))
+            .count()
     }
 
     /// Where a stage of one handle must say it stands.
@@ -347,8 +378,15 @@ impl Model {
         }
     }
 
-    /// A poll for up to `max` showed `seen`; the closure panicked at the last of them if `panicked`.
-    pub fn poll(&mut self, (stage, worker): (usize, usize), max: usize, outcome: Option<Result<usize, Closed>>, seen: &[(u64, Ev)]) {
+    /// A poll for up to `max` showed `seen`; the closure panicked at the last of them if
+    /// `panicked`.
+    pub fn poll(
+        &mut self,
+        (stage, worker): (usize, usize),
+        max: usize,
+        outcome: Option<Result<usize, Closed>>,
+        seen: &[(u64, Ev)],
+    ) {
         let panicked = outcome.is_none();
         if self.end.is_some() {
             match outcome {
@@ -382,7 +420,8 @@ impl Model {
             self.let_go(stage, worker, at);
             if is_pool {
                 let worker = &mut self.stages[stage].workers[worker];
-                worker.held = worker.held.filter(|&(_, end)| end > at + 1).map(|(_, end)| (at + 1, end));
+                worker.held =
+                    worker.held.filter(|&(_, end)| end > at + 1).map(|(_, end)| (at + 1, end));
                 worker.cursor = Some(at + 1);
             }
         }
@@ -392,7 +431,11 @@ impl Model {
             if self.stages[stage].workers.is_empty() {
                 let limit = self.limit(stage);
                 self.skip_tombs(stage, limit);
-                assert_eq!(self.row(self.stages[stage].next, limit, 1), 0, "the poll came back too early");
+                assert_eq!(
+                    self.row(self.stages[stage].next, limit, 1),
+                    0,
+                    "the poll came back too early"
+                );
             } else {
                 self.check_starved(stage, worker);
             }
@@ -402,7 +445,9 @@ impl Model {
                 assert_eq!(count, seen.len());
                 assert!(count > 0 || !self.is_done(stage), "the end was not told");
             }
-            Err(Closed::Drained) => assert!(seen.is_empty() && self.is_done(stage), "drained too early"),
+            Err(Closed::Drained) => {
+                assert!(seen.is_empty() && self.is_done(stage), "drained too early")
+            }
             Err(other) => panic!("a poll came to {other:?}"),
         }
     }
@@ -439,7 +484,10 @@ impl Model {
 
     /// That a worker may be lent this position: published, let go upstream, nobody else's.
     fn check_free(&self, stage: usize, worker: usize, at: usize) {
-        assert!(at < self.limit(stage), "position {at} was lent before the stages before the pool let it go");
+        assert!(
+            at < self.limit(stage),
+            "position {at} was lent before the stages before the pool let it go"
+        );
         assert_ne!(self.stages[stage].passed.get(at), Some(&true), "position {at} was lent twice");
         for (other, model) in self.stages[stage].workers.iter().enumerate() {
             if other != worker && !model.gone {
@@ -459,28 +507,45 @@ impl Model {
         self.pass_tombs(stage, at);
     }
 
-    /// That a worker who found nothing could not have found anything: whatever is left is in the hands of others.
+    /// That a worker who found nothing could not have found anything: whatever is left is in the
+    /// hands of others.
     fn check_starved(&mut self, stage: usize, worker: usize) {
-        assert!(self.stages[stage].workers[worker].held.is_none(), "what was not released did not come again");
+        assert!(
+            self.stages[stage].workers[worker].held.is_none(),
+            "what was not released did not come again"
+        );
         let limit = self.limit(stage);
         self.pass_tombs(stage, limit);
-        self.stages[stage].workers[worker].cursor = None; // it looked for more, so nothing of its chunk was left
+        // it looked for more, so nothing of its chunk was left
+        self.stages[stage].workers[worker].cursor = None;
         let passed = |at: usize| self.stages[stage].passed.get(at) == Some(&true);
         for at in self.stages[stage].low..limit {
             if !passed(at) && (at == 0 || passed(at - 1)) {
                 let held = |(other, model): (usize, &WorkerModel)| {
-                    other != worker && !model.gone && (model.cursor == Some(at) || model.held.is_some_and(|(from, _)| from == at))
+                    other != worker
+                        && !model.gone
+                        && (model.cursor == Some(at)
+                            || model.held.is_some_and(|(from, _)| from == at))
                 };
-                assert!(self.stages[stage].workers.iter().enumerate().any(held), "position {at} is there, and nobody is lent it");
+                assert!(
+                    self.stages[stage].workers.iter().enumerate().any(held),
+                    "position {at} is there, and nobody is lent it"
+                );
             }
         }
     }
 
     fn check_nothing(&self, stage: usize, ask: Ask, lent: Result<(u64, usize), BatchError>) {
         match lent {
-            Err(BatchError::Closed(Closed::Drained)) => assert!(self.is_done(stage), "drained too early"),
-            Err(BatchError::Unavailable) if ask == Ask::Try => assert!(!self.is_done(stage), "the end was not told"),
-            Err(BatchError::TimedOut) if ask == Ask::Late => assert!(!self.is_done(stage), "the end was not told"),
+            Err(BatchError::Closed(Closed::Drained)) => {
+                assert!(self.is_done(stage), "drained too early")
+            }
+            Err(BatchError::Unavailable) if ask == Ask::Try => {
+                assert!(!self.is_done(stage), "the end was not told")
+            }
+            Err(BatchError::TimedOut) if ask == Ask::Late => {
+                assert!(!self.is_done(stage), "the end was not told")
+            }
             other => panic!("nothing was there, and the batch came to {other:?}"),
         }
     }

@@ -1,5 +1,5 @@
-//! Random graphs on threads. Every stage knows what each event must look like when it is lent: written by the writers before it, once
-//! each and in order, and by nobody after it.
+//! Random graphs on threads. Every stage knows what each event must look like when it is lent:
+//! written by the writers before it, once each and in order, and by nobody after it.
 #![allow(dead_code)] // each of the two tests uses its own part
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -50,7 +50,10 @@ impl Plan {
     fn new(seed: u64, events: u64, shape: Option<&Shape>) -> Plan {
         let mut dice = Dice::new(seed);
         let capacity = [1, 2, 4, 8, 64][dice.below(5) as usize];
-        let shape = shape.cloned().unwrap_or_else(|| Shape::random(&mut dice, 6).with_shards(&mut dice)).fitting(capacity);
+        let shape = shape
+            .cloned()
+            .unwrap_or_else(|| Shape::random(&mut dice, 6).with_shards(&mut dice))
+            .fitting(capacity);
         let mut order: Vec<usize> = (0..shape.len()).collect();
         order.sort_by_cached_key(|_| dice.next());
         let shape = shape.reordered(&order);
@@ -59,11 +62,22 @@ impl Plan {
         let start = starts[dice.below(6) as usize];
         let many = dice.one_in(2);
         let producers = if many { 1 + dice.below(3) as usize } else { 1 };
-        let threads = producers + shape.0.iter().map(|stage| stage.kind.handles(stage.workers)).sum::<usize>();
+        let threads = producers
+            + shape.0.iter().map(|stage| stage.kind.handles(stage.workers)).sum::<usize>();
         let waits = &Wait::all()[if threads > 2 { 1 } else { 0 }..];
         let wait = waits[dice.below(waits.len() as u64) as usize].clone();
         let events = events / producers as u64 + 1;
-        Plan { seed, shape, capacity, start, producers, many, wait, contiguous: dice.one_in(2), events }
+        Plan {
+            seed,
+            shape,
+            capacity,
+            start,
+            producers,
+            many,
+            wait,
+            contiguous: dice.one_in(2),
+            events,
+        }
     }
 }
 
@@ -82,8 +96,10 @@ fn run_plan(plan: &Plan) {
 }
 
 fn run_on<L: Lay>(plan: &Plan) {
-    let graph = Graph::new(plan.capacity, Ev::default).first_seq(plan.start).wait(plan.wait.clone());
-    let (ring, tx, handles) = AnyRing::<L>::build(&plan.shape, plan.many, graph).expect("a sound shape");
+    let graph =
+        Graph::new(plan.capacity, Ev::default).first_seq(plan.start).wait(plan.wait.clone());
+    let (ring, tx, handles) =
+        AnyRing::<L>::build(&plan.shape, plan.many, graph).expect("a sound shape");
     let mut producers = vec![tx];
     while producers.len() < plan.producers {
         let Tx::Many(first) = &producers[0] else { unreachable!() };
@@ -106,7 +122,8 @@ fn run_on<L: Lay>(plan: &Plan) {
         let writers = plan.shape.writers_before(stage);
         let homes = Arc::new(Homes::default());
         for (worker, handle) in workers.into_iter().enumerate() {
-            let (plan, told, begin, writers, homes) = (plan.clone(), told.clone(), begin.clone(), writers.clone(), homes.clone());
+            let (plan, told, begin, writers, homes) =
+                (plan.clone(), told.clone(), begin.clone(), writers.clone(), homes.clone());
             thread::spawn(move || {
                 begin.wait();
                 let sum = consume(handle, stage, worker, &writers, &homes, &plan);
@@ -119,7 +136,11 @@ fn run_on<L: Lay>(plan: &Plan) {
     let published = sums[stages];
     assert_eq!(published.events, plan.events * plan.producers as u64, "{plan:?}");
     for (stage, sum) in sums[..stages].iter().enumerate() {
-        assert_eq!((sum.events, sum.ids), (published.events, published.ids), "s{stage} of {plan:?}");
+        assert_eq!(
+            (sum.events, sum.ids),
+            (published.events, published.ids),
+            "s{stage} of {plan:?}"
+        );
         assert_eq!(sum.places, sums[0].places, "s{stage} of {plan:?}");
     }
     let report = ring.report();
@@ -129,8 +150,14 @@ fn run_on<L: Lay>(plan: &Plan) {
     }
 }
 
-/// Everybody's sums, per stage and the producers last; a hang or a thread's failure is told with the plan.
-fn gather<L: Lay>(results: Receiver<(usize, Sum)>, threads: usize, plan: &Plan, ring: &AnyRing<L>) -> Vec<Sum> {
+/// Everybody's sums, per stage and the producers last; a hang or a thread's failure is told with
+/// the plan.
+fn gather<L: Lay>(
+    results: Receiver<(usize, Sum)>,
+    threads: usize,
+    plan: &Plan,
+    ring: &AnyRing<L>,
+) -> Vec<Sum> {
     let mut sums = vec![Sum::default(); plan.shape.len() + 1];
     let deadline = Instant::now() + Duration::from_secs(60);
     for done in 0..threads {
@@ -141,7 +168,9 @@ fn gather<L: Lay>(results: Receiver<(usize, Sum)>, threads: usize, plan: &Plan, 
                 ring.halt(); // so that those who wait end
                 panic!("{} of {threads} threads hang: {plan:?}\n{report}", threads - done);
             }
-            Err(RecvTimeoutError::Disconnected) => panic!("a thread failed: {plan:?}\n{}", ring.report()),
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("a thread failed: {plan:?}\n{}", ring.report())
+            }
         }
     }
     sums
@@ -216,7 +245,14 @@ fn key(id: u64, writers: &[usize]) -> u64 {
 /// Per key, the shard that saw it first.
 type Homes = [OnceLock<usize>; KEYS as usize];
 
-fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[usize], homes: &Homes, plan: &Plan) -> Sum {
+fn consume<L: Lay>(
+    mut handle: Any<L>,
+    stage: usize,
+    worker: usize,
+    writers: &[usize],
+    homes: &Homes,
+    plan: &Plan,
+) -> Sum {
     let mut dice = Dice::new(mix(plan.seed ^ (stage as u64) << 8) ^ (worker as u64) << 16);
     let kind = plan.shape.0[stage].kind;
     let mut sum = Sum::default();
@@ -235,7 +271,10 @@ fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[u
         sum.add(Sum::event(event.id, seq));
         if !kind.is_pool() {
             let at = seq.wrapping_sub(plan.start);
-            assert!(latest.replace(at).is_none_or(|latest| latest < at), "s{stage} went back to {at}: {plan:?}");
+            assert!(
+                latest.replace(at).is_none_or(|latest| latest < at),
+                "s{stage} went back to {at}: {plan:?}"
+            );
             let (p, k) = ((event.id >> 32) as usize, event.id & 0xffff_ffff);
             if kind.is_sharded() {
                 assert!(newest[p] <= k, "s{stage} saw producer {p} out of order: {plan:?}");
@@ -248,7 +287,11 @@ fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[u
         }
     };
     // The first worker of a pool stays; the others may go early, in the midst of a chunk.
-    let mut stay = if kind.is_pool() && worker > 0 && dice.one_in(2) { dice.below(plan.events) } else { u64::MAX };
+    let mut stay = if kind.is_pool() && worker > 0 && dice.one_in(2) {
+        dice.below(plan.events)
+    } else {
+        u64::MAX
+    };
     let way = dice.below(5);
     if way == 0 && stay == u64::MAX {
         handle.for_each(stage, &mut take).unwrap();
@@ -268,9 +311,12 @@ fn consume<L: Lay>(mut handle: Any<L>, stage: usize, worker: usize, writers: &[u
                 Err(other) => panic!("s{stage}: {other}"),
             },
             _ => {
-                let finish = [Finish::Release, Finish::Release, Finish::Drop, Finish::Forget][dice.below(4) as usize];
+                let finish = [Finish::Release, Finish::Release, Finish::Drop, Finish::Forget]
+                    [dice.below(4) as usize];
                 let ask = if way == 2 { Ask::Try } else { Ask::Wait };
-                let mut see = |seq: u64, event: &Ev| if finish == Finish::Release { take(seq, event) } else { check(seq, event) };
+                let mut see = |seq: u64, event: &Ev| {
+                    if finish == Finish::Release { take(seq, event) } else { check(seq, event) }
+                };
                 match handle.batch(ask, max, finish, stage, &mut see) {
                     Ok(_) => false,
                     Err(BatchError::Unavailable | BatchError::Contended) => {

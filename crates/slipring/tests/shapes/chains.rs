@@ -1,4 +1,5 @@
-//! The shapes the field has names for, as chains: on threads under every strategy that makes sense there, on one thread by hand, and spawned.
+//! The shapes the field has names for, as chains: on threads under every strategy that makes sense
+//! there, on one thread by hand, and spawned.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
@@ -127,7 +128,11 @@ fn multicast<L: Start>() {
         L::chain(capacity)
             .wait(wait)
             .first_seq(start)
-            .fan_out(|x| x.read("a", |_, at| a.next(at.seq)).read("b", |_, at| b.next(at.seq)).read("c", |_, at| c.next(at.seq)))
+            .fan_out(|x| {
+                x.read("a", |_, at| a.next(at.seq))
+                    .read("b", |_, at| b.next(at.seq))
+                    .read("c", |_, at| c.next(at.seq))
+            })
             .feed(0..EVENTS, |slot, i| *slot = i)
             .unwrap();
         [a, b, c].iter().for_each(Order::all);
@@ -142,7 +147,10 @@ fn diamond<L: Start>() {
             .wait(wait)
             .first_seq(start)
             .write("double", |v, _| *v *= 2)
-            .fan_out(|x| x.read("left", |v, _| left.store(*v, Relaxed)).read("right", |v, _| right.store(*v, Relaxed)))
+            .fan_out(|x| {
+                x.read("left", |v, _| left.store(*v, Relaxed))
+                    .read("right", |v, _| right.store(*v, Relaxed))
+            })
             .write("join", |v, at| {
                 assert_eq!(*v, 2 * order.1);
                 assert!(left.load(Relaxed) >= *v && right.load(Relaxed) >= *v);
@@ -190,17 +198,28 @@ fn add(sum: &AtomicU64, value: u64) {
     sum.fetch_add(value, Relaxed);
 }
 
-fn nested<'env, L: Start>(capacity: usize, start: u64, nest: &'env Nest, order: &'env mut Order) -> Chain<'env, u64, L> {
+fn nested<'env, L: Start>(
+    capacity: usize,
+    start: u64,
+    nest: &'env Nest,
+    order: &'env mut Order,
+) -> Chain<'env, u64, L> {
     let workers = 2.min(capacity);
     let [first, second] = &nest.pools;
     L::chain(capacity)
         .first_seq(start)
         .write("one", |v, _| *v += 1)
         .fan_out(move |x| {
-            x.fan_out(|y| y.read_pool("pool", workers, |_| |v, _| add(first, *v)).read("beside", |_, _| ())).branch(|y| {
+            x.fan_out(|y| {
+                y.read_pool("pool", workers, |_| |v, _| add(first, *v)).read("beside", |_, _| ())
+            })
+            .branch(|y| {
                 y.read("before", |_, _| ())
                     .read_pool("inner", workers, |_| |v, _| add(second, *v))
-                    .fan_out(|z| z.read("deep", |_, _| ()).branch(|w| w.read("deeper", |_, _| ()).read("deepest", |_, _| ())))
+                    .fan_out(|z| {
+                        z.read("deep", |_, _| ())
+                            .branch(|w| w.read("deeper", |_, _| ()).read("deepest", |_, _| ()))
+                    })
             })
         })
         .write_pool("two", workers, |_| |v, _| *v *= 3)
@@ -213,7 +232,10 @@ fn nested<'env, L: Start>(capacity: usize, start: u64, nest: &'env Nest, order: 
 fn nested_fan_outs<L: Start>() {
     for (wait, capacity, start) in settings(11) {
         let (nest, mut order) = (Nest::default(), Order::new(start));
-        nested::<L>(capacity, start, &nest, &mut order).wait(wait).feed(0..EVENTS, |slot, i| *slot = i).unwrap();
+        nested::<L>(capacity, start, &nest, &mut order)
+            .wait(wait)
+            .feed(0..EVENTS, |slot, i| *slot = i)
+            .unwrap();
         order.all();
         assert_eq!(nest.pools.map(|sum| sum.into_inner()), [EVENTS * (EVENTS + 1) / 2; 2]);
     }
@@ -230,7 +252,12 @@ fn several_on_one_thread<L: Start>() {
             .write("one", |v, _| *v += 1)
             .on("io")
             .write("two", |v, _| *v *= 2)
-            .fan_out(|x| x.read("three", |_, _| assert_eq!(here().as_deref(), Some("io"))).on("io").read("beside", |_, _| ()).on("alone"))
+            .fan_out(|x| {
+                x.read("three", |_, _| assert_eq!(here().as_deref(), Some("io")))
+                    .on("io")
+                    .read("beside", |_, _| ())
+                    .on("alone")
+            })
             .read("check", |v, at| {
                 assert_eq!(*v, (order.1 + 1) * 2);
                 order.next(at.seq);
@@ -285,10 +312,16 @@ fn inline<L: Start>() {
 fn spawned<L: Start>() {
     for (wait, capacity, start) in settings(4) {
         let (told, seen) = channel();
-        let chain = L::chain(capacity).wait(wait).first_seq(start).write_pool("work", 1, |_| |v, _| *v += 1);
+        let chain = L::chain(capacity)
+            .wait(wait)
+            .first_seq(start)
+            .write_pool("work", 1, |_| |v, _| *v += 1);
         let (mut tx, mut pipeline) = chain.read("tell", move |v, _| told.send(*v)).spawn().unwrap();
         tx.publish_all(0..EVENTS, |slot, i| *slot = i).unwrap();
-        assert!(matches!(pipeline.join_within(Duration::ZERO), Err(JoinError::StillRunning { .. })));
+        assert!(matches!(
+            pipeline.join_within(Duration::ZERO),
+            Err(JoinError::StillRunning { .. })
+        ));
         tx.close();
         let report = pipeline.join().unwrap();
         assert_eq!(report.stage("tell").unwrap().events, EVENTS);
@@ -304,7 +337,9 @@ fn spawned_for_many<L: Start>() {
         let producers: Vec<_> = (0..2u64)
             .map(|p| {
                 let mut tx = tx.clone();
-                thread::spawn(move || tx.publish_all(0..EVENTS, |slot, i| *slot = 2 * i + p).unwrap())
+                thread::spawn(move || {
+                    tx.publish_all(0..EVENTS, |slot, i| *slot = 2 * i + p).unwrap()
+                })
             })
             .collect();
         drop(tx);

@@ -1,4 +1,5 @@
-//! Every kind of event: of no size, over-aligned, odd, owning, callable, borrowing; each dropped exactly once, whatever happens.
+//! Every kind of event: of no size, over-aligned, odd, owning, callable, borrowing; each dropped
+//! exactly once, whatever happens.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,7 +32,12 @@ impl Lay for Contiguous {
 const EVENTS: u64 = if cfg!(miri) { 20 } else { 200 };
 
 /// Carries events through a writer, a pool, and two readers beside each other.
-fn carry<E: Send + Sync + 'static, L: Lay>(make: fn() -> E, fill: fn(&mut E, u64), change: fn(&mut E), check: fn(&E, u64)) {
+fn carry<E: Send + Sync + 'static, L: Lay>(
+    make: fn() -> E,
+    fill: fn(&mut E, u64),
+    change: fn(&mut E),
+    check: fn(&E, u64),
+) {
     for capacity in [1, 2, 8] {
         let graph = L::of(Graph::new(capacity, make));
         let change_key = graph.writer("change");
@@ -39,7 +45,8 @@ fn carry<E: Send + Sync + 'static, L: Lay>(make: fn() -> E, fill: fn(&mut E, u64
         let a = graph.reader("a").after(&pool);
         let b = graph.reader("b").after(&pool);
         let ring = graph.build().unwrap();
-        let (mut tx, mut writer, mut pool) = (ring.producer(), ring.writer(change_key), ring.pool_writers(pool));
+        let (mut tx, mut writer, mut pool) =
+            (ring.producer(), ring.writer(change_key), ring.pool_writers(pool));
         let (mut a, mut b) = (ring.reader(a), ring.reader(b));
         let aligned = |event: &E| assert_eq!(std::ptr::from_ref(event).addr() % align_of::<E>(), 0);
         let (mut sent, mut seen, mut polled) = (0, 0, 0);
@@ -102,13 +109,38 @@ both!(over_aligned, Wide, Wide::default, |e, i| e.0 = [i as u8; 3], |e| e.0[1] +
     assert_eq!(e.0, [i as u8, (i as u8).wrapping_add(2), i as u8]);
 });
 both!(one_byte, u8, || 0, |e, i| *e = i as u8, |e| *e ^= 0x0f, |e, i| assert_eq!(*e, i as u8));
-both!(three_bytes, [u8; 3], || [0; 3], |e, i| *e = [i as u8, 1, 2], |e| e.rotate_left(1), |e, i| assert_eq!(*e, [2, i as u8, 1]));
-both!(strings, String, String::new, |e, i| *e = format!("event {i}"), |e| e.push('!'), |e, i| assert_eq!(*e, format!("event {i}!!")));
-both!(large, [u64; 100], || [0; 100], |e, i| *e = [i; 100], |e| e.iter_mut().for_each(|n| *n += 1), |e, i| assert_eq!(*e, [i + 2; 100]));
-both!(boxes, Option<Box<u64>>, || None, |e, i| *e = Some(Box::new(i)), |e| *e = e.take().map(|n| Box::new(*n + 1)), |e, i| assert_eq!(
-    e.as_deref(),
-    Some(&(i + 2))
-));
+both!(
+    three_bytes,
+    [u8; 3],
+    || [0; 3],
+    |e, i| *e = [i as u8, 1, 2],
+    |e| e.rotate_left(1),
+    |e, i| assert_eq!(*e, [2, i as u8, 1])
+);
+both!(
+    strings,
+    String,
+    String::new,
+    |e, i| *e = format!("event {i}"),
+    |e| e.push('!'),
+    |e, i| assert_eq!(*e, format!("event {i}!!"))
+);
+both!(
+    large,
+    [u64; 100],
+    || [0; 100],
+    |e, i| *e = [i; 100],
+    |e| e.iter_mut().for_each(|n| *n += 1),
+    |e, i| assert_eq!(*e, [i + 2; 100])
+);
+both!(
+    boxes,
+    Option<Box<u64>>,
+    || None,
+    |e, i| *e = Some(Box::new(i)),
+    |e| *e = e.take().map(|n| Box::new(*n + 1)),
+    |e, i| assert_eq!(e.as_deref(), Some(&(i + 2)))
+);
 
 /// What can be called and not shared: writers only.
 #[test]
@@ -121,7 +153,8 @@ fn closures() {
         let once = graph.writer("once");
         let twice = graph.pool_writer("twice", 2).after(&once);
         let ring = graph.build().unwrap();
-        let (mut tx, mut once, mut pool) = (ring.producer(), ring.writer(once), ring.pool_writers(twice));
+        let (mut tx, mut once, mut pool) =
+            (ring.producer(), ring.writer(once), ring.pool_writers(twice));
         let mut done = 0;
         let mut sent = 0;
         while done < EVENTS {
@@ -230,7 +263,8 @@ fn counted_ring<L: Lay>(
 }
 
 fn drops<L: Lay>() {
-    // Never used; used; replaced by the producer and by a stage; closed with events unseen; halted; a stage gone.
+    // Never used; used; replaced by the producer and by a stage; closed with events unseen; halted;
+    // a stage gone.
     for end in 0..6 {
         let census = Census::default();
         let (ring, mut tx, mut writer) = counted_ring::<L>(&census, 4);
@@ -311,7 +345,9 @@ fn drops_after_half_a_factory<L: Lay>() {
             }));
             let key = graph.writer("writer");
             match graph.build().map(drop).unwrap_err().kind() {
-                ErrorKind::Build(BuildError::Factory { index, panic }) => assert_eq!((*index, &**panic), (fatal, "no more of these")),
+                ErrorKind::Build(BuildError::Factory { index, panic }) => {
+                    assert_eq!((*index, &**panic), (fatal, "no more of these"))
+                }
                 other => panic!("{other:?}"),
             }
             drop(key);
@@ -423,7 +459,11 @@ fn each_event_of_a_chain_is_dropped_once() {
                 });
                 run.map(drop)
             };
-            assert_eq!(outcome.is_ok(), failing == "nobody" || (failing == "producer" && contiguous), "{failing}");
+            assert_eq!(
+                outcome.is_ok(),
+                failing == "nobody" || (failing == "producer" && contiguous),
+                "{failing}"
+            );
             assert_eq!(census.all_dropped(), made.load(Relaxed));
         }
     }
@@ -451,6 +491,8 @@ fn drops_that_panic() {
         Bomb((made != 3 && made != 5).then(|| dropped.clone()))
     };
     let outcome = ring(8, make).write("look", |_, _| ()).feed(0..3, |_, _| ());
-    assert!(matches!(outcome.unwrap_err().kind(), ErrorKind::EventDrop(message) if message == "bomb"));
+    assert!(
+        matches!(outcome.unwrap_err().kind(), ErrorKind::EventDrop(message) if message == "bomb")
+    );
     assert_eq!(dropped.load(Relaxed), 6);
 }

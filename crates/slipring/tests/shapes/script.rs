@@ -37,17 +37,35 @@ struct Stage {
 }
 
 /// Runs a script; stages handle up to `max` events at a time.
-pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, script: &[Publication], max: usize) {
+pub fn run<L: Lay>(
+    shape: &Shape,
+    capacity: usize,
+    many: bool,
+    start: u64,
+    script: &[Publication],
+    max: usize,
+) {
     let shape = &shape.clone().fitting(capacity);
-    let about = || format!("{shape:?} over {capacity} slots ({}), many producers: {many}, from {start} on", L::NAME);
+    let about = || {
+        format!(
+            "{shape:?} over {capacity} slots ({}), many producers: {many}, from {start} on",
+            L::NAME
+        )
+    };
     let graph = Graph::new(capacity, Ev::default).first_seq(start).wait(Wait::YIELDING);
-    let (ring, tx, mut handles) = AnyRing::<L>::build(shape, many, graph).unwrap_or_else(|error| panic!("{error}: {}", about()));
+    let (ring, tx, mut handles) = AnyRing::<L>::build(shape, many, graph)
+        .unwrap_or_else(|error| panic!("{error}: {}", about()));
     let mut producers = vec![tx];
     if let Tx::Many(first) = &producers[0] {
         let second = Tx::Many(first.clone());
         producers.push(second);
     }
-    let new = |stage| Stage { seen: Vec::new(), latest: None, events: 0, writers: shape.writers_before(stage) };
+    let new = |stage| Stage {
+        seen: Vec::new(),
+        latest: None,
+        events: 0,
+        writers: shape.writers_before(stage),
+    };
     let mut stages: Vec<Stage> = (0..shape.len()).map(new).collect();
     let (mut published, mut tombstones) = (Vec::new(), 0);
     let id = |at: usize| mix(at as u64 ^ start);
@@ -75,7 +93,11 @@ pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, scrip
                 }
                 Ok(()) => {} // taken back
                 Err(ClaimError::Gated { stage, .. }) => {
-                    assert!(shape.leaves().iter().any(|&leaf| Shape::name(leaf) == *stage), "{stage} gates: {}", about());
+                    assert!(
+                        shape.leaves().iter().any(|&leaf| Shape::name(leaf) == *stage),
+                        "{stage} gates: {}",
+                        about()
+                    );
                     break;
                 }
                 Err(other) => panic!("{other}: {}", about()),
@@ -99,18 +121,28 @@ pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, scrip
                     let at = seq.wrapping_sub(start) as usize;
                     assert_eq!(published.get(at), Some(&true), "s{i} was lent {at}: {}", about());
                     assert_eq!(event.id, id(at), "s{i} at {at}: {}", about());
-                    let trail = stage.writers.iter().fold(mix(event.id), |trail, &writer| wrote(trail, writer));
+                    let trail = stage
+                        .writers
+                        .iter()
+                        .fold(mix(event.id), |trail, &writer| wrote(trail, writer));
                     assert_eq!(event.trail, trail, "s{i} at {at}: {}", about());
                     if stage.seen.len() <= at {
                         stage.seen.resize(at + 1, 0);
                     }
                     stage.seen[at] += 1;
                     stage.events += 1;
-                    assert!(is_pool || stage.latest.replace(at).is_none_or(|latest| latest < at), "s{i} at {at}: {}", about());
+                    assert!(
+                        is_pool || stage.latest.replace(at).is_none_or(|latest| latest < at),
+                        "s{i} at {at}: {}",
+                        about()
+                    );
                 };
                 if (round + i + worker) % 3 == 0 {
                     // Only looks, and so holds what it was lent while the others go on.
-                    return !matches!(handle.batch(Ask::Try, 1, Finish::Drop, i, &mut |_, _| ()), Err(BatchError::Closed(_)));
+                    return !matches!(
+                        handle.batch(Ask::Try, 1, Finish::Drop, i, &mut |_, _| ()),
+                        Err(BatchError::Closed(_))
+                    );
                 }
                 match handle.poll(max, i, &mut see) {
                     Ok(0) => true,
@@ -127,10 +159,20 @@ pub fn run<L: Lay>(shape: &Shape, capacity: usize, many: bool, start: u64, scrip
     let events = published.iter().filter(|&&live| live).count() as u64;
     for (i, stage) in stages.iter().enumerate() {
         assert_eq!(stage.events, events, "s{i}: {}", about());
-        assert!(stage.seen.iter().zip(&published).all(|(&seen, &live)| seen == u8::from(live)), "s{i}: {}", about());
+        assert!(
+            stage.seen.iter().zip(&published).all(|(&seen, &live)| seen == u8::from(live)),
+            "s{i}: {}",
+            about()
+        );
     }
     let report = ring.report();
     for stage in report.stages() {
-        assert_eq!((stage.events, stage.tombstones), (events, tombstones), "{}: {}", stage.name, about());
+        assert_eq!(
+            (stage.events, stage.tombstones),
+            (events, tombstones),
+            "{}: {}",
+            stage.name,
+            about()
+        );
     }
 }

@@ -27,8 +27,8 @@ impl Chosen for Contiguous {
     }
 }
 
-/// One thread publishes one by one and is the first stage too, which it polls after every `every` events; another thread is the second
-/// stage.
+/// One thread publishes one by one and is the first stage too, which it polls after every `every`
+/// events; another thread is the second stage.
 pub fn second<L: Chosen>(capacity: usize, events: u64, every: u64, steps: u32) -> f64 {
     let graph = L::graph(capacity);
     let first = graph.reader("first");
@@ -62,7 +62,8 @@ pub fn second<L: Chosen>(capacity: usize, events: u64, every: u64, steps: u32) -
     line.result()
 }
 
-/// The hand-over that the producer makes itself: one thread publishes, and another is the only stage.
+/// The hand-over that the producer makes itself: one thread publishes, and another is the only
+/// stage.
 pub fn first<L: Chosen>(capacity: usize, events: u64, steps: u32) -> f64 {
     let graph = L::graph(capacity);
     let reader = graph.reader("only");

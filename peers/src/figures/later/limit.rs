@@ -1,5 +1,5 @@
-//! Hand-made limits for a stage behind a stage: what a hand-over through a frontier can cost at best. They protect nothing, wait for
-//! nothing but each other, and cannot be closed.
+//! Hand-made limits for a stage behind a stage: what a hand-over through a frontier can cost at
+//! best. They protect nothing, wait for nothing but each other, and cannot be closed.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -24,7 +24,8 @@ struct Ring {
     released: Word,
 }
 
-// SAFETY: an event is written before the frontier passes it and read after that, and written again only when `released` has passed it.
+// SAFETY: an event is written before the frontier passes it and read after that, and written again
+// only when `released` has passed it.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -47,7 +48,8 @@ impl Ring {
         unsafe { self.slots.get_unchecked(index) }
     }
 
-    /// The second stage: handles what the frontier has passed, and lets go at an eighth of the ring and after each look.
+    /// The second stage: handles what the frontier has passed, and lets go at an eighth of the ring
+    /// and after each look.
     fn follow(&self, events: u64, spacing: u32, stage: &mut Stage) {
         let mut next = 0;
         while next < events {
@@ -70,8 +72,8 @@ impl Ring {
     }
 }
 
-/// One thread produces and is the first stage after every `every` events, another is the second stage, and with `SPACED` it pauses after
-/// a look that found something.
+/// One thread produces and is the first stage after every `every` events, another is the second
+/// stage, and with `SPACED` it pauses after a look that found something.
 pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, steps: u32) -> f64 {
     let spacing = if SPACED { machine::spacing() } else { 0 };
     let ring = Ring::new(capacity);

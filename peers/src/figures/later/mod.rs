@@ -1,7 +1,9 @@
-//! Later hand-overs: a stage behind a stage learns of events through what the stage before it lets go, not through stamps.
+//! Later hand-overs: a stage behind a stage learns of events through what the stage before it lets
+//! go, not through stamps.
 //!
-//! Between two threads that is one line that the one writes and the other reads; in a pipeline each further stage adds one more such line
-//! and one more thread, and on few cores the thread is what costs.
+//! Between two threads that is one line that the one writes and the other reads; in a pipeline each
+//! further stage adds one more such line and one more thread, and on few cores the thread is what
+//! costs.
 
 mod behind;
 mod limit;
@@ -72,7 +74,8 @@ fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
     }
     add(Wait::YIELDING, true);
     contenders.extend(disruptors(size, move |strategy, events| {
-        // With a core for each thread nobody waits for one, and the short runs that the others need would say little.
+        // With a core for each thread nobody waits for one, and the short runs that the others need
+        // would say little.
         let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));
         match strategy {
             Strategy::Yielding => rings::pipeline(rings::Way { wait: rings::Yielding, yields: true }, stages, events, steps),

@@ -1,7 +1,8 @@
 //! Start and finish: the same clock and the same checks for every shape and every contender.
 //!
-//! Threads take as long to start as thousands of events take to pass, so each producer sends its first event ahead, and the clock starts
-//! when every stage has seen it. It stops when the last stage sees the last event.
+//! Threads take as long to start as thousands of events take to pass, so each producer sends its
+//! first event ahead, and the clock starts when every stage has seen it. It stops when the last
+//! stage sees the last event.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +16,8 @@ use crate::work::{self, Check};
 /// Above this bit an event says which producer it is from; below, its number there.
 const FROM: u32 = 56;
 
-/// What the parties of one run share beside what they hand over. Nobody touches it between the first event and the last.
+/// What the parties of one run share beside what they hand over. Nobody touches it between the
+/// first event and the last.
 pub struct Line {
     stages: usize,
     producers: u64,
@@ -51,7 +53,8 @@ impl Line {
         Stage { checks: std::array::from_fn(|_| Check::default()), seen: 0, mark: self.producers, line: self.clone() }
     }
 
-    /// Publishes the events, with `steps` of work before each but the first; `publish` waits while there is no room.
+    /// Publishes the events, with `steps` of work before each but the first; `publish` waits while
+    /// there is no room.
     #[inline(always)]
     pub fn produce(&self, steps: u32, publish: impl FnMut(u64)) {
         self.produce_as(0, steps, publish);
@@ -95,7 +98,8 @@ impl Line {
 pub struct Stage<const PRODUCERS: usize = 1> {
     checks: [Check; PRODUCERS],
     seen: u64,
-    /// How many it must have seen when it has something to tell next: each producer's first, then all.
+    /// How many it must have seen when it has something to tell next: each producer's first, then
+    /// all.
     mark: u64,
     line: Arc<Line>,
 }
@@ -137,8 +141,9 @@ impl<const PRODUCERS: usize> Drop for Stage<PRODUCERS> {
     }
 }
 
-/// Two cores, and no thread bound to one of them: as long as this lives, for the calling thread and those it starts. Where there are more
-/// cores, the others stay idle, so that four threads are too many there as well.
+/// Two cores, and no thread bound to one of them: as long as this lives, for the calling thread and
+/// those it starts. Where there are more cores, the others stay idle, so that four threads are too
+/// many there as well.
 pub struct TwoCores(());
 
 impl TwoCores {

@@ -1,6 +1,8 @@
-//! More threads than cores: what four threads on two cores cost, and what it helps to wait otherwise or to share a thread.
+//! More threads than cores: what four threads on two cores cost, and what it helps to wait
+//! otherwise or to share a thread.
 //!
-//! Nothing is bound to a core of its own: who runs when is the system's choice, as it is in a program that did not choose.
+//! Nothing is bound to a core of its own: who runs when is the system's choice, as it is in a
+//! program that did not choose.
 
 pub mod line;
 pub mod ours;
@@ -78,8 +80,8 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures.into()
 }
 
-/// How many events a run takes that costs about `nanos` an event: so many that it lasts for many turns of the system's scheduler, which
-/// are milliseconds, and no longer than a tenth of a second.
+/// How many events a run takes that costs about `nanos` an event: so many that it lasts for many
+/// turns of the system's scheduler, which are milliseconds, and no longer than a tenth of a second.
 pub fn events(size: Size, nanos: u64) -> u64 {
     match size {
         Size::Smoke => 3_000.min(20_000_000 / nanos),
@@ -138,7 +140,8 @@ pub enum Strategy {
     SpinHint,
 }
 
-/// The `disruptor` crate with each strategy. Its producers spin while the ring is full, so that runs of more threads than cores are slow.
+/// The `disruptor` crate with each strategy. Its producers spin while the ring is full, so that
+/// runs of more threads than cores are slow.
 pub fn disruptors(size: Size, run: impl Fn(Strategy, u64) -> f64 + Copy + 'static) -> Vec<Contender> {
     // A sleep of no time does not go to the system at all: it is one more way to spin.
     let ways = [

@@ -1,4 +1,5 @@
-//! The shapes through queues of one receiver: a queue for each edge of the graph, as one would wire them by hand.
+//! The shapes through queues of one receiver: a queue for each edge of the graph, as one would wire
+//! them by hand.
 
 use std::marker::PhantomData;
 use std::thread;

@@ -25,7 +25,8 @@ impl WaitStrategy for Yielding {
 pub struct Way<W> {
     /// How stages wait for events.
     pub wait: W,
-    /// Whether producers yield while the ring is full; the crate's own `publish` spins without a pause.
+    /// Whether producers yield while the ring is full; the crate's own `publish` spins without a
+    /// pause.
     pub yields: bool,
 }
 

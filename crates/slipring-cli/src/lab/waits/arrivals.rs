@@ -1,6 +1,7 @@
 //! When events arrive: patterns, their schedules, and how long each is watched.
 //!
-//! A schedule depends on the pattern and on a seed, on nothing else: every strategy is given the same one, however late it is.
+//! A schedule depends on the pattern and on a seed, on nothing else: every strategy is given the
+//! same one, however late it is.
 
 use std::fmt;
 use std::time::Duration;
@@ -63,14 +64,18 @@ pub enum Arrival {
     Burst,
     /// As fast as they go, through three stages for each core
     Crowd,
-    /// As poisson-10k, the producer asleep between events, beside a process that works on the same cores
+    /// As poisson-10k, the producer asleep between events, beside a process that works on the same
+    /// cores
     Bystander,
 }
 
 impl Arrival {
     /// What is measured unless some are named.
     pub fn usual(size: Size) -> impl Iterator<Item = Self> {
-        Self::value_variants().iter().copied().filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
+        Self::value_variants()
+            .iter()
+            .copied()
+            .filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
     }
 
     /// Its name on the command line and in reports.
@@ -80,21 +85,31 @@ impl Arrival {
 
     /// The pattern of its events.
     pub fn pattern(self, size: Size) -> Pattern {
-        let per_second = |events: u64| Pattern::Poisson { gap: Duration::from_secs(1) / events as u32 };
+        let per_second =
+            |events: u64| Pattern::Poisson { gap: Duration::from_secs(1) / events as u32 };
         match self {
             Self::Poisson1k => per_second(1_000),
             Self::Poisson10k | Self::Bystander => per_second(10_000),
             Self::Poisson100k => per_second(100_000),
             Self::Regular10k => Pattern::Regular { gap: Duration::from_micros(100) },
-            Self::OnOff => Pattern::OnOff { events: 200, gap: Duration::from_micros(5), silence: Duration::from_millis(5) },
-            Self::Quiet1s => Pattern::Regular { gap: Duration::from_millis(size.pick(10, 1_000, 1_000)) },
-            Self::Quiet20s => Pattern::Regular { gap: Duration::from_millis(size.pick(20, 20_000, 20_000)) },
+            Self::OnOff => Pattern::OnOff {
+                events: 200,
+                gap: Duration::from_micros(5),
+                silence: Duration::from_millis(5),
+            },
+            Self::Quiet1s => {
+                Pattern::Regular { gap: Duration::from_millis(size.pick(10, 1_000, 1_000)) }
+            }
+            Self::Quiet20s => {
+                Pattern::Regular { gap: Duration::from_millis(size.pick(20, 20_000, 20_000)) }
+            }
             Self::Burst => Pattern::AtOnce { events: size.pick(100_000, 10_000_000, 10_000_000) },
             Self::Crowd => Pattern::AtOnce { events: size.pick(1_000, 500_000, 500_000) },
         }
     }
 
-    /// For how long events arrive in one run. Longer than a second, so that there is a worst second; a burst takes as long as it takes.
+    /// For how long events arrive in one run. Longer than a second, so that there is a worst
+    /// second; a burst takes as long as it takes.
     pub fn length(self, size: Size) -> Duration {
         match self.pattern(size) {
             Pattern::AtOnce { .. } => Duration::ZERO,
@@ -112,7 +127,8 @@ impl Arrival {
         }
     }
 
-    /// How many stages the events go through, each on a thread of its own, on a machine with so many cores.
+    /// How many stages the events go through, each on a thread of its own, on a machine with so
+    /// many cores.
     pub fn stages(self, cores: usize) -> usize {
         if self == Self::Crowd { 3 * cores } else { 1 }
     }
@@ -155,7 +171,13 @@ pub enum Pattern {
 impl Pattern {
     /// The moments of its events until `length` is over, in nanoseconds from the start.
     pub fn schedule(self, seed: u64, length: Duration) -> Schedule {
-        Schedule { pattern: self, random: Rng::with_seed(seed), number: 0, at: 0.0, end: length.as_nanos() as f64 }
+        Schedule {
+            pattern: self,
+            random: Rng::with_seed(seed),
+            number: 0,
+            at: 0.0,
+            end: length.as_nanos() as f64,
+        }
     }
 }
 
@@ -164,13 +186,16 @@ impl fmt::Display for Pattern {
         match self {
             Self::Poisson { gap } => write!(f, "independent events, {gap:?} apart in the mean"),
             Self::Regular { gap } => write!(f, "an event every {gap:?}"),
-            Self::OnOff { events, gap, silence } => write!(f, "{events} events {gap:?} apart, then silence for {silence:?}"),
+            Self::OnOff { events, gap, silence } => {
+                write!(f, "{events} events {gap:?} apart, then silence for {silence:?}")
+            }
             Self::AtOnce { events } => write!(f, "{events} events as fast as they go"),
         }
     }
 }
 
-/// The moments of events, drawn while they are needed: a list would push what is measured out of the producer's caches.
+/// The moments of events, drawn while they are needed: a list would push what is measured out of
+/// the producer's caches.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pattern: Pattern,
@@ -189,7 +214,9 @@ impl Iterator for Schedule {
             // The logarithm of what is above 0 and at most 1.
             Pattern::Poisson { gap } => -(1.0 - self.random.f64()).ln() * nanos(gap),
             Pattern::Regular { gap } => nanos(gap),
-            Pattern::OnOff { events, silence, .. } if self.number.is_multiple_of(events) => nanos(silence),
+            Pattern::OnOff { events, silence, .. } if self.number.is_multiple_of(events) => {
+                nanos(silence)
+            }
             Pattern::OnOff { gap, .. } => nanos(gap),
             Pattern::AtOnce { events } if self.number < events => 0.0,
             Pattern::AtOnce { .. } => return None,
@@ -211,7 +238,9 @@ mod tests {
 
     #[test]
     fn a_schedule_is_the_same_for_everybody_with_the_same_seed() {
-        for arrival in Arrival::usual(Size::Quick).filter(|&arrival| !matches!(arrival, Arrival::Burst | Arrival::Crowd)) {
+        for arrival in Arrival::usual(Size::Quick)
+            .filter(|&arrival| !matches!(arrival, Arrival::Burst | Arrival::Crowd))
+        {
             assert_eq!(schedule(arrival, 7), schedule(arrival, 7), "{arrival:?}");
             assert!(schedule(arrival, 7).is_sorted(), "{arrival:?}");
         }
@@ -220,12 +249,17 @@ mod tests {
 
     #[test]
     fn independent_events_come_at_their_rate_and_vary_as_they_should() {
-        for (arrival, rate) in [(Arrival::Poisson1k, 1_000.0), (Arrival::Poisson10k, 10_000.0), (Arrival::Poisson100k, 100_000.0)] {
+        for (arrival, rate) in [
+            (Arrival::Poisson1k, 1_000.0),
+            (Arrival::Poisson10k, 10_000.0),
+            (Arrival::Poisson100k, 100_000.0),
+        ] {
             let moments = schedule(arrival, 1);
             let per_second = moments.len() as f64 / 20.0;
             assert!((per_second / rate - 1.0).abs() < 0.02, "{arrival:?}: {per_second}");
             // Of exponential gaps as many as 1/e are longer than the mean.
-            let long = moments.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
+            let long =
+                moments.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
             let share = long as f64 / moments.len() as f64;
             assert!((share - (-1.0f64).exp()).abs() < 0.01, "{arrival:?}: {share}");
         }
@@ -243,7 +277,8 @@ mod tests {
         assert_eq!(moments[200] - moments[199], 5_000_000);
         assert_eq!(moments[201] - moments[200], 5_000);
 
-        let burst: Vec<u64> = Arrival::Burst.pattern(Size::Smoke).schedule(0, Duration::ZERO).collect();
+        let burst: Vec<u64> =
+            Arrival::Burst.pattern(Size::Smoke).schedule(0, Duration::ZERO).collect();
         assert_eq!(burst, [0; 100_000]);
     }
 
@@ -252,9 +287,14 @@ mod tests {
         for size in [Size::Smoke, Size::Quick, Size::Full] {
             for &arrival in Arrival::value_variants() {
                 let length = arrival.length(size);
-                assert!(arrival.pattern(size).schedule(0, length).next().is_some(), "{arrival:?} {size}");
                 assert!(
-                    size == Size::Smoke || matches!(arrival, Arrival::Burst | Arrival::Crowd) || length > Duration::from_millis(1_200),
+                    arrival.pattern(size).schedule(0, length).next().is_some(),
+                    "{arrival:?} {size}"
+                );
+                assert!(
+                    size == Size::Smoke
+                        || matches!(arrival, Arrival::Burst | Arrival::Crowd)
+                        || length > Duration::from_millis(1_200),
                     "{arrival:?} {size}"
                 );
             }

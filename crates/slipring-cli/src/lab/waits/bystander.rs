@@ -1,6 +1,8 @@
-//! The bystander: a second process that does fixed work on the same cores, and tells how much of it was done.
+//! The bystander: a second process that does fixed work on the same cores, and tells how much of it
+//! was done.
 //!
-//! It is this program, started again. What a strategy takes from it is what it takes from everybody who shares the machine.
+//! It is this program, started again. What a strategy takes from it is what it takes from everybody
+//! who shares the machine.
 
 use std::hint::black_box;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -78,8 +80,11 @@ pub fn work(args: &Args) -> Result<()> {
         let begin = Instant::now();
         drop(closed);
         let told = match &workers {
-            Ok(workers) if arrived < workers.len() => Err(anyhow!("a thread of the bystander died before it was at work")),
-            Ok(_) => tell(READY).and_then(|()| Ok(io::stdin().lock().read_to_end(&mut Vec::new()).map(drop)?)),
+            Ok(workers) if arrived < workers.len() => {
+                Err(anyhow!("a thread of the bystander died before it was at work"))
+            }
+            Ok(_) => tell(READY)
+                .and_then(|()| Ok(io::stdin().lock().read_to_end(&mut Vec::new()).map(drop)?)),
             Err(_) => Ok(()),
         };
         // Whatever failed, the threads come to their end: the scope waits for them.
@@ -112,7 +117,8 @@ fn tell(line: &str) -> Result<()> {
     console::print(&format!("{line}\n"))
 }
 
-/// Fixed work that touches no memory, each step after the one before (xorshift): what it loses is time.
+/// Fixed work that touches no memory, each step after the one before (xorshift): what it loses is
+/// time.
 fn unit() {
     let mut state = black_box(1u64);
     for _ in 0..STEPS {
@@ -136,7 +142,8 @@ pub struct Bystander {
 impl Bystander {
     /// Starts it, and waits until it is at work.
     pub fn start(pair: Option<Pair>) -> Result<Self> {
-        let program = std::env::current_exe().context("the bystander is this program, which is not to be found")?;
+        let program = std::env::current_exe()
+            .context("the bystander is this program, which is not to be found")?;
         let mut command = Command::new(program);
         command.args(["lab", "bystander"]);
         if let Some(Pair { producer, waiter }) = pair {
@@ -147,14 +154,20 @@ impl Bystander {
 
     /// Starts a program that speaks as the bystander does. Every wait for it ends after `patience`.
     fn launch(mut command: Command, patience: Duration) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("the bystander does not start")?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("the bystander does not start")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (sender, lines) = channel();
         // From here on the handle ends the process, whatever fails.
         let mut bystander = Self { child, stdin, lines, patience };
         let stdout = BufReader::new(stdout.context("the bystander has no output")?);
         let read = move || _ = stdout.lines().try_for_each(|line| sender.send(line));
-        thread::Builder::new().spawn(read).context("cannot start a thread that listens to the bystander")?;
+        thread::Builder::new()
+            .spawn(read)
+            .context("cannot start a thread that listens to the bystander")?;
         match bystander.line()?.as_str() {
             READY => Ok(bystander),
             other => Err(anyhow!("the bystander said `{other}` instead of `{READY}`")),
@@ -165,7 +178,8 @@ impl Bystander {
     pub fn finish(mut self) -> Result<f64> {
         drop(self.stdin.take());
         let line = self.line()?;
-        let Done { units, seconds } = serde_json::from_str(&line).with_context(|| format!("the bystander said `{line}`"))?;
+        let Done { units, seconds } =
+            serde_json::from_str(&line).with_context(|| format!("the bystander said `{line}`"))?;
         let status = self.ended()?;
         ensure!(status.success(), "the bystander failed: {status}");
         Ok(units as f64 / seconds)
@@ -175,8 +189,12 @@ impl Bystander {
     fn line(&mut self) -> Result<String> {
         match self.lines.recv_timeout(self.patience) {
             Ok(line) => line.context("the bystander cannot be heard"),
-            Err(RecvTimeoutError::Timeout) => bail!("the bystander has said nothing for {:?}", self.patience),
-            Err(RecvTimeoutError::Disconnected) => bail!("the bystander ended too early: {}", self.ended()?),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the bystander has said nothing for {:?}", self.patience)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the bystander ended too early: {}", self.ended()?)
+            }
         }
     }
 
@@ -187,7 +205,11 @@ impl Bystander {
             if let Some(status) = self.child.try_wait().context("the bystander")? {
                 return Ok(status);
             }
-            ensure!(Instant::now() < deadline, "the bystander has not ended within {:?}", self.patience);
+            ensure!(
+                Instant::now() < deadline,
+                "the bystander has not ended within {:?}",
+                self.patience
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -195,7 +217,8 @@ impl Bystander {
 
 impl Drop for Bystander {
     fn drop(&mut self) {
-        // After a wait that succeeded this does nothing: the handle knows that the process has gone.
+        // After a wait that succeeded this does nothing: the handle knows that the process has
+        // gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -208,8 +231,12 @@ mod tests {
     #[test]
     fn cores_that_cannot_be_had_are_named() {
         assert!(check(&[3, 1], &[1, 2, 3]).is_ok());
-        let said = |cores: &[usize], allowed: &[usize]| check(cores, allowed).unwrap_err().to_string();
-        assert_eq!(said(&[1, 7], &[0, 1]), "--cores: core 7 is not among those that this process may use: 0, 1");
+        let said =
+            |cores: &[usize], allowed: &[usize]| check(cores, allowed).unwrap_err().to_string();
+        assert_eq!(
+            said(&[1, 7], &[0, 1]),
+            "--cores: core 7 is not among those that this process may use: 0, 1"
+        );
         assert!(said(&[0], &[]).contains("names none"));
         assert!(said(&[0, 1, 0], &[0, 1]).contains("core 0 is named twice"));
     }
@@ -238,7 +265,11 @@ mod tests {
             ("echo ready; read end; exit 4", long, "ended too early: exit status: 4"),
             ("echo ready; exec sleep 1000", short, "said nothing for 100ms"),
             ("echo ready; read end; echo '{}'", long, "the bystander said `{}`"),
-            ("echo ready; read end; echo '{\"units\":1,\"seconds\":2}'; exit 5", long, "failed: exit status: 5"),
+            (
+                "echo ready; read end; echo '{\"units\":1,\"seconds\":2}'; exit 5",
+                long,
+                "failed: exit status: 5",
+            ),
         ] {
             // What it is slow to say before counts as the machine's slowness, so only the end is
             // impatient.
@@ -247,7 +278,8 @@ mod tests {
             let error = format!("{:#}", bystander.finish().unwrap_err());
             assert!(error.contains(reason), "{script}: {error}");
         }
-        let done = launch("echo ready; read end; echo '{\"units\":10,\"seconds\":2}'", long).unwrap();
+        let done =
+            launch("echo ready; read end; echo '{\"units\":10,\"seconds\":2}'", long).unwrap();
         assert_eq!(done.finish().unwrap(), 5.0);
     }
 }

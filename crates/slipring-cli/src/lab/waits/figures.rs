@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// The figures of a run, or their medians, or their least or greatest values. What the system does not tell, or a run is too short for, is
-/// absent.
+/// The figures of a run, or their medians, or their least or greatest values. What the system does
+/// not tell, or a run is too short for, is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Handled per second, from the start to the waiter's end.
@@ -20,13 +20,15 @@ pub struct Figures {
     pub waiter_share: Option<f64>,
     /// What it used in the second in which it used most.
     pub share_max_1s: Option<f64>,
-    /// For how much of the time the waiter could have run and did not: its core was others', or on its way to it.
+    /// For how much of the time the waiter could have run and did not: its core was others', or on
+    /// its way to it.
     pub waiter_kept_waiting: Option<f64>,
     /// What other programs used meanwhile, in cores. Unknown where one of them is ours.
     pub others_cores: Option<f64>,
     /// Mean time in a call that publishes, one reading of the clock included.
     pub publish_ns: f64,
-    /// How late half of the events were before they were published: the producer's lateness, which is part of theirs. Not for bursts.
+    /// How late half of the events were before they were published: the producer's lateness, which
+    /// is part of theirs. Not for bursts.
     pub producer_late_p50_ns: Option<f64>,
     /// Processor time of the waiter and of publishing, for a million events.
     pub cpu_s_per_million: Option<f64>,
@@ -38,7 +40,9 @@ impl Figures {
     /// Each figure as `pick` makes it of that figure of all runs; absent unless all have it.
     pub fn over(runs: &[&Self], pick: fn(Vec<f64>) -> f64) -> Self {
         let of = |figure: fn(&Self) -> f64| pick(runs.iter().map(|run| figure(run)).collect());
-        let maybe = |figure: fn(&Self) -> Option<f64>| runs.iter().map(|run| figure(run)).collect::<Option<Vec<f64>>>().map(pick);
+        let maybe = |figure: fn(&Self) -> Option<f64>| {
+            runs.iter().map(|run| figure(run)).collect::<Option<Vec<f64>>>().map(pick)
+        };
         Self {
             events_per_s: of(|run| run.events_per_s),
             p50_ns: of(|run| run.p50_ns),
@@ -93,7 +97,8 @@ impl Looks {
         self.0.push(Look { at, on_core });
     }
 
-    /// The greatest share of a core over any stretch between two looks that is as long as `window`, or as little longer as the looks allow.
+    /// The greatest share of a core over any stretch between two looks that is as long as `window`,
+    /// or as little longer as the looks allow.
     pub fn greatest_share(&self, window: u64) -> Option<f64> {
         let ends = self.0.iter().enumerate().filter_map(|(i, end)| {
             let begin = self.0[..i].iter().rev().find(|begin| end.at - begin.at >= window)?;
@@ -119,10 +124,18 @@ mod tests {
 
     #[test]
     fn figures_are_combined_one_by_one_and_only_where_all_runs_have_them() {
-        let run = |p50_ns, share_max_1s| Figures { p50_ns, waiter_share: Some(p50_ns / 10.0), share_max_1s, ..Figures::default() };
+        let run = |p50_ns, share_max_1s| Figures {
+            p50_ns,
+            waiter_share: Some(p50_ns / 10.0),
+            share_max_1s,
+            ..Figures::default()
+        };
         let runs = [run(1.0, Some(0.5)), run(5.0, None), run(2.0, Some(0.7))];
         let combined = Figures::over(&runs.iter().collect::<Vec<_>>(), median);
-        assert_eq!((combined.p50_ns, combined.waiter_share, combined.share_max_1s), (2.0, Some(0.2), None));
+        assert_eq!(
+            (combined.p50_ns, combined.waiter_share, combined.share_max_1s),
+            (2.0, Some(0.2), None)
+        );
     }
 
     #[test]
@@ -146,7 +159,8 @@ mod tests {
         for (at, on_core) in [(0, 0), (900, 900), (1_500, 900), (2_500, 2_000)] {
             looks.note(at, on_core);
         }
-        // 0 to 1,500, 900 to 2,500 is longer than 1,500 to 2,500, where the counter ran ahead: no more than a core is used.
+        // 0 to 1,500, 900 to 2,500 is longer than 1,500 to 2,500, where the counter ran ahead: no
+        // more than a core is used.
         assert_eq!(looks.greatest_share(1_000), Some(1.0));
         assert_eq!(looks.greatest_share(1_200), Some(1_100.0 / 1_600.0));
     }

@@ -35,10 +35,15 @@ impl Files {
     /// Saves the record in each file, then prints it. Each step is done whatever became of those
     /// before it, and the error names every step that failed.
     pub fn save_and_print(self, record: &Record) -> Result<()> {
-        let to_stdout = |destination: &Option<Destination>| destination.as_ref().is_some_and(Destination::is_stdout);
+        let to_stdout = |destination: &Option<Destination>| {
+            destination.as_ref().is_some_and(Destination::is_stdout)
+        };
         let taken = to_stdout(&self.json) || to_stdout(&self.picture);
-        let names: Vec<String> = [&self.json, &self.picture].into_iter().flatten().map(Destination::to_string).collect();
-        let json = self.json.map_or(Ok(()), |json| json.save(&(serde_json::to_string_pretty(record)? + "\n")));
+        let names: Vec<String> =
+            [&self.json, &self.picture].into_iter().flatten().map(Destination::to_string).collect();
+        let json = self
+            .json
+            .map_or(Ok(()), |json| json.save(&(serde_json::to_string_pretty(record)? + "\n")));
         let picture = self.picture.map_or(Ok(()), |picture| picture.save(&picture::draw(record)?));
         let saved = all([json, picture]);
         let printed = if taken {
@@ -48,7 +53,9 @@ impl Files {
             console::print(&record.tables())
         };
         let printed = match &saved {
-            Ok(()) => printed.with_context(|| format!("the results are in {}", names.join(" and "))),
+            Ok(()) => {
+                printed.with_context(|| format!("the results are in {}", names.join(" and ")))
+            }
             Err(_) => printed,
         };
         all([saved, printed])
@@ -58,7 +65,8 @@ impl Files {
 /// One error of several results. A reader that has gone is no failure, so any other error comes
 /// before it.
 pub fn all<const N: usize>(results: [Result<()>; N]) -> Result<()> {
-    let (gone, failed): (Vec<Error>, Vec<Error>) = results.into_iter().filter_map(Result::err).partition(|error| error.is::<ReaderGone>());
+    let (gone, failed): (Vec<Error>, Vec<Error>) =
+        results.into_iter().filter_map(Result::err).partition(|error| error.is::<ReaderGone>());
     if failed.len() <= 1 {
         return failed.into_iter().chain(gone).next().map_or(Ok(()), Err);
     }

@@ -1,7 +1,8 @@
 //! `slipring lab waits`: what each way to wait costs, and how soon it answers.
 //!
-//! Every strategy meets the same arrivals: same seed, same schedule. Within a round the strategies follow each other in an order that is drawn
-//! anew for each round, so that none always runs behind the same neighbour, and what disturbs the machine disturbs all of them alike.
+//! Every strategy meets the same arrivals: same seed, same schedule. Within a round the strategies
+//! follow each other in an order that is drawn anew for each round, so that none always runs behind
+//! the same neighbour, and what disturbs the machine disturbs all of them alike.
 
 mod arrivals;
 pub mod bystander;
@@ -48,9 +49,10 @@ FILE the measurement then stops. 1 if something failed, 2 if the arguments are w
 
 /// Measures the ways to wait on this machine.
 ///
-/// One thread publishes at moments that are fixed beforehand, another one waits for it, each on a core of its own where there are two.
-/// Prints a table for each arrival pattern: how late events were handled, and what the waiter took of its core. What a strategy costs others
-/// is measured by a second process that works on the same cores.
+/// One thread publishes at moments that are fixed beforehand, another one waits for it, each on a
+/// core of its own where there are two. Prints a table for each arrival pattern: how late events
+/// were handled, and what the waiter took of its core. What a strategy costs others is measured by
+/// a second process that works on the same cores.
 ///
 /// --quick takes about four minutes, --full less than twenty. Let nothing else run meanwhile.
 #[derive(Debug, Parser)]
@@ -63,7 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Draw latency against the share of a core that was used, a panel for each arrival pattern, to FILE (SVG)
+    /// Draw latency against the share of a core that was used, a panel for each arrival pattern, to
+    /// FILE (SVG)
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 
@@ -117,7 +120,8 @@ impl FromStr for Waits {
             let ends = rest.match_indices(',').map(|(at, _)| at).chain([rest.len()]).take(PIECES);
             let ends: Vec<usize> = ends.collect();
             let longest = ends.iter().rev().find_map(|&end| Some((end, rest[..end].parse().ok()?)));
-            let (end, wait) = longest.map_or_else(|| rest[..ends[0]].parse().map(|wait| (ends[0], wait)), Ok)?;
+            let (end, wait) =
+                longest.map_or_else(|| rest[..ends[0]].parse().map(|wait| (ends[0], wait)), Ok)?;
             waits.push(wait);
             left = rest.get(end + 1..);
         }
@@ -129,7 +133,8 @@ impl FromStr for Waits {
 /// each, share one.
 const PIECES: usize = 11;
 
-/// What is measured unless some are named: one of each kind, and those that are worth a second look with other parameters.
+/// What is measured unless some are named: one of each kind, and those that are worth a second look
+/// with other parameters.
 fn usual() -> Vec<Wait> {
     const VARIANTS: [&str; 1] = ["adaptive:25%"];
     let variants = VARIANTS.iter().filter_map(|alias| alias.parse().ok());
@@ -148,8 +153,11 @@ pub fn run(args: &Args) -> Result<()> {
     let size = args.size.size();
     let named: Vec<Wait> = args.only.iter().flat_map(|waits| waits.0.iter().cloned()).collect();
     let waits = distinct(if named.is_empty() { usual() } else { named }, Wait::to_string);
-    let arrivals =
-        if args.arrivals.is_empty() { Arrival::usual(size).collect() } else { distinct(args.arrivals.clone(), |arrival| arrival.name()) };
+    let arrivals = if args.arrivals.is_empty() {
+        Arrival::usual(size).collect()
+    } else {
+        distinct(args.arrivals.clone(), |arrival| arrival.name())
+    };
     // Before anything is measured, so that a bad name costs no measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
 
@@ -181,11 +189,19 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Measures one arrival pattern after the other into the record. Each text of the tables goes to
 /// `print` when it is known.
-fn measure(record: &mut Record, arrivals: Vec<Arrival>, size: Size, waits: &[Wait], print: impl Fn(&str) -> Result<()>) -> Result<()> {
+fn measure(
+    record: &mut Record,
+    arrivals: Vec<Arrival>,
+    size: Size,
+    waits: &[Wait],
+    print: impl Fn(&str) -> Result<()>,
+) -> Result<()> {
     print(&record.heading())?;
     let bar = progress(&arrivals, size, waits.len());
     for arrival in arrivals {
-        let scene = Lab { arrival, size, pinned: record.pinned, cores: record.machine.cores, bar: &bar }.measure(waits)?;
+        let scene =
+            Lab { arrival, size, pinned: record.pinned, cores: record.machine.cores, bar: &bar }
+                .measure(waits)?;
         bar.suspend(|| print(&scene.table()))?;
         record.arrivals.push(scene);
     }
@@ -193,11 +209,16 @@ fn measure(record: &mut Record, arrivals: Vec<Arrival>, size: Size, waits: &[Wai
     print(&record.closing())
 }
 
-/// How far it is and how long it will take, on a terminal. It moves between runs only: a bar with a thread of its own would be measured too.
+/// How far it is and how long it will take, on a terminal. It moves between runs only: a bar with a
+/// thread of its own would be measured too.
 fn progress(arrivals: &[Arrival], size: Size, strategies: usize) -> ProgressBar {
     let turns = |arrival: &Arrival| strategies + if arrival.in_company() { ALONE } else { 0 };
-    let total: u64 =
-        arrivals.iter().map(|&arrival| turns(&arrival) as u64 * u64::from(arrival.rounds(size)) * expected_ms(arrival, size)).sum();
+    let total: u64 = arrivals
+        .iter()
+        .map(|&arrival| {
+            turns(&arrival) as u64 * u64::from(arrival.rounds(size)) * expected_ms(arrival, size)
+        })
+        .sum();
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {eta} left: {wide_msg}");
     ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
@@ -213,7 +234,8 @@ fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     time.as_millis() as u64 + 5
 }
 
-/// How often in a round the bystander works alone. What disturbs it makes it slower only, so the best of these is what it can do.
+/// How often in a round the bystander works alone. What disturbs it makes it slower only, so the
+/// best of these is what it can do.
 const ALONE: usize = 2;
 
 /// One arrival pattern, ready to be measured.
@@ -258,7 +280,11 @@ impl Lab<'_> {
                         self.tell(wait, round);
                         let told = || format!("{wait} under {}", arrival.name());
                         let (outcome, work) = self.once(wait, round).with_context(told)?;
-                        runs[which].push(Run { round, events: outcome.events, figures: outcome.figures });
+                        runs[which].push(Run {
+                            round,
+                            events: outcome.events,
+                            figures: outcome.figures,
+                        });
                         beside.extend(work.map(|work| (which, work)));
                     }
                 }
@@ -277,7 +303,11 @@ impl Lab<'_> {
             about: self.about(),
             seconds: arrival.length(size).as_secs_f64(),
             bystander_alone: arrival.in_company().then_some(alone),
-            strategies: waits.iter().zip(runs).map(|(wait, runs)| Series::new(wait.to_string(), runs)).collect(),
+            strategies: waits
+                .iter()
+                .zip(runs)
+                .map(|(wait, runs)| Series::new(wait.to_string(), runs))
+                .collect(),
         })
     }
 
@@ -315,7 +345,9 @@ impl Lab<'_> {
     fn about(&self) -> String {
         let pattern = self.arrival.pattern(self.size);
         if self.arrival.in_company() {
-            return format!("{pattern}, the producer asleep between them, beside a process that works on the same cores");
+            return format!(
+                "{pattern}, the producer asleep between them, beside a process that works on the same cores"
+            );
         }
         match self.arrival.stages(self.cores) {
             1 => pattern.to_string(),
@@ -333,7 +365,9 @@ mod tests {
     use super::*;
 
     fn named(text: &str) -> Result<Vec<String>, String> {
-        text.parse::<Waits>().map(|waits| waits.0.iter().map(Wait::to_string).collect()).map_err(|error| error.to_string())
+        text.parse::<Waits>()
+            .map(|waits| waits.0.iter().map(Wait::to_string).collect())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -343,7 +377,12 @@ mod tests {
         let all: Vec<String> = Wait::all().iter().map(Wait::to_string).collect();
         assert_eq!(named(&all.join(",")).unwrap(), all, "parameters with commas are no strategies");
         let message = named("blocking,sleepy,yielding").unwrap_err();
-        assert!(message.contains("sleepy") && !message.contains("sleepy,") && message.contains("busy-spin"), "{message}");
+        assert!(
+            message.contains("sleepy")
+                && !message.contains("sleepy,")
+                && message.contains("busy-spin"),
+            "{message}"
+        );
         assert!(named("").is_err());
     }
 
@@ -360,7 +399,14 @@ mod tests {
         let within = |depth: usize| "phased-backoff:1us,5us,".repeat(depth) + "sleeping:1,2,3us";
         let deepest = (0..20).filter(|&depth| within(depth).parse::<Wait>().is_ok()).max().unwrap();
         let name = within(deepest);
-        assert_eq!(name.split(',').count(), PIECES, "no more pieces are tried, and no fewer will do: {name}");
-        assert_eq!(named(&format!("blocking,{name},{name},yielding:7")).unwrap(), ["blocking", &name, &name, "yielding:7"]);
+        assert_eq!(
+            name.split(',').count(),
+            PIECES,
+            "no more pieces are tried, and no fewer will do: {name}"
+        );
+        assert_eq!(
+            named(&format!("blocking,{name},{name},yielding:7")).unwrap(),
+            ["blocking", &name, &name, "yielding:7"]
+        );
     }
 }

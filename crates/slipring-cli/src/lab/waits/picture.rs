@@ -1,4 +1,5 @@
-//! The trade at a glance: for each arrival pattern, how late against how much of a core, a labelled point for each strategy.
+//! The trade at a glance: for each arrival pattern, how late against how much of a core, a labelled
+//! point for each strategy.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
@@ -61,14 +62,28 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     let size = (PANEL.0 * columns as u32, TITLE + PANEL.1 * rows as u32);
     let root = SVGBackend::with_string(svg, size).into_drawing_area();
     root.fill(&WHITE)?;
-    let title = format!("Ways to wait, slipring {}: further down is sooner, further left is cheaper", record.slipring);
+    let title = format!(
+        "Ways to wait, slipring {}: further down is sooner, further left is cheaper",
+        record.slipring
+    );
     root.draw(&Text::new(title, (16, 12), ("sans-serif", 22).into_font()))?;
     let machine = &record.machine;
-    let about = format!("{}, {} cores; {}, {}", machine.cpu.as_deref().unwrap_or("unknown"), machine.cores, record.size, record.date);
-    root.draw(&Text::new(about, (16, 38), ("sans-serif", TEXT).into_font().color(&BLACK.mix(0.6))))?;
+    let about = format!(
+        "{}, {} cores; {}, {}",
+        machine.cpu.as_deref().unwrap_or("unknown"),
+        machine.cores,
+        record.size,
+        record.date
+    );
+    root.draw(&Text::new(
+        about,
+        (16, 38),
+        ("sans-serif", TEXT).into_font().color(&BLACK.mix(0.6)),
+    ))?;
 
     // One scale for all panels, so that they can be compared.
-    let panels: Vec<(&Scene, Vec<Point>)> = record.arrivals.iter().map(|scene| (scene, points(scene))).collect();
+    let panels: Vec<(&Scene, Vec<Point>)> =
+        record.arrivals.iter().map(|scene| (scene, points(scene))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
     let low = latencies().fold(f64::INFINITY, f64::min).clamp(0.01, 1e6) / 2.5;
     let high = latencies().fold(0.0, f64::max).max(low * 10.0) * 2.5;
@@ -80,7 +95,8 @@ fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error
     Ok(())
 }
 
-/// What is drawn of a scene: what the waiter used, or, if there was a bystander, what that one lost. Nothing where the system tells neither.
+/// What is drawn of a scene: what the waiter used, or, if there was a bystander, what that one
+/// lost. Nothing where the system tells neither.
 fn points(scene: &Scene) -> Vec<Point<'_>> {
     let points = scene.strategies.iter().enumerate().filter_map(|(i, series)| {
         let share = series.median.bystander_loss.or(series.median.waiter_share)?;
@@ -90,7 +106,13 @@ fn points(scene: &Scene) -> Vec<Point<'_>> {
     points.collect()
 }
 
-fn panel(area: &Area, root: &Area, scene: &Scene, points: &[Point], (low, high): (f64, f64)) -> Result<(), Box<dyn std::error::Error>> {
+fn panel(
+    area: &Area,
+    root: &Area,
+    scene: &Scene,
+    points: &[Point],
+    (low, high): (f64, f64),
+) -> Result<(), Box<dyn std::error::Error>> {
     let horizontal = match scene.bystander_alone {
         Some(_) => "% that the process beside it lost",
         None => "% of a core that the waiter used",
@@ -116,10 +138,12 @@ fn panel(area: &Area, root: &Area, scene: &Scene, points: &[Point], (low, high):
         .draw()?;
 
     let plane: &DrawingArea<_, Cartesian2d<RangedCoordf64, LogCoord<f64>>> = chart.plotting_area();
-    let spots: Vec<(i32, i32)> = points.iter().map(|point| plane.map_coordinate(&(point.x, point.y))).collect();
+    let spots: Vec<(i32, i32)> =
+        points.iter().map(|point| plane.map_coordinate(&(point.x, point.y))).collect();
     let (across, down) = plane.get_pixel_range();
     let frame = Rect { left: across.start, top: down.start, right: across.end, bottom: down.end };
-    let widths: Vec<i32> = points.iter().map(|point| CHARACTER * point.strategy.chars().count() as i32).collect();
+    let widths: Vec<i32> =
+        points.iter().map(|point| CHARACTER * point.strategy.chars().count() as i32).collect();
     // Labels do not know of panels: all of this is in the coordinates of the whole picture.
     for ((point, &spot), label) in points.iter().zip(&spots).zip(place(&spots, &widths, frame)) {
         let end = label.nearest(spot);
@@ -127,9 +151,16 @@ fn panel(area: &Area, root: &Area, scene: &Scene, points: &[Point], (low, high):
             root.draw(&PathElement::new([spot, end], point.colour.mix(0.45)))?;
         }
         // Its room is rather too wide, so the text begins or ends at the side where its point is.
-        let (side, anchor) = if label.right < spot.0 { (label.right, HPos::Right) } else { (label.left, HPos::Left) };
+        let (side, anchor) = if label.right < spot.0 {
+            (label.right, HPos::Right)
+        } else {
+            (label.left, HPos::Left)
+        };
         let middle = (side, (label.top + label.bottom) / 2);
-        let style = ("sans-serif", TEXT).into_font().color(&point.colour).pos(Pos::new(anchor, VPos::Center));
+        let style = ("sans-serif", TEXT)
+            .into_font()
+            .color(&point.colour)
+            .pos(Pos::new(anchor, VPos::Center));
         root.draw(&Text::new(point.strategy, middle, style))?;
         root.draw(&Circle::new(spot, POINT, point.colour.filled()))?;
     }
@@ -151,23 +182,38 @@ impl Rect {
     }
 
     fn meets(&self, other: &Self) -> bool {
-        self.left <= other.right && other.left <= self.right && self.top <= other.bottom && other.top <= self.bottom
+        self.left <= other.right
+            && other.left <= self.right
+            && self.top <= other.bottom
+            && other.top <= self.bottom
     }
 
     fn within(&self, other: &Self) -> bool {
-        self.left >= other.left && self.right <= other.right && self.top >= other.top && self.bottom <= other.bottom
+        self.left >= other.left
+            && self.right <= other.right
+            && self.top >= other.top
+            && self.bottom <= other.bottom
     }
 
     /// Where a line from a spot to this label ends: in the middle of the side that is nearer.
     fn nearest(&self, spot: (i32, i32)) -> (i32, i32) {
-        let x = if spot.0 > self.right { self.right } else { self.left.max(spot.0.min(self.right)) };
-        (x, if x == spot.0 { spot.1.clamp(self.top, self.bottom) } else { (self.top + self.bottom) / 2 })
+        let x =
+            if spot.0 > self.right { self.right } else { self.left.max(spot.0.min(self.right)) };
+        (
+            x,
+            if x == spot.0 {
+                spot.1.clamp(self.top, self.bottom)
+            } else {
+                (self.top + self.bottom) / 2
+            },
+        )
     }
 }
 
-/// Finds a place for the label of each spot, as near as can be: within the frame, and upon no spot and no other label. While there is such a
-/// place, no line from a spot to its label runs through another label, and none through another spot. Where there is none at all, a label
-/// stays beside its spot.
+/// Finds a place for the label of each spot, as near as can be: within the frame, and upon no spot
+/// and no other label. While there is such a place, no line from a spot to its label runs through
+/// another label, and none through another spot. Where there is none at all, a label stays beside
+/// its spot.
 fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
     let points: Vec<Rect> = spots.iter().map(|&spot| Rect::around(spot, POINT)).collect();
     let mut placed: Vec<Option<Rect>> = vec![None; spots.len()];
@@ -179,16 +225,24 @@ fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
         let (spot, width) = (spots[i], widths[i]);
         let taken: Vec<Rect> = placed.iter().flatten().copied().collect();
         // Spots that lie upon this one are in the way of any line.
-        let apart: Vec<Rect> = points.iter().filter(|point| !point.meets(&points[i])).copied().collect();
-        let free = |label: &Rect| label.within(&frame) && !points.iter().chain(&taken).any(|other| other.meets(label));
+        let apart: Vec<Rect> =
+            points.iter().filter(|point| !point.meets(&points[i])).copied().collect();
+        let free = |label: &Rect| {
+            label.within(&frame) && !points.iter().chain(&taken).any(|other| other.meets(label))
+        };
         let clear = |label: &Rect| {
             let line = (spot, label.nearest(spot));
-            !taken.iter().any(|other| crosses(line, other)) && !lines.iter().any(|&line| crosses(line, label))
+            !taken.iter().any(|other| crosses(line, other))
+                && !lines.iter().any(|&line| crosses(line, label))
         };
-        let plain = |label: &Rect| !apart.iter().any(|point| crosses((spot, label.nearest(spot)), point));
+        let plain =
+            |label: &Rect| !apart.iter().any(|point| crosses((spot, label.nearest(spot)), point));
         let places = || candidates(spot, width).filter(free);
         let best = places().find(|label| clear(label) && plain(label));
-        let label = best.or_else(|| places().find(clear)).or_else(|| places().next()).or_else(|| candidates(spot, width).next());
+        let label = best
+            .or_else(|| places().find(clear))
+            .or_else(|| places().next())
+            .or_else(|| candidates(spot, width).next());
         let label = label.unwrap_or(points[i]);
         lines.push((spot, label.nearest(spot)));
         placed[i] = Some(label);
@@ -196,13 +250,20 @@ fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
     placed.into_iter().flatten().collect()
 }
 
-/// Places for a label of this width, the nearest first: right and left of its spot, then further up and down, then further away.
+/// Places for a label of this width, the nearest first: right and left of its spot, then further up
+/// and down, then further away.
 fn candidates((x, y): (i32, i32), width: i32) -> impl Iterator<Item = Rect> {
     let distances = [2, 6, 12, 20, 30, 45].into_iter().map(|times| times * POINT);
     distances.flat_map(move |away| {
-        let steps = (0..2 * 24).map(|step| (step + 1) / 2 * (LINE / 2) * if step % 2 == 0 { 1 } else { -1 });
+        let steps = (0..2 * 24)
+            .map(|step| (step + 1) / 2 * (LINE / 2) * if step % 2 == 0 { 1 } else { -1 });
         steps.flat_map(move |rise| {
-            let label = |left| Rect { left, top: y + rise - LINE / 2, right: left + width, bottom: y + rise + LINE / 2 };
+            let label = |left| Rect {
+                left,
+                top: y + rise - LINE / 2,
+                right: left + width,
+                bottom: y + rise + LINE / 2,
+            };
             [label(x + away), label(x - away - width), label(x - width / 2)]
         })
     })
@@ -214,7 +275,8 @@ type Line = ((i32, i32), (i32, i32));
 /// Whether a line runs through a rectangle; looked at every few pixels.
 fn crosses((from, to): Line, rect: &Rect) -> bool {
     let steps = ((to.0 - from.0).abs().max((to.1 - from.1).abs()) / 3).max(1);
-    let at = |step| (from.0 + (to.0 - from.0) * step / steps, from.1 + (to.1 - from.1) * step / steps);
+    let at =
+        |step| (from.0 + (to.0 - from.0) * step / steps, from.1 + (to.1 - from.1) * step / steps);
     (0..=steps).any(|step| Rect::around(at(step), 0).meets(rect))
 }
 
@@ -243,7 +305,8 @@ mod tests {
             ("yielding:1000", 0.28, 1.0),
         ];
         let series = places.map(|(strategy, us, share)| {
-            let figures = Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
+            let figures =
+                Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
             Series::new(strategy.to_owned(), vec![Run { round: 0, events: 1, figures }])
         });
         let scene = |arrival: &str| Scene {
@@ -258,7 +321,12 @@ mod tests {
             date: "today".to_owned(),
             size: "smoke".to_owned(),
             seed: 0,
-            machine: Machine { cores: 2, cpu: Some("R & D <1>".to_owned()), kernel: None, clock_ns: 1.0 },
+            machine: Machine {
+                cores: 2,
+                cpu: Some("R & D <1>".to_owned()),
+                kernel: None,
+                clock_ns: 1.0,
+            },
             pinned: None,
             oversubscribed: false,
             wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
@@ -272,19 +340,28 @@ mod tests {
         let svg = draw(&crowded()).unwrap();
         let document = roxmltree::Document::parse(&svg).unwrap();
         for name in ["busy-spin", "phased-backoff:1us,5us,blocking"] {
-            let labels = document.descendants().filter(|node| node.text().is_some_and(|text| text.trim() == name) && node.is_element());
+            let labels = document.descendants().filter(|node| {
+                node.text().is_some_and(|text| text.trim() == name) && node.is_element()
+            });
             assert_eq!(labels.count(), 3, "{name}");
         }
-        assert!(draw(&Record { arrivals: vec![], ..crowded() }).is_ok(), "nothing is a picture, too");
+        assert!(
+            draw(&Record { arrivals: vec![], ..crowded() }).is_ok(),
+            "nothing is a picture, too"
+        );
     }
 
     #[test]
     fn labels_lie_apart_and_inside_however_crowded_their_points_are() {
         let frame = Rect { left: 0, top: 0, right: 530, bottom: 310 };
         for seed in 0..100 {
-            // Heaps of points, some of them in corners, as spinning and sleeping strategies make them.
+            // Heaps of points, some of them in corners, as spinning and sleeping strategies make
+            // them.
             let mut random = fastrand::Rng::with_seed(seed);
-            let heaps: Vec<(i32, i32)> = (0..3).map(|_| (random.i32(0..=500), random.i32(20..=290))).chain([(529, 290), (1, 20)]).collect();
+            let heaps: Vec<(i32, i32)> = (0..3)
+                .map(|_| (random.i32(0..=500), random.i32(20..=290)))
+                .chain([(529, 290), (1, 20)])
+                .collect();
             let spots: Vec<(i32, i32)> = (0..12)
                 .map(|_| {
                     let (x, y) = heaps[random.usize(0..heaps.len())];
@@ -295,8 +372,14 @@ mod tests {
             let labels = place(&spots, &widths, frame);
             for (i, label) in labels.iter().enumerate() {
                 assert!(label.within(&frame), "{seed}, {i}: {label:?}");
-                assert!(labels[..i].iter().all(|other| !other.meets(label)), "{seed}, {i}: {label:?}");
-                assert!(spots.iter().all(|&spot| !Rect::around(spot, POINT).meets(label)), "{seed}, {i}: {label:?}");
+                assert!(
+                    labels[..i].iter().all(|other| !other.meets(label)),
+                    "{seed}, {i}: {label:?}"
+                );
+                assert!(
+                    spots.iter().all(|&spot| !Rect::around(spot, POINT).meets(label)),
+                    "{seed}, {i}: {label:?}"
+                );
             }
         }
     }
@@ -305,6 +388,10 @@ mod tests {
     fn a_point_alone_has_its_label_right_beside_it() {
         let frame = Rect { left: 0, top: 0, right: 540, bottom: 300 };
         assert_eq!(place(&[(100, 100)], &[70], frame)[0].left, 100 + 2 * POINT);
-        assert_eq!(place(&[(530, 100)], &[70], frame)[0].right, 530 - 2 * POINT, "no room on the right");
+        assert_eq!(
+            place(&[(530, 100)], &[70], frame)[0].right,
+            530 - 2 * POINT,
+            "no room on the right"
+        );
     }
 }

@@ -9,7 +9,8 @@ use super::figures::{Figures, greatest, least, median};
 use super::wake::Wake;
 use crate::machine::{Machine, Pair};
 
-/// Where other programs use more of the cores than this, a figure is theirs as well as the strategy's.
+/// Where other programs use more of the cores than this, a figure is theirs as well as the
+/// strategy's.
 const DISTURBED: f64 = 0.1;
 
 /// Everything, as it is written down.
@@ -48,7 +49,8 @@ pub struct Scene {
     pub about: String,
     /// For how long events came in each run; a burst takes as long as it takes.
     pub seconds: f64,
-    /// What the bystander did without any ring beside it, units of work per second, in each round: the best of its turns.
+    /// What the bystander did without any ring beside it, units of work per second, in each round:
+    /// the best of its turns.
     pub bystander_alone: Option<Vec<f64>>,
     /// The strategies.
     pub strategies: Vec<Series>,
@@ -85,7 +87,8 @@ impl Series {
     /// Works medians and ends out.
     pub fn new(strategy: String, runs: Vec<Run>) -> Self {
         let figures: Vec<&Figures> = runs.iter().map(|run| &run.figures).collect();
-        let [median, min, max] = [median, least, greatest].map(|pick| Figures::over(&figures, pick));
+        let [median, min, max] =
+            [median, least, greatest].map(|pick| Figures::over(&figures, pick));
         Self { strategy, median, min, max, runs }
     }
 }
@@ -99,8 +102,13 @@ impl Record {
         let kernel = machine.kernel.as_deref().unwrap_or("unknown system");
         let _ = writeln!(text, "{} of {cpu}; {kernel}", plural(machine.cores, "core"));
         let _ = match pinned {
-            Some(Pair { producer, waiter }) => writeln!(text, "the producer on core {producer}, the waiter on core {waiter}"),
-            None if machine.cores == 1 => writeln!(text, "one core: the producer and the waiter share it, and nothing is pinned"),
+            Some(Pair { producer, waiter }) => {
+                writeln!(text, "the producer on core {producer}, the waiter on core {waiter}")
+            }
+            None if machine.cores == 1 => writeln!(
+                text,
+                "one core: the producer and the waiter share it, and nothing is pinned"
+            ),
             None => writeln!(text, "nothing is pinned: this system does not say how"),
         };
         if *oversubscribed {
@@ -115,7 +123,9 @@ impl Record {
             digits(machine.clock_ns),
         );
         if size == "smoke" {
-            text.push_str("a smoke run: it shows that everything works, and these are no figures\n");
+            text.push_str(
+                "a smoke run: it shows that everything works, and these are no figures\n",
+            );
         }
         text.push('\n');
         text
@@ -159,13 +169,19 @@ impl Scene {
         let mut series: Vec<&Series> = self.strategies.iter().collect();
         let key = |series: &Series| series.median.bystander_loss.unwrap_or(series.median.p50_ns);
         series.sort_by(|a, b| key(a).total_cmp(&key(b)));
-        let columns: Vec<&Column> =
-            COLUMNS.iter().filter(|column| series.iter().any(|series| column.of(&series.median).is_some())).collect();
+        let columns: Vec<&Column> = COLUMNS
+            .iter()
+            .filter(|column| series.iter().any(|series| column.of(&series.median).is_some()))
+            .collect();
 
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        table.set_header([Cell::new("strategy")].into_iter().chain(columns.iter().map(|column| right(column.heading.to_owned()))));
+        table.set_header(
+            [Cell::new("strategy")]
+                .into_iter()
+                .chain(columns.iter().map(|column| right(column.heading.to_owned()))),
+        );
         for series in series {
             let cells = columns.iter().map(|column| right(column.cell(series)));
             table.add_row([Cell::new(&series.strategy)].into_iter().chain(cells));
@@ -177,7 +193,8 @@ impl Scene {
         }
         let _ = writeln!(text, "; {}", plural(rounds, "round"));
         if let Some(alone) = &self.bystander_alone {
-            let [middle, low, high] = [median, least, greatest].map(|pick| digits(pick(alone.clone())));
+            let [middle, low, high] =
+                [median, least, greatest].map(|pick| digits(pick(alone.clone())));
             let _ = writeln!(
                 text,
                 "the bystander alone did {middle} ({low}..{high}) units of work per second; what the producer takes is part of every loss"
@@ -198,12 +215,18 @@ struct Column {
 }
 
 const COLUMNS: [Column; 12] = [
-    Column { heading: "bystander loses %", figure: |of| of.bystander_loss, scale: 100.0, spread: true },
+    Column {
+        heading: "bystander loses %",
+        figure: |of| of.bystander_loss,
+        scale: 100.0,
+        spread: true,
+    },
     Column { heading: "p50 µs", figure: |of| Some(of.p50_ns), scale: 1e-3, spread: true },
     Column { heading: "p99 µs", figure: |of| Some(of.p99_ns), scale: 1e-3, spread: true },
     Column { heading: "p99.9 µs", figure: |of| Some(of.p999_ns), scale: 1e-3, spread: false },
     Column { heading: "max µs", figure: |of| Some(of.max_ns), scale: 1e-3, spread: false },
-    // Where the producer holds its core it is a reading of the clock late, and that goes without saying.
+    // Where the producer holds its core it is a reading of the clock late, and that goes without
+    // saying.
     Column {
         heading: "of it the producer's, p50 µs",
         figure: |of| of.bystander_loss.and(of.producer_late_p50_ns),
@@ -212,8 +235,18 @@ const COLUMNS: [Column; 12] = [
     },
     Column { heading: "of a core %", figure: |of| of.waiter_share, scale: 100.0, spread: true },
     Column { heading: "worst second %", figure: |of| of.share_max_1s, scale: 100.0, spread: false },
-    Column { heading: "kept waiting %", figure: |of| of.waiter_kept_waiting, scale: 100.0, spread: false },
-    Column { heading: "CPU s per million", figure: |of| of.cpu_s_per_million, scale: 1.0, spread: false },
+    Column {
+        heading: "kept waiting %",
+        figure: |of| of.waiter_kept_waiting,
+        scale: 100.0,
+        spread: false,
+    },
+    Column {
+        heading: "CPU s per million",
+        figure: |of| of.cpu_s_per_million,
+        scale: 1.0,
+        spread: false,
+    },
     Column { heading: "publish ns", figure: |of| Some(of.publish_ns), scale: 1.0, spread: false },
     Column { heading: "events/s", figure: |of| Some(of.events_per_s), scale: 1.0, spread: false },
 ];
@@ -300,7 +333,11 @@ mod tests {
 
     #[test]
     fn a_table_has_the_quickest_on_top_and_no_column_without_a_figure() {
-        let text = scene(vec![series("slow", &[5e3, 9e3, 7e3], None), series("quick", &[1e3], None)], None).table();
+        let text = scene(
+            vec![series("slow", &[5e3, 9e3, 7e3], None), series("quick", &[1e3], None)],
+            None,
+        )
+        .table();
         assert!(text.find("quick") < text.find("slow"), "{text}");
         assert!(text.contains("7.00 (5.00..9.00)") && text.contains("3 rounds"), "{text}");
         assert!(!text.contains("bystander") && !text.contains("of a core"), "{text}");
@@ -308,7 +345,8 @@ mod tests {
 
     #[test]
     fn beside_a_bystander_the_most_considerate_is_on_top() {
-        let strategies = vec![series("rude", &[1e3], Some(0.4)), series("polite", &[2e3], Some(0.01))];
+        let strategies =
+            vec![series("rude", &[1e3], Some(0.4)), series("polite", &[2e3], Some(0.01))];
         let text = scene(strategies, Some(vec![100.0, 102.0])).table();
         assert!(text.find("polite") < text.find("rude"), "{text}");
         assert!(text.contains("alone did 101 (100..102)"), "{text}");

@@ -1,7 +1,9 @@
-//! One run: a producer that keeps to a schedule, a reader that waits as it is told, and somebody who looks on.
+//! One run: a producer that keeps to a schedule, a reader that waits as it is told, and somebody
+//! who looks on.
 //!
-//! The load is open: an event is due when the schedule says so, whatever became of those before it, and its latency counts from then.
-//! So a waiter that is late once is late for everything that was due meanwhile.
+//! The load is open: an event is due when the schedule says so, whatever became of those before it,
+//! and its latency counts from then. So a waiter that is late once is late for everything that was
+//! due meanwhile.
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,10 +20,11 @@ use crate::machine::{self, Busy, Clock, Pair, Ran};
 
 /// Slots of the ring: more than ever wait where events have a schedule, and few enough for a cache.
 const CAPACITY: usize = 1 << 12;
-/// A run that takes longer than its schedule by this has failed: a wait does not end, or the strategy
-/// sleeps for so long at a time that a burst does not get through.
+/// A run that takes longer than its schedule by this has failed: a wait does not end, or the
+/// strategy sleeps for so long at a time that a burst does not get through.
 const GRACE: Duration = Duration::from_secs(60);
-/// Of a burst, one of so many events is timed: to read the clock takes longer than to hand an event over.
+/// Of a burst, one of so many events is timed: to read the clock takes longer than to hand an event
+/// over.
 const TIMED: u64 = 256;
 /// Between two looks at what the waiter uses.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -112,10 +115,16 @@ struct Waited {
 
 /// Does it. An error is a wrong result, or a run that takes longer than [`GRACE`] allows.
 pub fn once(setup: &Setup) -> Result<Outcome> {
-    let graph = Graph::new(CAPACITY, Event::default).wait(setup.wait.clone()).deadline(setup.length + GRACE);
+    let graph = Graph::new(CAPACITY, Event::default)
+        .wait(setup.wait.clone())
+        .deadline(setup.length + GRACE);
     let mut keys: Vec<ReaderKey> = Vec::new();
     for number in 1..=setup.stages {
-        let key = graph.reader(&if number == setup.stages { "waiter".to_owned() } else { format!("stage {number}") });
+        let key = graph.reader(&if number == setup.stages {
+            "waiter".to_owned()
+        } else {
+            format!("stage {number}")
+        });
         keys.push(match keys.last() {
             Some(before) => key.after(before),
             None => key,
@@ -135,7 +144,9 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
         // Where a thread does not start, the handles of the others' rings are dropped here, so that
         // the others end.
         let refused = "cannot start a thread";
-        let other = |reader| thread::Builder::new().spawn_scoped(scope, move || pass_on(reader)).context(refused);
+        let other = |reader| {
+            thread::Builder::new().spawn_scoped(scope, move || pass_on(reader)).context(refused)
+        };
         let others = before.into_iter().map(other).collect::<Result<Vec<_>>>()?;
         let waiter = move || {
             setup.pair.inspect(|pair| machine::pin(pair.waiter));
@@ -160,14 +171,20 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
     })?;
     let others_cores = busy.and_then(Busy::others_since);
     let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(early)?;
-    let published = published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(early)?;
+    let published =
+        published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(early)?;
     check(&published, &waited)?;
     let mut figures = Figures { others_cores, ..figures(&published, &waited, &looks) };
     for other in others {
         let other = other.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(early)?;
-        ensure!(other.checksum == published.checksum, "a stage has seen other events than those that were published");
-        figures.cpu_s_per_million =
-            figures.cpu_s_per_million.zip(other.cpu).map(|(all, cpu)| all + cpu as f64 / waited.events as f64 / 1e3);
+        ensure!(
+            other.checksum == published.checksum,
+            "a stage has seen other events than those that were published"
+        );
+        figures.cpu_s_per_million = figures
+            .cpu_s_per_million
+            .zip(other.cpu)
+            .map(|(all, cpu)| all + cpu as f64 / waited.events as f64 / 1e3);
     }
     Ok(Outcome { events: waited.events, figures })
 }
@@ -194,7 +211,10 @@ struct PassedOn {
 fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, Closed> {
     let (mut checksum, cpu) = (0u64, machine::thread_cpu());
     reader.for_each(|event, _| checksum = checksum.wrapping_add(event.print()))?;
-    Ok(PassedOn { checksum, cpu: machine::thread_cpu().zip(cpu).map(|(after, before)| after - before) })
+    Ok(PassedOn {
+        checksum,
+        cpu: machine::thread_cpu().zip(cpu).map(|(after, before)| after - before),
+    })
 }
 
 /// Publishes an event, as often as a strategy with a timeout has to be asked.
@@ -208,7 +228,12 @@ fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), Closed> {
 }
 
 /// Publishes each event when it is due.
-fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, gate: &Barrier) -> Result<Published, Closed> {
+fn publish_on_time(
+    mut producer: Producer<Event>,
+    setup: &Setup,
+    clock: &Clock,
+    gate: &Barrier,
+) -> Result<Published, Closed> {
     if setup.pace == Pace::Sleep {
         machine::finest_timer();
     }
@@ -228,15 +253,21 @@ fn publish_on_time(mut producer: Producer<Event>, setup: &Setup, clock: &Clock, 
         done.events += 1;
         done.checksum = done.checksum.wrapping_add(event.print());
     }
-    // A slot is free whenever it is wanted, so nobody sleeps in these calls but for what the system itself does.
+    // A slot is free whenever it is wanted, so nobody sleeps in these calls but for what the system
+    // itself does.
     done.cpu = Some(done.spent);
     done.late = Some(late);
     Ok(done)
 }
 
-/// Publishes events one after the other. The producer does nothing else, so all of its time is spent in these calls; where it has to wait for
-/// room, it may sleep in them.
-fn publish_at_once(mut producer: Producer<Event>, events: u64, clock: &Clock, gate: &Barrier) -> Result<Published, Closed> {
+/// Publishes events one after the other. The producer does nothing else, so all of its time is
+/// spent in these calls; where it has to wait for room, it may sleep in them.
+fn publish_at_once(
+    mut producer: Producer<Event>,
+    events: u64,
+    clock: &Clock,
+    gate: &Barrier,
+) -> Result<Published, Closed> {
     gate.wait();
     let (start, cpu) = (clock.ns(), machine::thread_cpu());
     let mut done = Published { start, ..Published::default() };
@@ -252,8 +283,14 @@ fn publish_at_once(mut producer: Producer<Event>, events: u64, clock: &Clock, ga
     Ok(done)
 }
 
-/// Handles all events; says first which thread it is, and by hanging up that it has come to an end, good or bad.
-fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: &Sender<Option<u32>>) -> Result<Waited, Closed> {
+/// Handles all events; says first which thread it is, and by hanging up that it has come to an end,
+/// good or bad.
+fn wait_for_all(
+    mut reader: Reader<Event>,
+    clock: &Clock,
+    gate: &Barrier,
+    tell: &Sender<Option<u32>>,
+) -> Result<Waited, Closed> {
     let thread = machine::thread_id();
     let ran = || thread.and_then(machine::ran).unwrap_or_default();
     let mut latencies = latencies();
@@ -283,13 +320,14 @@ fn wait_for_all(mut reader: Reader<Event>, clock: &Clock, gate: &Barrier, tell: 
     Ok(Waited { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
 }
 
-/// Room for latencies of up to two minutes, to three digits. All its memory is there before anything counts.
+/// Room for latencies of up to two minutes, to three digits. All its memory is there before
+/// anything counts.
 fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds")
 }
 
-/// Looks ten times a second at what the waiter uses, until it hangs up. This thread is pinned nowhere, so that it finds a core that is free, if
-/// there is one.
+/// Looks ten times a second at what the waiter uses, until it hangs up. This thread is pinned
+/// nowhere, so that it finds a core that is free, if there is one.
 fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
     let mut looks = Looks::default();
     let Ok(Some(thread)) = told.recv() else { return looks };
@@ -305,9 +343,22 @@ fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
 }
 
 fn check(published: &Published, waited: &Waited) -> Result<()> {
-    ensure!(waited.events == published.events, "{} events were published, {} arrived", published.events, waited.events);
-    ensure!(waited.misplaced == 0, "{} of {} events were out of order", waited.misplaced, waited.events);
-    ensure!(waited.checksum == published.checksum, "the events that arrived are not those that were published");
+    ensure!(
+        waited.events == published.events,
+        "{} events were published, {} arrived",
+        published.events,
+        waited.events
+    );
+    ensure!(
+        waited.misplaced == 0,
+        "{} of {} events were out of order",
+        waited.misplaced,
+        waited.events
+    );
+    ensure!(
+        waited.checksum == published.checksum,
+        "the events that arrived are not those that were published"
+    );
     Ok(())
 }
 
@@ -325,9 +376,15 @@ fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
         share_max_1s: looks.greatest_share(WINDOW.as_nanos() as u64),
         waiter_kept_waiting: waited.kept_waiting.map(|kept| kept as f64 / time),
         publish_ns: published.spent as f64 / events,
-        producer_late_p50_ns: published.late.as_ref().map(|late| late.value_at_quantile(0.5) as f64),
+        producer_late_p50_ns: published
+            .late
+            .as_ref()
+            .map(|late| late.value_at_quantile(0.5) as f64),
         // Nanoseconds an event are milliseconds a million.
-        cpu_s_per_million: waited.cpu.zip(published.cpu).map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
+        cpu_s_per_million: waited
+            .cpu
+            .zip(published.cpu)
+            .map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
         others_cores: None,
         bystander_loss: None,
     }
@@ -340,7 +397,16 @@ mod tests {
     fn ends() -> (Published, Waited) {
         let published = Published { events: 3, checksum: 7, ..Published::default() };
         let latencies = Histogram::new(3).unwrap();
-        let waited = Waited { events: 3, misplaced: 0, checksum: 7, latencies, begin: 0, end: 1, cpu: None, kept_waiting: None };
+        let waited = Waited {
+            events: 3,
+            misplaced: 0,
+            checksum: 7,
+            latencies,
+            begin: 0,
+            end: 1,
+            cpu: None,
+            kept_waiting: None,
+        };
         (published, waited)
     }
 
@@ -357,10 +423,16 @@ mod tests {
 
     #[test]
     fn each_pace_hands_every_event_over_and_a_timeout_ends_nothing() {
-        for (pace, wait) in [(Pace::Spin, "blocking"), (Pace::Sleep, "blocking"), (Pace::Sleep, "timeout:100us,blocking")] {
+        for (pace, wait) in [
+            (Pace::Spin, "blocking"),
+            (Pace::Sleep, "blocking"),
+            (Pace::Sleep, "timeout:100us,blocking"),
+        ] {
             let pattern = Pattern::Regular { gap: Duration::from_millis(1) };
-            let (length, pair, wait) = (Duration::from_millis(10), Pair::choose(), wait.parse().unwrap());
-            let outcome = once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
+            let (length, pair, wait) =
+                (Duration::from_millis(10), Pair::choose(), wait.parse().unwrap());
+            let outcome =
+                once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
             assert_eq!(outcome.events, 10);
             assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
         }

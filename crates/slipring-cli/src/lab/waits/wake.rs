@@ -1,4 +1,5 @@
-//! What it takes on this machine to wake a thread that sleeps: the price that strategies which sleep pay, and the measure of their gain.
+//! What it takes on this machine to wake a thread that sleeps: the price that strategies which
+//! sleep pay, and the measure of their gain.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -30,7 +31,8 @@ impl Wake {
     /// Wakes a thread so many times.
     pub fn measure(times: u32, pair: Option<Pair>) -> Result<Self> {
         let clock = Clock::start();
-        // When the call was made; 0 while there is none. Parking and unparking order what is before and after them.
+        // When the call was made; 0 while there is none. Parking and unparking order what is before
+        // and after them.
         let called = AtomicU64::new(0);
         thread::scope(|scope| {
             let (clock, called) = (&clock, &called);
@@ -71,7 +73,8 @@ impl Wake {
             });
             let waker = waker.context("cannot start a thread")?;
             let panicked = |_| anyhow!("a thread that measures waking panicked");
-            let (calls, delays) = (waker.join().map_err(panicked)?, sleeper.join().map_err(panicked)?);
+            let (calls, delays) =
+                (waker.join().map_err(panicked)?, sleeper.join().map_err(panicked)?);
             Ok(Self { times, one_way_ns: median(delays), call_ns: median(calls) })
         })
     }
