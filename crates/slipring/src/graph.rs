@@ -12,22 +12,23 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::core::{Core, Settings};
-use crate::error::{BuildError, Cause, Contained, Error};
-use crate::lease::{
+use crate::ring::core::{Core, Settings};
+use crate::errors::error::{BuildError, Cause, Error};
+use crate::base::panics::{Contained};
+use crate::consumer::lease::{
     Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter,
     Sharded, Shared, Writer, Writing,
 };
-use crate::monitor::Monitor;
-use crate::name::Name;
-use crate::owner::Owner;
-use crate::plan::{Access, Crew, StageSpec};
+use crate::live::monitor::Monitor;
+use crate::base::name::Name;
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Crew, StageSpec};
 use crate::producer::{Many, Producer, Single};
-use crate::report::Report;
-use crate::shard::{Sorter, sorter};
-use crate::slots::{Contiguous, Inside, Layout};
-use crate::sync::whole;
-use crate::tap::Tap;
+use crate::errors::report::Report;
+use crate::consumer::shard::{Sorter, sorter};
+use crate::ring::slots::{Contiguous, Inside, Layout};
+use crate::base::sync::whole;
+use crate::live::tap::Tap;
 use crate::wait::{Learned, Wait};
 
 /// What the keys of a graph and the graph itself share until it is built, and after.

@@ -99,83 +99,50 @@
 //! them, are in the repository's `records/`.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-mod bell;
-#[cfg(all(test, not(slipring_loom)))]
-mod bell_model;
-#[cfg(all(test, not(slipring_loom)))]
-mod bell_tests;
+mod adapters;
+mod base;
 mod chain;
-mod claim;
-mod conflate;
-mod control;
-mod core;
-mod crew;
-mod drive;
-mod error;
-mod events;
-#[cfg(feature = "metrics")]
-mod export;
-mod fault;
-mod gauges;
+mod consumer;
+mod errors;
 mod graph;
-mod lease;
+mod live;
 #[cfg(all(test, slipring_loom))]
 mod loom_models;
-mod mirror;
-mod monitor;
-mod name;
 mod observe;
-mod owner;
-mod plan;
-mod policy;
-mod pool;
 mod producer;
-mod publish;
-mod raw;
-mod report;
-mod seat;
-mod select;
-mod shard;
-mod slots;
-mod stamp;
+mod ring;
 #[cfg(all(test, not(slipring_loom)))]
 mod step_tests;
-mod sync;
-mod system;
-mod tap;
-mod task;
 mod wait;
-mod warning;
 #[cfg(all(test, not(slipring_loom)))]
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
-mod within;
 
+pub use adapters::raw::{RawConsumer, RawProducer, Seqs};
+pub use adapters::select::*;
+pub use adapters::task::*;
+pub use base::fault::*;
+pub use base::name::*;
 pub use chain::*;
-pub use claim::*;
-pub use conflate::*;
-pub use crew::Pool;
-pub use error::*;
-pub use events::*;
-pub use fault::*;
-pub use gauges::Latency;
+pub use consumer::lease::*;
+pub use errors::error::*;
+pub use errors::report::*;
 pub use graph::*;
-pub use lease::*;
-pub use mirror::{Mirror, Mirrored, Plain};
-pub use monitor::Monitor;
-pub use name::*;
-pub use observe::{ObserveError, Observer, Seen};
-pub use plan::MAX_CREW;
-pub use policy::{Faulted, Marks, OnFault, Verdict};
+pub use live::monitor::Monitor;
+pub use live::pool::Pool;
+pub use live::tap::{From, Leaver, SubscribeError, Subscription, Tap};
+pub use observe::mirror::{Mirror, Mirrored, Plain};
+pub use observe::observer::{ObserveError, Observer, Seen};
+pub use producer::claim::*;
+pub use producer::conflate::*;
 pub use producer::*;
-pub use raw::{RawConsumer, RawProducer, Seqs};
-pub use report::*;
-pub use select::*;
-pub use slots::{Contiguous, Inside, Layout};
-pub use tap::{From, Leaver, SubscribeError, Subscription, Tap};
-pub use task::*;
+pub use ring::counters::Latency;
+pub use ring::events::*;
+pub use ring::plan::MAX_CREW;
+pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
+pub use ring::slots::{Contiguous, Inside, Layout};
+pub use wait::warning::{Warning, on_warning};
 pub use wait::{Idle, Learner, UnknownWait, Wait, WaitStrategy, Waited};
-pub use warning::{Warning, on_warning};
 
 #[doc = include_str!("MIGRATING.md")]
 pub mod migrating {}

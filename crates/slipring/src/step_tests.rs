@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
-use crate::seat::Seat;
-use crate::sync::Relaxed;
+use crate::ring::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
+use crate::consumer::position::Seat;
+use crate::base::sync::Relaxed;
 use crate::{Graph, Inside, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.

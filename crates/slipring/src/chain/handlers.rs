@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use crate::drive::{Handler, Lent, Walked};
-use crate::events::{At, Events, EventsMut};
-use crate::fault::{Fault, Outcome};
-use crate::slots::Layout;
+use crate::consumer::drive::{Handler, Lent, Walked};
+use crate::ring::events::{At, Events, EventsMut};
+use crate::base::fault::{Fault, Outcome};
+use crate::ring::slots::Layout;
 
 /// A reading stage with a life: told when it starts, after each batch, and when it stops. All calls
 /// come from the stage's thread.

@@ -4,12 +4,13 @@
 use super::Chain;
 use super::launch::{Built, finish, produce_contained};
 use super::runner::Crew;
-use crate::error::{BuildError, Cause, ClaimError, Closed, Contained, Error, let_go};
-use crate::fault::Fault;
-use crate::owner::Owner;
+use crate::errors::error::{BuildError, Cause, ClaimError, Closed, Error};
+use crate::base::panics::{Contained, let_go};
+use crate::base::fault::Fault;
+use crate::ring::owner::Owner;
 use crate::producer::Producer;
-use crate::slots::{Inside, Layout};
-use crate::within::enter;
+use crate::ring::slots::{Inside, Layout};
+use crate::ring::self_wait::enter;
 
 use super::launch::Done;
 

@@ -8,19 +8,18 @@ use std::thread;
 
 use super::runner::{BoxedRunner, Crew};
 use super::{Chain, Maker, OnFaulted, OnStart, Parts};
-use crate::control::Control;
-use crate::core::Core;
-use crate::error::{
-    BuildError, Cause, Contained, Error, ErrorKind, Failure, let_go, panic_message,
-};
-use crate::fault::Fault;
-use crate::owner::Owner;
-use crate::policy::Marks;
+use crate::ring::control::Control;
+use crate::ring::core::Core;
+use crate::errors::error::{BuildError, Cause, Error, ErrorKind, Failure};
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::fault::Fault;
+use crate::ring::owner::Owner;
+use crate::ring::policy::Marks;
 use crate::producer::{HELD_PANIC, Producer, SharedProducer};
-use crate::publish::FILL_PANIC;
-use crate::report::Report;
-use crate::slots::Layout;
-use crate::sync::whole;
+use crate::producer::publish::FILL_PANIC;
+use crate::errors::report::Report;
+use crate::ring::slots::Layout;
+use crate::base::sync::whole;
 
 /// What a run that went well comes back with.
 #[derive(Debug)]
@@ -139,7 +138,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                     None => {
                         let name = match (&spec.thread, spec.crew) {
                             (Some(thread), _) => thread.clone(),
-                            (None, crate::plan::Crew::One) => spec.name.to_string(),
+                            (None, crate::ring::plan::Crew::One) => spec.name.to_string(),
                             (None, _) => format!("{}-{worker}", spec.name),
                         };
                         groups.push((name, stage, spec.thread.clone(), vec![runner]));

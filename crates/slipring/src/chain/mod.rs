@@ -20,23 +20,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::Settings;
-use crate::crew::Pool;
-use crate::drive::Handler;
-use crate::error::{BuildError, Contained, let_go, panic_message};
-use crate::events::{At, Events, EventsMut};
-use crate::fault::Outcome;
-use crate::lease::{Consumer, Every, Reader, Writer};
-use crate::mirror::{Mirror, Plain};
-use crate::monitor::Monitor;
-use crate::owner::Owner;
-use crate::plan::{Access, Crew, Plan, StageSpec};
-use crate::policy::Faulted;
-use crate::pool::Worker;
-use crate::seat::{One, Seat};
-use crate::shard::{Shard, Sorter, sorter};
-use crate::slots::{Contiguous, Inside, Layout};
-use crate::tap::Tap;
+use crate::ring::core::Settings;
+use crate::live::pool::Pool;
+use crate::consumer::drive::Handler;
+use crate::errors::error::{BuildError};
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::ring::events::{At, Events, EventsMut};
+use crate::base::fault::Outcome;
+use crate::consumer::lease::{Consumer, Every, Reader, Writer};
+use crate::observe::mirror::{Mirror, Plain};
+use crate::live::monitor::Monitor;
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Crew, Plan, StageSpec};
+use crate::ring::policy::Faulted;
+use crate::consumer::pool::Worker;
+use crate::consumer::position::{One, Seat};
+use crate::consumer::shard::{Shard, Sorter, sorter};
+use crate::ring::slots::{Contiguous, Inside, Layout};
+use crate::live::tap::Tap;
 use crate::wait::{Learned, Wait};
 
 pub use handlers::{ReadHandler, WriteHandler};
@@ -450,7 +451,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Lets workers join the pool declared last, while it works: see [`Pool`].
     #[allow(private_bounds)]
-    pub fn open<A: crate::crew::Marked + crate::lease::sealed::Access>(
+    pub fn open<A: crate::live::pool::Marked + crate::consumer::lease::sealed::Access>(
         mut self,
         pool: &Pool<E, A, L>,
     ) -> Self
@@ -621,7 +622,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.own_loop(name, Access::Write, run)
     }
 
-    fn own_loop<A: crate::lease::sealed::Access, R: Outcome + 'env>(
+    fn own_loop<A: crate::consumer::lease::sealed::Access, R: Outcome + 'env>(
         self,
         name: &str,
         access: Access,

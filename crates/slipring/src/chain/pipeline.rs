@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use super::Chain;
 use super::launch::{Built, Handed, Seating};
-use crate::control::Control;
-use crate::error::{Cause, Contained, Error, Failure, discard, let_go};
-use crate::fault::Fault;
-use crate::name::Name;
-use crate::owner::Owner;
+use crate::ring::control::Control;
+use crate::errors::error::{Cause, Error, Failure};
+use crate::base::panics::{Contained, discard, let_go};
+use crate::base::fault::Fault;
+use crate::base::name::Name;
+use crate::ring::owner::Owner;
 use crate::producer::{Producer, SharedProducer};
-use crate::report::Report;
-use crate::slots::Layout;
-use crate::sync::whole;
+use crate::errors::report::Report;
+use crate::ring::slots::Layout;
+use crate::base::sync::whole;
 
 /// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is
 /// closed and drained.

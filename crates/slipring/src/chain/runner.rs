@@ -10,17 +10,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::OnFaulted;
-use crate::control::{Control, Waiter};
-use crate::drive::{End, Handler, Pace, drive, idle, step};
-use crate::error::{Cause, Closed, Contained, let_go, panic_message};
-use crate::fault::{Fault, Outcome};
-use crate::gauges::Counts;
-use crate::lease::{Consumer, Every, sealed};
-use crate::owner::Owner;
-use crate::policy::{Faulted, Verdict, skip};
-use crate::seat::Seat;
-use crate::slots::Layout;
-use crate::within::enter;
+use crate::ring::control::{Control, Waiter};
+use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
+use crate::errors::error::{Cause, Closed};
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::fault::{Fault, Outcome};
+use crate::ring::counters::Counts;
+use crate::consumer::lease::{Consumer, Every, sealed};
+use crate::ring::owner::Owner;
+use crate::ring::policy::{Faulted, Verdict, skip};
+use crate::consumer::position::Seat;
+use crate::ring::slots::Layout;
+use crate::ring::self_wait::enter;
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are
 /// monomorphic.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{Chain, sealed};
-use crate::error::{BuildError, Contained};
-use crate::plan::{Crew, StageSpec};
-use crate::policy::{Marks, OnFault, Policy};
-use crate::slots::Layout;
+use crate::errors::error::{BuildError};
+use crate::base::panics::{Contained};
+use crate::ring::plan::{Crew, StageSpec};
+use crate::ring::policy::{Marks, OnFault, Policy};
+use crate::ring::slots::Layout;
 use crate::wait::Wait;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {

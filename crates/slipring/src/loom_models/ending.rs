@@ -4,8 +4,8 @@
 use loom::thread;
 
 use super::*;
-use crate::error::{Cause, ClaimError, Closed};
-use crate::sync::unwind;
+use crate::errors::error::{Cause, ClaimError, Closed};
+use crate::base::sync::unwind;
 use Access::{Read, Write};
 
 /// The stages drain what was published before the close, and end then.

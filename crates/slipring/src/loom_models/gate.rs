@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::sync::{AtomicU64, Relaxed};
+use crate::base::sync::{AtomicU64, Relaxed};
 use Access::{Read, Write};
 
 /// A ring of one slot: every event but the first waits for a release.

@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::tap::{From, Subscription, join};
+use crate::live::tap::{From, Subscription, join};
 use Access::{Read, Write};
 use Crew::{One, Tap};
 

@@ -27,14 +27,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::core::{Core, Settings};
-use crate::error::{BatchError, Contained};
-use crate::lease::{Consumer, PoolWriter, Reader, Writer};
-use crate::owner::Owner;
-use crate::plan::{Access, Crew, StageSpec};
+use crate::ring::core::{Core, Settings};
+use crate::errors::error::{BatchError};
+use crate::base::panics::{Contained};
+use crate::consumer::lease::{Consumer, PoolWriter, Reader, Writer};
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Crew, StageSpec};
 use crate::producer::{Producer, SharedProducer};
-use crate::slots::Inside;
-use crate::sync::{Arc, choose_twin, fencing_threads};
+use crate::ring::slots::Inside;
+use crate::base::sync::{Arc, choose_twin, fencing_threads};
 use crate::wait::{Learned, Wait};
 pub(crate) use asleep::asleep;
 

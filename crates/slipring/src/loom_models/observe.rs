@@ -6,8 +6,8 @@
 use loom::thread;
 
 use super::*;
-use crate::mirror::{Mirror, Mirrored, Plain};
-use crate::observe::{ObserveError, Observer, Seen};
+use crate::observe::mirror::{Mirror, Mirrored, Plain};
+use crate::observe::observer::{ObserveError, Observer, Seen};
 
 /// An observer, and how many puts it has accounted for.
 struct Watch<T> {

@@ -3,15 +3,15 @@
 use loom::thread;
 
 use super::*;
-use crate::policy::{Marks, skip};
-use crate::seat::Seat;
+use crate::ring::policy::{Marks, skip};
+use crate::consumer::position::Seat;
 use Access::{Read, Write};
 
 /// Handles what is there twice, as after a failure at its end, and then releases it.
-fn twice<C: crate::lease::sealed::Crew>(
-    writer: &mut Consumer<u64, crate::lease::Writing, C>,
+fn twice<C: crate::consumer::lease::sealed::Crew>(
+    writer: &mut Consumer<u64, crate::consumer::lease::Writing, C>,
     max: usize,
-    again: impl Fn(&mut Consumer<u64, crate::lease::Writing, C>, usize),
+    again: impl Fn(&mut Consumer<u64, crate::consumer::lease::Writing, C>, usize),
 ) {
     again(writer, max);
     if let Some(mut batch) = nothing(writer.try_batch(max)) {

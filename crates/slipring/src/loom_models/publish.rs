@@ -3,8 +3,8 @@
 use loom::thread;
 
 use super::*;
-use crate::error::{ClaimError, Closed};
-use crate::slots::Contiguous;
+use crate::errors::error::{ClaimError, Closed};
+use crate::ring::slots::Contiguous;
 use Access::Read;
 
 #[test]

@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::select::{Selector, Waitable};
+use crate::adapters::select::{Selector, Waitable};
 use Access::Read;
 
 /// Two rings, each with a producer of its own that publishes once: the waiting thread sees both,

@@ -3,8 +3,8 @@
 use loom::thread;
 
 use super::*;
-use crate::lease::ShardWriter;
-use crate::shard::Sorter;
+use crate::consumer::lease::ShardWriter;
+use crate::consumer::shard::Sorter;
 use Access::{Read, Write};
 
 /// Even events are the first shard's, odd ones the second's.

@@ -11,7 +11,7 @@ use loom::thread;
 use super::join::{follow, observed, subscribe, subscribe_to};
 use super::*;
 use crate::At;
-use crate::tap::{From, SubscribeError, Subscription, join};
+use crate::live::tap::{From, SubscribeError, Subscription, join};
 use Access::{Read, Write};
 use Crew::{One, Tap};
 

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::thread;
 
 use super::*;
-use crate::name::PRODUCER;
-use crate::sync::{Condvar, Mutex};
+use crate::base::name::PRODUCER;
+use crate::base::sync::{Condvar, Mutex};
 use Access::Read;
 
 /// Sleeps until woken, once for each wake-up or several.

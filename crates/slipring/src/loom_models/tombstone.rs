@@ -159,10 +159,10 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
     tx.publish(|event| *event = 0).unwrap();
     drop(tx.try_claim_n(2).unwrap());
     tx.publish(|event| *event = 3).unwrap();
-    let mut late = crate::tap::join(
+    let mut late = crate::live::tap::join(
         &ring.observed().upgrade().expect("its owner is here"),
         0,
-        crate::tap::From::At(START.wrapping_add(2)),
+        crate::live::tap::From::At(START.wrapping_add(2)),
     )
     .expect("a seat");
     let reading = thread::spawn(move || {

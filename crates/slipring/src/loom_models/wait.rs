@@ -4,7 +4,7 @@
 use loom::thread;
 
 use super::*;
-use crate::slots::Contiguous;
+use crate::ring::slots::Contiguous;
 use Access::{Read, Write};
 
 /// The stage sleeps, a publication wakes it.

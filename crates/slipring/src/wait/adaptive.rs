@@ -26,8 +26,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::purse::Purse;
-use super::track::{PACE, Track, after, nanos};
+use super::budget::Purse;
+use super::moving_average::{PACE, Track, after, nanos};
 use super::until::FEW;
 use super::{CROWD_LOOKS, CROWD_SPINS, Idle, Learner, Waited, YIELD};
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::sync::spin_loop;
+use crate::base::sync::spin_loop;
 
 /// Number of cores on which the calling thread may run. Asked at each build: the answer of one
 /// thread, kept for the process, would be wrong for graphs that other threads build.

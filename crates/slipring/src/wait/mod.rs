@@ -8,16 +8,23 @@
 
 mod adaptive;
 mod alias;
+mod budget;
 mod machine;
-mod purse;
+mod moving_average;
+pub(crate) mod queue;
+#[cfg(all(test, not(slipring_loom)))]
+mod queue_model;
+#[cfg(all(test, not(slipring_loom)))]
+mod queue_tests;
 mod strategy;
-mod track;
 mod until;
+pub(crate) mod warning;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use adaptive::Adaptive;
+use crate::base::{sync, system};
 pub use alias::UnknownWait;
 pub(crate) use machine::{cores, spacing};
 pub use strategy::{Idle, Learner, WaitStrategy, Waited};

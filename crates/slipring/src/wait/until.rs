@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Idle, Learner, Wait, WaitStrategy, Waited};
-use crate::bell::Bell;
-use crate::error::let_go;
-use crate::sync::{spin_loop, yield_now};
-use crate::system;
+use crate::wait::queue::Bell;
+use crate::base::panics::let_go;
+use crate::base::sync::{spin_loop, yield_now};
+use crate::base::system;
 
 /// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no
 /// further.

@@ -1,0 +1,267 @@
+//! Claims and batches for tasks: futures that any runtime can drive. They lend slots as the
+//! blocking calls do; nothing is copied, and no thread is held.
+//!
+//! Invariants
+//! - I1: a future that is pending has left its waker at the bell at which a thread would sleep, by
+//!   the same steps (bell::I1); whoever drops it takes the waker back.
+//! - I2: a future that is dropped has claimed nothing and been lent nothing.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::producer::claim::Slots;
+use crate::ring::control::Control;
+use crate::errors::error::{ClaimError, Closed};
+use crate::consumer::lease::{Batch, Consumer, sealed as lease};
+use crate::producer::{Producer, sealed as producer};
+use crate::consumer::position::Seat;
+use crate::ring::slots::{Inside, Layout};
+
+/// What a handle's tasks are known by at a bell; drawn when one waits first.
+#[derive(Default)]
+pub(crate) struct TaskNumber(Option<NonZeroU64>);
+
+impl TaskNumber {
+    pub(crate) fn get(&mut self, control: &Control) -> u64 {
+        self.0.get_or_insert_with(|| control.next_task()).get()
+    }
+    pub(crate) fn taken(&self) -> Option<u64> {
+        self.0.map(NonZeroU64::get)
+    }
+}
+
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
+    /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least
+    /// one, and holds no thread meanwhile.
+    ///
+    /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing.
+    /// Where the graph's strategy parks ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default,
+    /// and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by
+    /// progress, close or failure; under another strategy nobody wakes, and the task asks to be
+    /// polled again at once, which keeps its executor busy. The graph's own
+    /// [`deadline`](crate::Graph::deadline) wakes no task, and is told to one that is polled later:
+    /// use the runtime's timeouts.
+    ///
+    /// ```
+    /// # fn block_on<F: Future>(f: F) -> F::Output {
+    /// #     let mut f = std::pin::pin!(f);
+    /// #     loop { if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) { return v } }
+    /// # }
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// let sum = block_on(async {
+    ///     for i in 0..8 { tx.publish_async(|v| *v = i).await?; }
+    ///     tx.close();
+    ///     let mut sum = 0;
+    ///     while let Ok(batch) = rx.batch_async(4).await {
+    ///         sum += batch.iter().sum::<u64>();
+    ///         batch.release();
+    ///     }
+    ///     Ok::<_, slipring::Closed>(sum)
+    /// });
+    /// assert_eq!(sum?, 28);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Consumer::batch`].
+    pub fn batch_async(&mut self, max: usize) -> BatchAsync<'_, E, A, C, L> {
+        BatchAsync { consumer: Some(self), max }
+    }
+}
+
+impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
+    /// As [`Producer::publish`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
+    /// on. `fill` runs when there is a slot.
+    ///
+    /// # Errors
+    /// As [`Producer::publish`].
+    pub fn publish_async<F: FnOnce(&mut E)>(&mut self, fill: F) -> PublishAsync<'_, E, F, L, S> {
+        PublishAsync { producer: self, fill: Some(fill) }
+    }
+
+    /// As [`Producer::claim_n`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
+    /// on.
+    ///
+    /// # Errors
+    /// As [`Producer::claim_n`].
+    pub fn claim_n_async(&mut self, len: usize) -> ClaimAsync<'_, E, L, S> {
+        ClaimAsync { producer: Some(self), len }
+    }
+}
+
+/// See [`Consumer::batch_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct BatchAsync<'c, E, A: lease::Access, C: lease::Crew, L: Layout = Inside> {
+    /// Until it is done.
+    consumer: Option<&'c mut Consumer<E, A, C, L>>,
+    max: usize,
+}
+
+impl<'c, E, A: lease::Access, C: lease::Crew, L: Layout> Future for BatchAsync<'c, E, A, C, L> {
+    type Output = Result<Batch<'c, E, A, C, L>, Closed>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let max = self.max;
+        let consumer = self.consumer.as_mut().expect("a future is not polled when it is done");
+        let len = ready!(consumer.find_or_arm(max, cx.waker()))?;
+        let consumer = self.consumer.take().expect("it was there just now");
+        Poll::Ready(Ok(consumer.lend(len)))
+    }
+}
+
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> Drop for BatchAsync<'_, E, A, C, L> {
+    fn drop(&mut self) {
+        if let Some(consumer) = &mut self.consumer {
+            consumer.seat().disarm();
+        }
+    }
+}
+
+/// See [`Producer::publish_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct PublishAsync<'p, E, F, L: Layout = Inside, S: producer::Sharing = crate::Single> {
+    producer: &'p mut Producer<E, L, S>,
+    /// Until it is done.
+    fill: Option<F>,
+}
+
+/// Nothing in it is pinned.
+impl<E, F, L: Layout, S: producer::Sharing> Unpin for PublishAsync<'_, E, F, L, S> {}
+
+impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
+    for PublishAsync<'_, E, F, L, S>
+{
+    type Output = Result<u64, Closed>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(self.fill.is_some(), "a future is not polled when it is done");
+        let seq = ready!(self.producer.reserve_or_arm(1, cx.waker()))?;
+        if let Some(fill) = self.fill.take() {
+            self.producer.fill(seq, fill);
+        }
+        Poll::Ready(Ok(seq))
+    }
+}
+
+impl<E, F, L: Layout, S: producer::Sharing> Drop for PublishAsync<'_, E, F, L, S> {
+    fn drop(&mut self) {
+        if self.fill.is_some() {
+            self.producer.disarm();
+        }
+    }
+}
+
+/// See [`Producer::claim_n_async`].
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct ClaimAsync<'p, E, L: Layout = Inside, S: producer::Sharing = crate::Single> {
+    /// Until it is done.
+    producer: Option<&'p mut Producer<E, L, S>>,
+    len: usize,
+}
+
+impl<'p, E, L: Layout, S: producer::Sharing> Future for ClaimAsync<'p, E, L, S> {
+    type Output = Result<Slots<'p, E, L, S>, ClaimError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let len = self.len;
+        let producer = self.producer.as_mut().expect("a future is not polled when it is done");
+        producer.check_length(len)?;
+        let seq = ready!(producer.reserve_or_arm(len as u64, cx.waker()))?;
+        let producer = self.producer.take().expect("it was there just now");
+        Poll::Ready(Ok(producer.lend(seq, len)))
+    }
+}
+
+impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
+    fn drop(&mut self) {
+        if let Some(producer) = &mut self.producer {
+            producer.disarm();
+        }
+    }
+}
+
+/// Events as a stream of values: each cloned or mapped, for combinators that want to own what they
+/// get. Needs the feature `stream`.
+///
+/// Made by [`Consumer::into_stream`]. It ends when the ring is closed and drained; a halt or a
+/// failure comes as a last `Err`. Events are released in batches of up to an eighth of the ring,
+/// and always before it waits, so one that is no longer polled may hold so many.
+#[cfg(feature = "stream")]
+#[must_use = "streams do nothing unless they are polled"]
+pub struct EventStream<E, A: lease::Access, C: lease::Crew, F, L: Layout = Inside> {
+    consumer: Consumer<E, A, C, L>,
+    map: F,
+    left: u64,
+    ended: bool,
+}
+
+#[cfg(feature = "stream")]
+impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
+    /// This consumer's events as a stream, each as `map` makes it (`|event, _| event.clone()`).
+    ///
+    /// ```
+    /// use futures_core::Stream;
+    /// let (mut tx, rx) = slipring::unicast(8, String::new)?;
+    /// let mut lengths = std::pin::pin!(rx.into_stream(|text, _| text.len()));
+    /// tx.publish(|text| text.push_str("four"))?;
+    /// let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    /// assert!(matches!(lengths.as_mut().poll_next(&mut cx), std::task::Poll::Ready(Some(Ok(4)))));
+    /// assert!(lengths.as_mut().poll_next(&mut cx).is_pending());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_stream<T, F: FnMut(&E, crate::At) -> T>(
+        self,
+        map: F,
+    ) -> EventStream<E, A, C, F, L> {
+        EventStream { consumer: self, map, left: 0, ended: false }
+    }
+}
+
+#[cfg(feature = "stream")]
+impl<E, A: lease::Access, C: lease::Crew, F, L: Layout> Unpin for EventStream<E, A, C, F, L> {}
+
+#[cfg(feature = "stream")]
+impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: Layout>
+    futures_core::Stream for EventStream<E, A, C, F, L>
+{
+    type Item = Result<T, Closed>;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if this.left == 0 {
+            let most = (this.consumer.seat().desk().core.capacity() / 8).clamp(1, 64) as usize;
+            match ready!(this.consumer.find_or_arm(most, cx.waker())) {
+                Ok(len) => this.left = len,
+                Err(closed) => {
+                    this.ended = true;
+                    return Poll::Ready(if matches!(closed, Closed::Drained) {
+                        None
+                    } else {
+                        Some(Err(closed))
+                    });
+                }
+            }
+        }
+        let value = {
+            let batch = this.consumer.lend(1);
+            (this.map)(&batch[0], crate::At { seq: batch.first_seq() })
+        };
+        this.left -= 1;
+        let seat = this.consumer.seat();
+        seat.advance(1, 1);
+        if this.left == 0 {
+            seat.count_batch();
+            seat.release();
+        }
+        Poll::Ready(Some(Ok(value)))
+    }
+}
+
+#[cfg(feature = "stream")]
+impl<E, A: lease::Access, C: lease::Crew, F, L: Layout> Drop for EventStream<E, A, C, F, L> {
+    fn drop(&mut self) {
+        self.consumer.seat().release();
+        self.consumer.seat().disarm();
+    }
+}

@@ -1,0 +1,633 @@
+//! Taps: declared places where readers join and leave while the graph runs.
+//!
+//! A tap is a stage whose crew changes. Its frontier is what the stages before it have let go, held
+//! back by the members that are there; with nobody there, everything passes. Whoever comes after a
+//! tap (stages, or the producers if nobody does) says how far it is going to before it asks who is
+//! there.
+//!
+//! Invariants
+//! - I1: a member's line holds the position it has not let go of, or [`IDLE`]; between joining and
+//!   leaving only its handle stores there.
+//! - I2: whoever passes a tap up to a position has said that position, fenced, and then found every
+//!   member at that position or later.
+//! - I3: a joiner pins a position, fences, and then reads what was said: it keeps its position, or
+//!   moves on to the furthest that was said. So of a joiner and a passer one sees the other
+//!   (`SYNC[joined]`), and nothing from the joiner's position on is passed without it.
+//! - I4: seats are given and taken under the tap's lock; a ticket is stored once per seat taken,
+//!   and names the member.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
+
+use crate::ring::control::{Control, IDLE, ahead, bound_ahead, later};
+use crate::ring::core::Core;
+use crate::errors::error::{BuildError, Closed};
+use crate::consumer::lease::{Consumer, Joined, Reading};
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Crew, Guard, Stage};
+use crate::consumer::position::{Desk, Role, Walk};
+use crate::ring::slots::{Inside, Layout};
+use crate::base::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
+
+/// A member's ticket with this bit says: leave.
+const LEAVE: u64 = 1;
+/// Tickets of one seat differ by this.
+const NEXT_TICKET: u64 = 2;
+
+/// Where a new member begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum From {
+    /// At what the stages before the tap have let go of by now: the first event that it sees is the
+    /// next one they let go.
+    Now,
+    /// At the oldest event that is still held for it. How many those are is up to the stages and
+    /// the producer behind.
+    Oldest,
+    /// At this position, as where it left before.
+    At(u64),
+}
+
+/// Why a reader could not join.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The position asked for may be overwritten, or changed by a later stage, already.
+    Overwritten {
+        /// What was asked for.
+        asked: u64,
+        /// The oldest that is still held.
+        oldest: u64,
+    },
+    /// The stages before the tap have not come so far.
+    NotYet {
+        /// What was asked for.
+        asked: u64,
+        /// The newest position to begin at: that of the next event.
+        newest: u64,
+    },
+    /// So many readers are there already: all that the tap has room for.
+    Full {
+        /// Its room.
+        room: usize,
+    },
+    /// No graph with this tap is running: none was started yet, or it has ended and is gone.
+    NotRunning,
+    /// The graph has ended.
+    Closed(Closed),
+}
+
+impl fmt::Display for SubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubscribeError::Overwritten { asked, oldest } => {
+                write!(
+                    f,
+                    "position {asked} is overwritten; the oldest that is still held is {oldest}"
+                )
+            }
+            SubscribeError::NotYet { asked, newest } => {
+                write!(f, "position {asked} is not there yet; the next event is {newest}")
+            }
+            SubscribeError::Full { room } => {
+                write!(
+                    f,
+                    "the tap has room for {room} readers, and so many are there; wait for one to leave, or give it more room"
+                )
+            }
+            SubscribeError::NotRunning => {
+                f.write_str("no graph with this tap is running: start it first, or it has ended")
+            }
+            SubscribeError::Closed(closed) => closed.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SubscribeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SubscribeError::Closed(closed) => closed.source(),
+            _ => None,
+        }
+    }
+}
+
+impl std::convert::From<Closed> for SubscribeError {
+    fn from(closed: Closed) -> Self {
+        SubscribeError::Closed(closed)
+    }
+}
+
+impl std::convert::From<SubscribeError> for Closed {
+    fn from(error: SubscribeError) -> Self {
+        match error {
+            SubscribeError::Closed(closed) => closed,
+            refused => Closed::Refused(std::sync::Arc::new(refused)),
+        }
+    }
+}
+
+/// A reader that has joined a tap: as [`Reader`](crate::Reader), but it may go at any time, and the
+/// graph goes on without it.
+///
+/// It sees every event from [`next_seq`](Consumer::next_seq) on, once, and holds back the stages
+/// that write behind the tap, and the producers, until it releases or leaves. Dropping it, on
+/// whatever thread and for whatever reason, is leaving.
+pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
+
+/// A place of a running graph where readers come and go.
+///
+/// Declared with [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap). Clones are
+/// the same tap. With nobody there it is a placeholder, and costs those behind it a fence for each
+/// batch, and nothing else.
+///
+/// A tap stands in one running graph at a time. When [`run`](crate::Chain::run) has come back, or a
+/// pipeline has ended and was joined, it can stand in the next graph. A [`Subscription`] that
+/// outlives its run keeps its own ring, whose events go with it.
+///
+/// ```
+/// use slipring::{From, Tap};
+/// let tap = Tap::new();
+/// slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).run(|p| {
+///     p.publish(|v| *v = 1)?;
+///     let mut late = tap.subscribe(From::Now)?;
+///     for i in 2..5 { p.publish(|v| *v = i)?; }
+///     let first = late.batch(1)?;
+///     assert!([2, 4].contains(&first[0])); // the first event may have passed already, or not
+///     first.release();
+///     Ok(()) // dropped here: it leaves
+/// })?;
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[doc(alias = "FanOut")]
+pub struct Tap<E, L: Layout = Inside> {
+    place: Place<E, L>,
+    name: Option<std::sync::Arc<str>>,
+    room: usize,
+}
+
+/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and
+/// owns nothing of it.
+pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
+type Found<E, L> = (Weak<Core<E, L>>, usize);
+
+impl<E, L: Layout> Clone for Place<E, L> {
+    fn clone(&self) -> Self {
+        Place(self.0.clone())
+    }
+}
+
+impl<E, L: Layout> Place<E, L> {
+    pub(crate) fn nowhere() -> Self {
+        Place(Arc::new(StdMutex::new((Weak::new(), 0))))
+    }
+
+    pub(crate) fn at(core: &Owner<E, L>, stage: usize) -> Self {
+        Place(Arc::new(StdMutex::new((core.observed(), stage))))
+    }
+
+    fn lock(&self) -> StdGuard<'_, Found<E, L>> {
+        whole(self.0.lock())
+    }
+
+    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no
+    /// event.
+    pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
+        // What this drops may be the last reference, so it is dropped under no lock.
+        let (ring, stage) = {
+            let place = self.lock();
+            (place.0.clone(), place.1)
+        };
+        let core = ring.upgrade().filter(|core| core.owners.are_there());
+        Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
+    }
+
+    /// It is there from now on, until the run is over
+    /// ([`Owners::end_run`](crate::ring::owner::Owners::end_run)) or the last owner gone.
+    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
+        let mut place = self.lock();
+        let before = place.0.upgrade();
+        if before.as_ref().is_some_and(|core| core.owners.are_there()) {
+            drop(place);
+            let name = &core.control.plan.stages[stage].name;
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "what was declared at `{name}` stands in a graph already; make one for each place"
+                ),
+            });
+        }
+        let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
+        drop(place);
+        // Under no lock: this may free what observers held last.
+        drop((replaced, before));
+        Ok(())
+    }
+}
+
+impl<E, L: Layout> Clone for Tap<E, L> {
+    fn clone(&self) -> Self {
+        Tap { place: self.place.clone(), name: self.name.clone(), room: self.room }
+    }
+}
+
+impl<E, L: Layout> Default for Tap<E, L> {
+    fn default() -> Self {
+        Tap::new()
+    }
+}
+
+impl<E, L: Layout> Tap<E, L> {
+    /// A tap named `tap` (`tap-2` for the second of a chain, and so on), with room for 16 readers
+    /// at a time.
+    pub fn new() -> Self {
+        Tap { place: Place::nowhere(), name: None, room: 16 }
+    }
+
+    /// A tap with a name of its own, for errors and reports.
+    pub fn named(name: &str) -> Self {
+        Tap { name: Some(name.into()), ..Tap::new() }
+    }
+
+    /// With room for so many readers at a time, 1 to [`MAX_CREW`](crate::MAX_CREW). Each takes two
+    /// lines of 128 bytes, and those behind the tap look at all of them when one is there.
+    pub fn room(self, readers: usize) -> Self {
+        Tap { room: readers, ..self }
+    }
+
+    pub(crate) fn crew(&self) -> Crew {
+        Crew::Tap(self.room)
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The tap `stage` of a graph.
+    pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
+        let plan = &core.control.plan.stages[stage];
+        Tap {
+            place: Place::at(core, stage),
+            name: Some(plan.name.as_str().into()),
+            room: plan.crew.room(),
+        }
+    }
+
+    /// Puts the tap where it was declared.
+    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
+        self.place.bind(core, stage)
+    }
+}
+
+impl<E: Send + Sync, L: Layout> Tap<E, L> {
+    /// Joins: from the position it says on, the new reader misses nothing and sees nothing twice.
+    /// Never waits, and stops no stage; from any thread, at any time while the graph runs.
+    /// Allocates nothing but what a strategy that learns keeps for the reader
+    /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
+    ///
+    /// Joining takes about as long as ten claims: a lock that only joiners and leavers take, a
+    /// fence, and a look at who stands behind.
+    ///
+    /// # Errors
+    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`From::At`];
+    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It
+    /// turns into [`Closed`] with `?`.
+    pub fn subscribe(&self, from: From) -> Result<Subscription<E, L>, SubscribeError> {
+        let (core, stage) = self.place.find()?;
+        join(&core, stage, from)
+    }
+}
+
+impl<E, L: Layout> fmt::Debug for Tap<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap").field("name", &self.name).field("room", &self.room).finish()
+    }
+}
+
+/// The role of a member: the graph does without it.
+pub struct Member {
+    seat: usize,
+    ticket_line: usize,
+    ticket: u64,
+}
+
+impl Role for Member {
+    const MIDWAY: bool = true;
+    #[inline(always)]
+    fn refused(&self, control: &Control) -> Option<Closed> {
+        // No data goes with it; whoever waits is rung.
+        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(Closed::Left)
+    }
+    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, _next: u64) {
+        desk.control().vacate(desk.stage, self.seat);
+    }
+}
+
+/// Makes one subscription leave, from any thread. See [`Consumer::leaver`].
+pub struct Leaver<E, L: Layout = Inside> {
+    ring: Weak<Core<E, L>>,
+    stage: usize,
+    line: usize,
+    ticket: u64,
+    kind: PhantomData<E>,
+}
+
+impl<E, L: Layout> Clone for Leaver<E, L> {
+    fn clone(&self) -> Self {
+        Leaver { ring: self.ring.clone(), kind: PhantomData, ..*self }
+    }
+}
+
+impl<E, L: Layout> Leaver<E, L> {
+    /// Asks the reader to leave: its next call, or the one it waits in, comes back with
+    /// [`Closed::Left`]. It holds what it was lent until then, and until it is dropped. `false`: it
+    /// was asked before, or is gone.
+    pub fn leave(&self) -> bool {
+        let Some(core) = self.ring.upgrade() else { return false };
+        let control = &core.control;
+        let asked = control
+            .line(self.line)
+            .compare_exchange(self.ticket, self.ticket | LEAVE, Relaxed, Relaxed)
+            .is_ok();
+        if asked {
+            let bells = [control.plan.stages[self.stage].bell];
+            control.ring(twin!("leaving-unrung": &bells[..] => &[]));
+        }
+        asked
+    }
+}
+
+impl<E, L: Layout> fmt::Debug for Leaver<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaver").finish_non_exhaustive()
+    }
+}
+
+impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
+    /// Leaves; what dropping does, too.
+    pub fn leave(self) {}
+
+    /// What makes this reader leave from another thread.
+    pub fn leaver(&self) -> Leaver<E, L> {
+        let (desk, member) = self.membership();
+        Leaver {
+            ring: desk.core.observed(),
+            stage: desk.stage,
+            line: member.ticket_line,
+            ticket: member.ticket,
+            kind: PhantomData,
+        }
+    }
+}
+
+/// Joins the tap `stage`. The caller observes the ring; only a member that has joined owns it.
+pub(crate) fn join<E, L: Layout>(
+    core: &Arc<Core<E, L>>,
+    stage: usize,
+    from: From,
+) -> Result<Subscription<E, L>, SubscribeError> {
+    core.control.check_running()?;
+    let control = &core.control;
+    let learned = control.learner(stage); // the user's code: before anything is counted or pinned
+    let tap = &control.plan.stages[stage];
+    // Everybody behind says positions that the stages before had let go.
+    let near = control.said(tap);
+    let newest = later(core.upstream(stage, near).0, near);
+    let asked = match from {
+        From::Now => newest,
+        From::Oldest => near,
+        // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind.
+        // So the distance decides whether it is accepted, and the sign only which error it is.
+        From::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
+        From::At(asked) if ahead(asked, newest) > 0 => {
+            return Err(SubscribeError::NotYet { asked, newest });
+        }
+        From::At(asked) => return Err(SubscribeError::Overwritten { asked, oldest: near }),
+    };
+    let seat = control.occupy(stage).ok_or(SubscribeError::Full { room: tap.crew.room() })?;
+    let bound = tap.line + 1 + seat;
+    let order = twin!("pin-unreleased": Release => Relaxed); // SYNC[released]: what the last one in this seat was done with
+    control.line(bound).store(asked << 1, order); // I3: pinned
+    twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
+    twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
+    let oldest = control.said(tap);
+    twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
+    // By distance: however far others went between the pin and this look, the pin is good only if
+    // it is within a lap.
+    let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
+    if late && matches!(from, From::At(_)) {
+        control.vacate(stage, seat);
+        return Err(SubscribeError::Overwritten { asked, oldest });
+    }
+    let at = if late { oldest } else { asked };
+    if late {
+        // Somebody behind may have fallen asleep over the pin.
+        control.release(bound, at << 1, twin!("late-unrung": &tap.rings[..] => &[]));
+    }
+    let ticket_line = tap.line + 1 + tap.crew.room() + seat;
+    let member = Member { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
+    // Last, so that a joiner that is refused has owned nothing.
+    let Some(owner) = Owner::of(core) else {
+        control.vacate(stage, seat);
+        return Err(SubscribeError::NotRunning);
+    };
+    Ok(Consumer::joined(Walk::begin(owner, stage, member, (bound, 1), at, learned)))
+}
+
+impl Control {
+    /// The furthest that anybody behind a tap has said to go.
+    pub(crate) fn said(&self, tap: &Stage) -> u64 {
+        let mut furthest = None;
+        for &line in twin!("said-by-first": &tap.said[..] => &tap.said[..1]) {
+            let said = self.line(line).load(Relaxed);
+            if furthest.is_none_or(|furthest| twin!("said-least": ahead(said, furthest) > 0 => ahead(said, furthest) < 0)) {
+                furthest = Some(said);
+            }
+        }
+        furthest.expect("somebody comes after every tap: a stage, or the producers")
+    }
+
+    /// How far ahead of `near` the members of a tap let others go.
+    #[inline]
+    pub(crate) fn held(&self, tap: usize, near: u64) -> i64 {
+        let tap = &self.plan.stages[tap];
+        // SYNC[left]: those behind, who may have what the members are done with.
+        if self.line(tap.line).load(twin!("left-unseen": Acquire => Relaxed)) == 0 {
+            return i64::MAX;
+        }
+        let mut least = i64::MAX;
+        for member in 1..=tap.crew.room() {
+            let bound =
+                self.line(tap.line + member).load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a tap
+            if bound & IDLE == 0 {
+                least = least.min(bound_ahead(bound, near));
+            }
+        }
+        least
+    }
+
+    /// How far a party may pass its taps, of what it could go to and at least to `near` (I2).
+    #[inline(always)]
+    pub(crate) fn secure(&self, guard: &Option<Guard>, to: u64, near: u64) -> u64 {
+        match guard {
+            None => to,
+            Some(guard) => self.pass_taps(guard, to, near),
+        }
+    }
+
+    fn pass_taps(&self, guard: &Guard, to: u64, near: u64) -> u64 {
+        if ahead(to, near) <= 0 {
+            return near;
+        }
+        let line = self.line(guard.line);
+        let raise = |said| {
+            twin!("said-stored": line.compare_exchange(said, to, Relaxed, Relaxed) => {
+                line.store(to, Relaxed);
+                Ok(said)
+            })
+        };
+        let look = || {
+            let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
+            let least =
+                taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
+            near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
+        };
+        let mut said = line.load(Relaxed);
+        twin!("high-word-unfenced": () => if ahead(to, said) <= 0 { return look() });
+        while ahead(to, said) > 0 {
+            match twin!("unsaid": raise(said) => Ok::<u64, u64>(said)) {
+                Ok(_) => break,
+                Err(other) => said = other,
+            }
+        }
+        twin!("passer-unfenced": fence(SeqCst) => ()); // SYNC[joined]: those behind, word before look
+        look()
+    }
+
+    /// Takes a seat at a tap, if one is free.
+    fn occupy(&self, tap: usize) -> Option<usize> {
+        let stage = &self.plan.stages[tap];
+        let mut taken = lock(&self.seats[tap]);
+        let seat = taken.iter().position(|taken| !taken)?;
+        taken[seat] = true;
+        let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
+        ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
+        Some(seat)
+    }
+
+    /// Gives a seat at a tap back, and wakes those whom its owner held up.
+    fn vacate(&self, tap: usize, seat: usize) {
+        let stage = &self.plan.stages[tap];
+        {
+            let unbind = || {
+                let order = twin!("idle-unreleased": Release => Relaxed); // SYNC[left]: a member that goes
+                self.line(stage.line + 1 + seat).store(IDLE, order);
+                self.line(stage.line).fetch_sub(1, twin!("left-unreleased": Release => Relaxed)); // SYNC[left]: a member that goes
+            };
+            // Before the seat is free: whoever takes it next stores there.
+            twin!("seat-freed-first": unbind() => ());
+            let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
+            // whoever asks it to leave from now on is told that it is gone
+            ticket.fetch_or(LEAVE, Relaxed);
+            lock(&self.seats[tap])[seat] = false;
+            twin!("seat-freed-first": () => unbind());
+        }
+        self.ring(twin!("vacated-unrung": &stage.rings[..] => &[]));
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::ring::core::Settings;
+    use crate::ring::plan::{Access, StageSpec};
+    use crate::{ErrorKind, Fault, Monitor, Pool};
+
+    /// A tap with nobody there costs the stages behind it one load, because they look at its count
+    /// alone.
+    #[test]
+    fn a_tap_counts_its_members() {
+        let tap = StageSpec::new("tap", Access::Read, Crew::Tap(2), &[]);
+        let core =
+            Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
+        let observed = core.observed().upgrade().unwrap();
+        let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
+        let one = join(&observed, 0, From::Now).unwrap();
+        let two = join(&observed, 0, From::Now).unwrap();
+        assert_eq!(count(), 2);
+        drop(one);
+        assert_eq!(count(), 1);
+        drop(two);
+        assert_eq!((count(), core.control.held(0, 0)), (0, i64::MAX));
+    }
+
+    struct Fragile;
+    impl Drop for Fragile {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                std::panic::resume_unwind(Box::new("an event's drop"));
+            }
+        }
+    }
+
+    /// The race of a run's end with observers, as if each of them were inside of its call at that
+    /// moment.
+    #[test]
+    fn observers_inside_their_calls_own_nothing_of_a_run() {
+        let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
+        let inside = std::cell::RefCell::new(Vec::new());
+        let leave = |inside: Vec<Arc<Core<Fragile, Inside>>>| {
+            for core in inside {
+                assert!(Owner::of(&core).is_none(), "the run is over, so nobody joins");
+                assert!(matches!(
+                    join(&core, 0, From::Now),
+                    Err(SubscribeError::NotRunning | SubscribeError::Closed(_))
+                ));
+                drop(core.report());
+            }
+        };
+        let look = || {
+            inside
+                .borrow_mut()
+                .extend([tap.place.find().unwrap().0, monitor.place().find().unwrap().0]);
+            inside.borrow_mut().push(pool.place().find().unwrap().0);
+            Ok::<_, Fault>(())
+        };
+        for run in 0..3 {
+            let chain = || {
+                let chain = crate::ring(4, || Fragile).monitor(&monitor).tap(&tap);
+                chain.read_pool("p", 1, |_| |_: &Fragile, _| ()).open(&pool)
+            };
+            let ended =
+                if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
+            let error = ended.expect_err("the events went with the run, whoever looked");
+            assert!(
+                matches!(error.kind(), ErrorKind::EventDrop(said) if said == "an event's drop"),
+                "{run}: {error}"
+            );
+            assert!(tap.place.find().is_err());
+            if run != 1 {
+                leave(inside.take());
+            }
+        }
+        leave(inside.take());
+        let (tx, pipeline) = crate::ring(4, || 0u64).spawn().unwrap();
+        drop(tx);
+        pipeline.join().unwrap();
+    }
+
+    #[test]
+    fn the_last_owner_is_not_outlived_by_an_observer() {
+        let graph = crate::Graph::new(4, || 0u64);
+        let (key, tap_key) = (graph.reader("r"), graph.tap("t", 1));
+        let ring = graph.build().unwrap();
+        let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
+        drop(ring);
+        let (core, stage) = tap.place.find().unwrap();
+        let late = join(&core, stage, From::Now).unwrap();
+        drop((tx, rx));
+        let again = Owner::of(&core).expect("the member owns the ring");
+        drop((again, late));
+        assert!(Owner::of(&core).is_none() && tap.place.find().is_err());
+    }
+}

@@ -1,0 +1,569 @@
+//! The ring itself: slots and control together, shared by all handles. Building and dropping it.
+//!
+//! Invariants
+//! - I1: the slots are allocated and filled before the first handle exists and freed after the last
+//!   one is gone (the handles hold an [`Owner`]).
+//! - I2: nothing is allocated after the build.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::ring::control::{Control, ahead};
+use crate::errors::error::{BuildError};
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::ring::counters::Samples;
+use crate::ring::owner::{Owner, Owners};
+use crate::ring::plan::{Plan, StageSpec};
+use crate::errors::report::Report;
+use crate::consumer::shard::{Lane, Sorter};
+use crate::ring::slots::{Layout, Slots, View};
+use crate::ring::stamp::{self, MAX_RUN, Run};
+use crate::base::sync::{Acquire, Relaxed, Release, Statistic, twin};
+use crate::wait::Wait;
+
+pub(crate) struct Core<E, L: Layout> {
+    pub(crate) control: Control,
+    pub(crate) slots: View<E, L>,
+    /// Per stage, if it has shards: whose each event is.
+    pub(crate) lanes: Box<[Option<Lane<E>>]>,
+    /// Number of references that own the events.
+    pub(crate) owners: Owners,
+    /// 1 while the events are still to be dropped.
+    filled: Statistic,
+    #[cfg(slipring_loom)]
+    cells: Box<[Watched]>,
+}
+
+impl<E, L: Layout> View<E, L> {
+    /// Whether a single producer does without stamps. Events without a size keep theirs: something
+    /// has to bound a ring of nothing.
+    pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
+
+    #[inline(always)]
+    fn word_at(&self, seq: u64) -> u64 {
+        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
+        unsafe { &*self.stamp(seq) }.load(twin!("stamp-seen-relaxed": Acquire => Relaxed)) // SYNC[slot-published]: whoever walks runs
+    }
+
+    /// Whether `len` events, and no more, are published as a run at a position.
+    #[inline(always)]
+    pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
+        self.word_at(seq) == stamp::live(seq, self.shift(), len)
+    }
+
+    /// What the stamp at a position says.
+    #[inline(always)]
+    pub(crate) fn run_at(&self, seq: u64) -> Run {
+        stamp::read(self.word_at(seq), seq, self.shift())
+    }
+}
+
+/// Stands for an event under the model checker, which then judges every access to it.
+#[cfg(slipring_loom)]
+struct Watched(loom::cell::UnsafeCell<()>);
+
+// SAFETY: there is nothing inside to race for; that the checker reports races is what it is for.
+#[cfg(slipring_loom)]
+unsafe impl Sync for Watched {}
+
+/// All that a ring is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) capacity: usize,
+    pub(crate) start: u64,
+    pub(crate) wait: Contained<Wait>,
+    /// How producers wait, if not as the stages do.
+    pub(crate) producer_wait: Option<Contained<Wait>>,
+    pub(crate) many_producers: bool,
+    pub(crate) deadline: Option<std::time::Duration>,
+    /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome
+    /// every time.
+    pub(crate) timed: bool,
+    /// Whether somebody wants to know how far the producers are.
+    pub(crate) watched: bool,
+    /// Of how many events one is timed.
+    pub(crate) sample: Option<u64>,
+}
+
+impl Settings {
+    pub(crate) fn new(capacity: usize) -> Settings {
+        Settings {
+            capacity,
+            start: 0,
+            wait: Contained::new(Wait::default()),
+            producer_wait: None,
+            many_producers: false,
+            deadline: None,
+            timed: !cfg!(slipring_loom),
+            watched: false,
+            sample: None,
+        }
+    }
+}
+
+/// Runs a part of the build that asks strategies, which may be the user's, how they wait.
+fn asking<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
+    catch_unwind(AssertUnwindSafe(part))
+        .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
+}
+
+impl<E, L: Layout> Core<E, L> {
+    /// `sorters`: for each stage that has shards, which is known by number.
+    pub(crate) fn build(
+        settings: Settings,
+        stages: Vec<StageSpec>,
+        sorters: Vec<(usize, Contained<Sorter<E>>)>,
+        factory: &mut dyn FnMut() -> E,
+    ) -> Result<Owner<E, L>, BuildError> {
+        let Settings {
+            capacity,
+            start,
+            wait,
+            producer_wait,
+            many_producers,
+            deadline,
+            timed,
+            watched,
+            sample,
+        } = settings;
+        let stamped = many_producers || !View::<E, L>::CURSOR;
+        let mut plan = asking(|| {
+            let plan = Plan::new(
+                stages,
+                capacity,
+                many_producers,
+                &wait,
+                producer_wait.as_deref().unwrap_or(&wait),
+            )?;
+            // Where the clock is not asked all runs on one thread.
+            if timed {
+                crate::wait::warning::look_at(&plan);
+            }
+            Ok(plan)
+        })?;
+        plan.stamped = stamped;
+        plan.cursor |= !stamped || (watched && !many_producers);
+        let no_memory = |bytes_per_slot: usize| BuildError::Memory { capacity, bytes_per_slot };
+        // First, for they take the most: nothing else is written before it is known that they can
+        // be had.
+        let slots = L::Slots::<E>::allocate(capacity, stamped)
+            .ok_or(no_memory(L::Slots::<E>::bytes_per_slot(stamped)))?;
+        let slots: View<E, L> = View(slots);
+        let beside = || {
+            let samples = match sample {
+                Some(every) => Some(
+                    Samples::new(every, capacity, plan.stages.len())
+                        .ok_or(no_memory(Samples::BYTES_PER_SLOT))?,
+                ),
+                None => None,
+            };
+            let mut lanes: Box<[Option<Lane<E>>]> = plan.stages.iter().map(|_| None).collect();
+            for (stage, sorter) in sorters {
+                lanes[stage] =
+                    Some(Lane::new(sorter, capacity).ok_or(no_memory(Lane::<E>::BYTES_PER_SLOT))?);
+            }
+            let lines = BuildError::Memory {
+                capacity: plan.lines,
+                bytes_per_slot: Control::BYTES_PER_LINE,
+            };
+            Ok((lanes, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
+        };
+        let (lanes, control) = match asking(beside) {
+            Ok(beside) => beside,
+            Err(problem) => {
+                // SAFETY: just allocated, and not used by anybody.
+                unsafe { slots.0.free() };
+                return Err(problem);
+            }
+        };
+        let core = Core {
+            lanes,
+            control,
+            slots,
+            owners: Owners::one(),
+            filled: Statistic::new(0),
+            #[cfg(slipring_loom)]
+            cells: (0..capacity).map(|_| Watched(loom::cell::UnsafeCell::new(()))).collect(),
+        };
+        // SAFETY: just allocated, and filled once.
+        match unsafe { slots.fill(start, factory) } {
+            Ok(()) => core.filled.store(1, Relaxed),
+            Err((index, panic)) => {
+                return Err(BuildError::Factory { index, panic: panic_message(panic) });
+            }
+        }
+        Ok(Owner::new(core))
+    }
+
+    /// Drops the events, and the user's error if one ended the graph. Returns the first panic of an
+    /// event.
+    ///
+    /// # Safety
+    /// No handle is left, and none can be made.
+    pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
+        let_go(self.control.take_failure());
+        // SAFETY: the events were made, the caller says that no reference to them is left, and
+        // `filled` that this happens once.
+        (self.filled.swap(0, Relaxed) != 0)
+            .then(|| unsafe { self.slots.drop_events(self.slots.mask() + 1) })?
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.slots.mask() + 1
+    }
+
+    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and
+    /// rings after it. Not in a lap in which stamps are refreshed.
+    #[inline(always)]
+    pub(crate) fn publish(&self, seq: u64, len: u64) {
+        if len.wrapping_sub(1) < MAX_RUN {
+            self.stamp(seq, stamp::live(seq, self.slots.shift(), len));
+        } else {
+            self.stamp_runs(seq, len);
+        }
+    }
+
+    /// As [`Core::publish`], for a single producer whose cursor somebody follows.
+    #[inline(never)]
+    pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
+        self.stamp_runs(seq, len);
+        self.publish_to(seq.wrapping_add(len));
+    }
+
+    /// Publishes everything before `end`; the single producer is done with those events, and
+    /// nothing is stamped here. It rings after it.
+    #[inline(always)]
+    pub(crate) fn publish_to(&self, end: u64) {
+        let order = twin!("cursor-relaxed": Release => Relaxed);
+        self.control.line(Control::CURSOR).store(end, order); // SYNC[cursor-moved]: the producer
+    }
+
+    /// Gives `[seq, seq + len)` up: later stages pass over it. Every slot is stamped, with what is
+    /// left of the run from there on, so that one who joins in the middle sees it too.
+    #[cold]
+    pub(crate) fn bury(&self, seq: u64, len: u64) {
+        // Back to front, as always.
+        for offset in (0..len).rev() {
+            let at = seq.wrapping_add(offset);
+            self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
+        }
+        self.control.ring(&self.control.plan.producer_rings);
+    }
+
+    /// Whether a claim in `[from, to)`, which is a lap at most, or one that is open since the lap
+    /// before, may have to refresh stamps.
+    pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
+        // Nothing was claimed before the start. Without this the first two laps of a ring that
+        // starts at 0 would take the long way.
+        let open = self.capacity().min(from.wrapping_sub(self.control.start));
+        self.control.plan.stamped
+            && [from.wrapping_sub(open), from, to]
+                .iter()
+                .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
+    }
+
+    /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1).
+    /// Back to front: a reader that sees the first run sees all of them.
+    #[inline(never)]
+    pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
+        let shift = self.slots.shift();
+        let step = if stamp::refreshes(seq, shift) { 1 } else { MAX_RUN };
+        let heads = len.div_ceil(step);
+        for head in (0..heads).rev() {
+            let offset = twin!("first-run-first": head => heads - 1 - head) * step;
+            let at = seq.wrapping_add(offset);
+            self.stamp(at, stamp::live(at, shift, (len - offset).min(MAX_RUN)));
+        }
+    }
+
+    #[inline(always)]
+    fn stamp(&self, seq: u64, word: u64) {
+        // SAFETY: slots::I1; the core is alive.
+        unsafe { &*self.slots.stamp(seq) }.store(word, twin!("stamp-relaxed": Release => Relaxed)); // SYNC[slot-published]: the producer
+    }
+
+    /// How far all gating stages have let go, if at least up to `near`, and which one holds it.
+    #[inline]
+    pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
+        match &self.control.plan.leaves[..] {
+            [] if !self.control.plan.stamped => {
+                (self.control.cursor(), self.control.producer_party())
+            }
+            [] => {
+                let sentinel = twin!("no-sentinel": self.advance_sentinel() => near.wrapping_add(self.capacity()));
+                (sentinel, self.control.producer_party())
+            }
+            [one] => (self.control.least_frontier(&[*one], near).0, *one),
+            leaves => {
+                self.control.least_frontier(twin!("gated-by-one": leaves => &leaves[..1]), near)
+            }
+        }
+    }
+
+    /// As [`Control::upstream`].
+    #[inline]
+    pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
+        self.control.upstream(stage, near)
+    }
+
+    /// How far `stage` may go from now on, if at least to `near`: [`Core::upstream`], secured
+    /// against those who join a tap before it.
+    #[inline]
+    pub(crate) fn pass(&self, stage: usize, near: u64) -> u64 {
+        let (to, _) = self.upstream(stage, near);
+        self.control.secure(&self.control.plan.stages[stage].guard, to, near)
+    }
+
+    /// How far producers may go from now on, less the capacity; and which stage holds them.
+    #[inline]
+    pub(crate) fn pass_gate(&self, near: u64) -> (u64, usize) {
+        let (to, slowest) = self.gate(near);
+        (self.control.secure(&self.control.plan.guard, to, near), slowest)
+    }
+
+    /// Without any stage the producers gate themselves: nobody claims a slot again before its last
+    /// publication is complete, or two producers a lap apart would fill the same slot at once.
+    /// Whoever needs room moves the sentinel over what is published.
+    fn advance_sentinel(&self) -> u64 {
+        let sentinel = self.control.line(Control::SENTINEL);
+        let mut seq = sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed)); // SYNC[sentinel]: who needs room
+        loop {
+            let len = match self.slots.run_at(seq) {
+                Run::Live(len) | Run::Tombstone(len) => len,
+                Run::Unpublished => return seq,
+            };
+            let order = twin!("sentinel-unreleased": Release => Relaxed); // SYNC[sentinel]: who moves it
+            match sentinel.compare_exchange(
+                seq,
+                seq.wrapping_add(len),
+                order,
+                twin!("sentinel-lost-relaxed": Acquire => Relaxed),
+            ) {
+                Ok(_) => seq = seq.wrapping_add(len),
+                Err(moved) => seq = moved,
+            }
+        }
+    }
+
+    /// Whether the stream is known to go on at `seq`: it cannot end before that position any more.
+    /// A few looks, for a call that waits.
+    #[cold]
+    pub(crate) fn is_claimed(&self, seq: u64) -> bool {
+        let control = &self.control;
+        if control.plan.many_producers {
+            return ahead(control.claimed(seq).0, seq) > 0;
+        }
+        // A cursor beside stamps is stored after them.
+        if !control.plan.stamped {
+            return ahead(control.cursor(), seq) > 0;
+        }
+        // Back to the head of the run that it lies in, or of the last one before. What is published
+        // a lap later in one of these slots says it, too.
+        for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
+            let at = seq.wrapping_sub(back);
+            match self.slots.run_at(at) {
+                Run::Live(len) | Run::Tombstone(len) => return len > back,
+                Run::Unpublished
+                    if self.slots.run_at(at.wrapping_add(self.capacity())) != Run::Unpublished =>
+                {
+                    return true;
+                }
+                Run::Unpublished => {}
+            }
+        }
+        false
+    }
+
+    /// Tells the model checker that somebody reads these events, or writes them.
+    #[inline(always)]
+    #[cfg_attr(not(slipring_loom), allow(unused_variables))]
+    pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {
+        #[cfg(slipring_loom)]
+        for offset in 0..len {
+            let Watched(cell) =
+                &self.cells[(seq.wrapping_add(offset) & self.slots.mask()) as usize];
+            if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
+        }
+    }
+
+    /// What happened so far, and how far everybody is.
+    pub(crate) fn report(&self) -> Report {
+        if self.control.plan.sentinel {
+            self.advance_sentinel();
+        }
+        self.control.report()
+    }
+
+    /// How far `stage` is behind `seq`.
+    pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
+        let near = seq.wrapping_sub(self.capacity());
+        let frontier = match self.control.plan.stages.get(stage) {
+            Some(_) => self.control.frontier(stage, near),
+            None if self.control.plan.cursor => self.control.cursor(),
+            None => self.control.line(Control::SENTINEL).load(Relaxed),
+        };
+        ahead(seq, frontier).max(0) as u64
+    }
+}
+
+impl<E, L: Layout> fmt::Display for Core<E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = &self.control.plan;
+        let producers = if plan.many_producers { "many producers" } else { "one producer" };
+        writeln!(
+            f,
+            "ring of {} slots, {} bytes each ({} of them the event; {}), {producers}, {}",
+            plan.capacity,
+            L::Slots::<E>::bytes_per_slot(plan.stamped),
+            size_of::<E>(),
+            L::ALIAS,
+            *plan.wait
+        )?;
+        plan.fmt(f)
+    }
+}
+
+impl<E, L: Layout> Drop for Core<E, L> {
+    fn drop(&mut self) {
+        // The last owner has dropped the events, or none was ever made (I1).
+        debug_assert_eq!(self.filled.load(Relaxed), 0);
+        // SAFETY: I1: no handle, so no view, is left.
+        unsafe { self.slots.0.free() };
+        // An observer may have ended a graph whose handles were gone.
+        let_go(self.control.take_failure());
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::consumer::lease::{Consumer, Reader};
+    use crate::ring::plan::{Access, Crew};
+    use crate::producer::{Many, Single};
+    use crate::producer::{Producer, sealed::Sharing};
+    use crate::ring::slots::{Contiguous, Inside};
+    use crate::wait::Learned;
+
+    /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
+    /// the stamps answer 2^46 laps after each position of the first two of these laps.
+    fn answers_later<L: Layout, S: Sharing>(
+        capacity: usize,
+        many: bool,
+        watched: bool,
+        raw: bool,
+        lens: &[usize],
+    ) -> Vec<Run> {
+        let shift = capacity.trailing_zeros();
+        let start = ((1u64 << 44) - 4) << shift;
+        let settings = Settings {
+            start,
+            many_producers: many,
+            watched,
+            wait: Contained::new(Wait::BusySpin),
+            ..Settings::new(capacity)
+        };
+        let reader = StageSpec::new("s", Access::Read, Crew::One, &[]);
+        let ring: Owner<u64, L> =
+            Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
+        let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (
+            Producer::new(ring.clone(), Learned::default()),
+            Consumer::every(ring.clone(), 0, Learned::default()),
+        );
+        let mut seen = 0;
+        for &len in lens {
+            if raw {
+                // What is known of the room changes while the claim is open.
+                let mut open = tx.into_raw();
+                let first = open.next_n(len).unwrap();
+                open.available();
+                open.done(first.wrapping_add(len as u64 - 1)).unwrap();
+                tx = open.into_inner();
+            } else {
+                tx.claim_n(len).unwrap().publish();
+            }
+            seen += rx.poll(usize::MAX, |_, _| ()).unwrap();
+        }
+        assert_eq!(seen, lens.iter().sum::<usize>(), "every event is seen");
+        let repeats = 1u64 << (46 + shift);
+        (0..2 * capacity as u64)
+            .map(|offset| ring.slots.run_at(start.wrapping_add(offset).wrapping_add(repeats)))
+            .collect()
+    }
+
+    /// Whether the stamps of a claim are to be refreshed is asked from the start on, and not of
+    /// positions before it.
+    #[test]
+    fn a_ring_begins_on_the_short_way() {
+        let capacity = 8u64;
+        let period = capacity << 44;
+        let may_refresh = |start: u64, from: u64| {
+            let settings = Settings {
+                start,
+                wait: Contained::new(Wait::BusySpin),
+                ..Settings::new(capacity as usize)
+            };
+            let ring: Owner<u64, Inside> = Core::build(
+                settings,
+                vec![StageSpec::new("s", Access::Read, Crew::One, &[])],
+                Vec::new(),
+                &mut || 0,
+            )
+            .unwrap();
+            ring.may_refresh(from, from.wrapping_add(capacity))
+        };
+        // A ring that starts with a period, and one that starts before it, as it goes on.
+        for (start, from, refreshes) in [
+            (0, 0, false),
+            (0, 1, false),
+            (0, capacity, false),
+            (0, period - 3 * capacity, true),
+            (period, period, false),
+            (period - 1, period, true),
+            (period - 1, period + capacity - 1, true),
+            (period - 1, period + capacity, false),
+            (period - 4 * capacity, period - 4 * capacity, false),
+            (0u64.wrapping_sub(capacity), 0, true),
+        ] {
+            assert_eq!(
+                may_refresh(start, from),
+                refreshes,
+                "a ring that starts at {start}, at {from}"
+            );
+        }
+    }
+
+    /// A slot that was once the head of a run, and then lay inside of runs for 2^46 laps.
+    #[test]
+    fn a_stamp_is_refreshed_before_its_lap_repeats() {
+        let singles = |count| [1].repeat(count);
+        // A lap of single events, then runs of a whole lap: from the first slot, from the second,
+        // and so that some slots lie in a run from the lap before in the last lap of the period,
+        // and in one from slot 0 in the next.
+        for (capacity, runs) in [
+            (2, vec![2; 6]),
+            (2, vec![1, 2, 2, 2, 2]),
+            (8, vec![8; 6]),
+            (8, vec![5, 8, 8, 3, 8, 8]),
+            (8, vec![5, 8, 3, 8, 8]),
+        ] {
+            let lens = [singles(capacity), runs].concat();
+            for answers in [
+                answers_later::<Inside, Single>(capacity, false, false, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, true, false, &lens),
+                answers_later::<Inside, Single>(capacity, false, false, true, &lens),
+                answers_later::<Inside, Many>(capacity, true, false, false, &lens),
+                answers_later::<Inside, Many>(capacity, true, false, true, &lens),
+                answers_later::<Contiguous, Many>(capacity, true, false, false, &lens),
+            ] {
+                let wrong = answers.iter().filter(|run| **run != Run::Unpublished).count();
+                assert_eq!(wrong, 0, "capacity {capacity}, publications of {lens:?}: {answers:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The view that a batch and a batch handler have of events: positions in a row, none of them a
+//! tombstone.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+use crate::ring::slots::{Inside, Layout, Slots, View};
+
+/// What a handler is told beside the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct At {
+    /// The event's position in the stream, counted from the ring's first position (0 unless set).
+    pub seq: u64,
+}
+
+/// Events lent to a reader: consecutive positions, in order.
+///
+/// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one
+/// slice only by luck; where the ring's layout is contiguous, [`Events::as_slices`] gives them as
+/// at most two.
+pub struct Events<'a, E, L: Layout = Inside> {
+    slots: View<E, L>,
+    first: u64,
+    len: usize,
+    lent: PhantomData<&'a E>,
+}
+
+/// Events lent to a writer.
+pub struct EventsMut<'a, E, L: Layout = Inside> {
+    view: Events<'a, E, L>,
+    lent: PhantomData<&'a mut E>,
+}
+
+impl<'a, E, L: Layout> Events<'a, E, L> {
+    /// # Safety
+    /// For all of `'a` the protocol lends `[first, first + len)` for reading, and the slots stay.
+    #[inline(always)]
+    pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
+        Events { slots, first, len: len as usize, lent: PhantomData }
+    }
+
+    /// How many events.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The position of the first event (of the next one to come, if there is none).
+    #[inline]
+    pub fn first_seq(&self) -> u64 {
+        self.first
+    }
+
+    /// The event at an offset.
+    #[inline]
+    pub fn get(&self, offset: usize) -> Option<&E> {
+        // SAFETY: lent for reading, by `new`'s promise.
+        (offset < self.len)
+            .then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
+    }
+
+    /// The events in order.
+    #[inline]
+    pub fn iter(&self) -> EventsIter<'_, E, L> {
+        EventsIter { cells: Cells::new(self.slots, self.first, self.len), lent: PhantomData }
+    }
+}
+
+impl<E> Events<'_, E, crate::Contiguous> {
+    /// The events as slices: the second is empty unless the batch goes past the ring's end.
+    pub fn as_slices(&self) -> (&[E], &[E]) {
+        let straight = straight(&*self.slots, self.first, self.len);
+        // SAFETY: lent for reading; the layout keeps events side by side up to the ring's end, and
+        // goes on at its beginning.
+        unsafe {
+            (
+                std::slice::from_raw_parts(self.slots.event(self.first), straight),
+                std::slice::from_raw_parts(
+                    self.slots.event(self.first.wrapping_add(straight as u64)),
+                    self.len - straight,
+                ),
+            )
+        }
+    }
+}
+
+/// How many of `len` events lie in a row before the ring's end.
+#[inline(always)]
+pub(crate) fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usize {
+    len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
+}
+
+impl<'a, E, L: Layout> EventsMut<'a, E, L> {
+    /// # Safety
+    /// For all of `'a` the protocol lends `[first, first + len)` to nobody else, and the slots
+    /// stay.
+    #[inline(always)]
+    pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
+        // SAFETY: lent for writing includes reading.
+        EventsMut { view: unsafe { Events::new(slots, first, len) }, lent: PhantomData }
+    }
+
+    /// The event at an offset.
+    #[inline]
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
+        // SAFETY: lent to nobody else, and `&mut self` keeps a second reference away.
+        (offset < self.view.len).then(|| unsafe {
+            &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64))
+        })
+    }
+
+    /// The events in order.
+    #[inline]
+    pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
+        // SAFETY: lent to nobody else, and `&mut self` keeps a second reference away.
+        unsafe { EventsIterMut::new(self.view.slots, self.view.first, self.view.len) }
+    }
+}
+
+impl<E, L: Layout> EventsIterMut<'_, E, L> {
+    /// # Safety
+    /// The protocol lends `[first, first + len)` to nobody else while the iterator, or what it gave
+    /// out, lives.
+    #[inline(always)]
+    pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
+        EventsIterMut { cells: Cells::new(slots, first, len), lent: PhantomData }
+    }
+}
+
+impl<E> EventsMut<'_, E, crate::Contiguous> {
+    /// The events as slices: the second is empty unless the batch goes past the ring's end.
+    pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
+        let Events { slots, first, len, .. } = self.view;
+        let straight = straight(&*slots, first, len);
+        // SAFETY: lent to nobody else; the two stretches are of different slots, because a batch is
+        // no longer than the ring.
+        unsafe {
+            (
+                std::slice::from_raw_parts_mut(slots.event(first), straight),
+                std::slice::from_raw_parts_mut(
+                    slots.event(first.wrapping_add(straight as u64)),
+                    len - straight,
+                ),
+            )
+        }
+    }
+}
+
+impl<'a, E, L: Layout> std::ops::Deref for EventsMut<'a, E, L> {
+    type Target = Events<'a, E, L>;
+    #[inline]
+    fn deref(&self) -> &Events<'a, E, L> {
+        &self.view
+    }
+}
+
+#[cold]
+pub(crate) fn out_of_bounds(offset: usize, len: usize) -> ! {
+    panic!("event {offset} of a batch of {len}")
+}
+
+impl<E, L: Layout> Index<usize> for Events<'_, E, L> {
+    type Output = E;
+    #[inline]
+    fn index(&self, offset: usize) -> &E {
+        self.get(offset).unwrap_or_else(|| out_of_bounds(offset, self.len))
+    }
+}
+
+impl<E, L: Layout> Index<usize> for EventsMut<'_, E, L> {
+    type Output = E;
+    #[inline]
+    fn index(&self, offset: usize) -> &E {
+        &self.view[offset]
+    }
+}
+
+impl<E, L: Layout> IndexMut<usize> for EventsMut<'_, E, L> {
+    #[inline]
+    fn index_mut(&mut self, offset: usize) -> &mut E {
+        let len = self.len();
+        self.get_mut(offset).unwrap_or_else(|| out_of_bounds(offset, len))
+    }
+}
+
+impl<E: fmt::Debug, L: Layout> fmt::Debug for Events<'_, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<E: fmt::Debug, L: Layout> fmt::Debug for EventsMut<'_, E, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+/// Iterates over [`Events`].
+pub struct EventsIter<'a, E, L: Layout> {
+    cells: Cells<E, L>,
+    lent: PhantomData<&'a E>,
+}
+
+/// Iterates over [`EventsMut`].
+pub struct EventsIterMut<'a, E, L: Layout> {
+    cells: Cells<E, L>,
+    lent: PhantomData<&'a mut E>,
+}
+
+/// Steps from event to event: straight on to the ring's end, then on from its beginning. An address
+/// step, not a mask, per event.
+struct Cells<E, L: Layout> {
+    slots: View<E, L>,
+    /// The next event, if any is left.
+    event: *mut E,
+    /// How many follow without a gap.
+    straight: usize,
+    /// How many come after those, from the ring's beginning on.
+    wrapped: usize,
+}
+
+// SAFETY: a place among the slots, as a view is; what may be done with it there is the lending
+// iterator's business.
+unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
+// SAFETY: as above.
+unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}
+
+impl<E, L: Layout> Cells<E, L> {
+    #[inline(always)]
+    fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
+        let straight = straight(&*slots, first, len);
+        Cells { event: slots.event(first), straight, wrapped: len - straight, slots }
+    }
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.straight + self.wrapped
+    }
+    #[inline(always)]
+    fn next(&mut self) -> Option<*mut E> {
+        if self.straight == 0 {
+            if self.wrapped == 0 {
+                return None;
+            }
+            self.event = self.slots.event(0);
+            self.straight = std::mem::take(&mut self.wrapped);
+        }
+        let event = self.event;
+        // Behind the last one this points nowhere, and is not used.
+        self.event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+        self.straight -= 1;
+        Some(event)
+    }
+    /// As a loop over [`Cells::next`], in two loops without its test.
+    #[inline(always)]
+    fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
+        let mut all = initial;
+        for (mut event, len) in [(self.event, self.straight), (self.slots.event(0), self.wrapped)] {
+            for _ in 0..len {
+                all = f(all, event);
+                event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+            }
+        }
+        all
+    }
+}
+
+macro_rules! iterator {
+    ($name:ident, $item:ty, |$event:ident| $lend:expr) => {
+        impl<'a, E, L: Layout> Iterator for $name<'a, E, L> {
+            type Item = $item;
+            #[inline]
+            fn next(&mut self) -> Option<$item> {
+                let $event = self.cells.next()?;
+                // SAFETY: the view that made this iterator is lent for `'a`, and each position
+                // comes by once.
+                Some(unsafe { $lend })
+            }
+            #[inline]
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (self.cells.left(), Some(self.cells.left()))
+            }
+            #[inline]
+            fn fold<A, F: FnMut(A, $item) -> A>(self, initial: A, mut f: F) -> A {
+                // SAFETY: as in `next`.
+                self.cells.fold(initial, |all, $event| f(all, unsafe { $lend }))
+            }
+        }
+        impl<E, L: Layout> ExactSizeIterator for $name<'_, E, L> {}
+        impl<E, L: Layout> std::iter::FusedIterator for $name<'_, E, L> {}
+    };
+}
+iterator!(EventsIter, &'a E, |event| &*event);
+iterator!(EventsIterMut, &'a mut E, |event| &mut *event);
+
+impl<'a, E, L: Layout> IntoIterator for &'a Events<'_, E, L> {
+    type Item = &'a E;
+    type IntoIter = EventsIter<'a, E, L>;
+    #[inline]
+    fn into_iter(self) -> EventsIter<'a, E, L> {
+        self.iter()
+    }
+}
+
+impl<'a, E, L: Layout> IntoIterator for &'a mut EventsMut<'_, E, L> {
+    type Item = &'a mut E;
+    type IntoIter = EventsIterMut<'a, E, L>;
+    #[inline]
+    fn into_iter(self) -> EventsIterMut<'a, E, L> {
+        self.iter_mut()
+    }
+}

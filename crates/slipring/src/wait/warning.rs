@@ -1,0 +1,167 @@
+//! What works, and is most likely not what was meant: said once per process, and only about threads
+//! that hold cores.
+
+use std::fmt;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
+
+use crate::ring::control::Control;
+use crate::base::panics::discard;
+use crate::base::name::Name;
+use crate::ring::plan::Plan;
+use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
+use crate::base::system;
+use crate::wait::{WaitStrategy, cores};
+
+/// What a graph is likely to suffer from, though it works. See [`on_warning`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A strategy that holds its core was chosen where there are more threads than cores: a thread
+    /// that spins keeps the one that it waits for from running.
+    Crowded {
+        /// The stage that spins, or [`PRODUCER`](crate::PRODUCER).
+        stage: Name,
+        /// Its strategy.
+        wait: String,
+        /// How many threads the graph is likely to have.
+        threads: usize,
+        /// Number of cores on which the thread that built the graph may run. The graph's own
+        /// threads may be bound elsewhere later.
+        cores: usize,
+    },
+    /// Two that spin are bound to the same core, so one keeps the other from running.
+    OneCore {
+        /// One stage.
+        stage: Name,
+        /// The other one, bound there before.
+        other: Name,
+        /// Their core.
+        core: usize,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Crowded { stage, wait, threads, cores } => write!(
+                f,
+                "`{stage}` waits by `{wait}`, which holds a core; the graph is likely to have {threads} threads, and the thread that built it may run \
+                 on {cores} core{}: unless the graph's threads are bound to other cores, a thread that spins keeps those from running that it waits \
+                 for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads",
+                if *cores == 1 { "" } else { "s" }
+            ),
+            Warning::OneCore { stage, other, core } => write!(
+                f,
+                "`{stage}` and `{other}` both spin, and each was bound to core {core} when it first waited for long: there each keeps the other from \
+                 running; bind one of them elsewhere, or let one wait by `adaptive`, `yielding` or `blocking`"
+            ),
+        }
+    }
+}
+
+type Hook = fn(&Warning);
+static HOOK: OnceLock<Hook> = OnceLock::new();
+
+/// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at
+/// most once per process. Later calls, and calls after the first warning, change nothing and return
+/// `false`.
+///
+/// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic
+/// of it is contained, and a warning that cannot be printed is dropped: neither fails a graph.
+/// Without a hook the warning is written under the lock of [`std::io::Stderr`], so a thread that
+/// holds that lock while it waits for a graph to be built waits for itself.
+///
+/// ```
+/// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
+/// ```
+pub fn on_warning(hook: fn(&Warning)) -> bool {
+    HOOK.set(hook).is_ok()
+}
+
+/// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock.
+/// No panic leaves it.
+fn warn(said: &Statistic, warning: impl FnOnce() -> Warning) {
+    if said.swap(1, Relaxed) == 0
+        && let Err(panic) =
+            catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
+    {
+        discard(panic);
+    }
+}
+
+/// Prints a warning, or drops it: `eprintln!` would panic where standard error is closed or full.
+fn print(warning: &Warning) {
+    let line = format!("slipring: {warning}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Looks at a graph that is about to be built.
+pub(crate) fn look_at(plan: &Plan) {
+    static SAID: Statistic = Statistic::new(0);
+    let cores = cores();
+    if plan.threads <= cores {
+        return;
+    }
+    let stage = plan
+        .stages
+        .iter()
+        .find(|stage| stage.wait.spins())
+        .map(|stage| (stage.name.clone(), &stage.wait));
+    let producer = || {
+        plan.producer_wait.spins().then(|| (Name::new(crate::base::name::PRODUCER), &plan.producer_wait))
+    };
+    if let Some((stage, wait)) = stage.or_else(producer) {
+        warn(&SAID, || Warning::Crowded {
+            stage,
+            wait: wait.alias(),
+            threads: plan.threads,
+            cores,
+        });
+    }
+}
+
+/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once,
+/// when it waits for long first.
+pub(crate) struct Cores {
+    asked: Box<[Statistic]>,
+    held: Mutex<Vec<(usize, usize, ThreadId)>>,
+}
+
+impl Cores {
+    pub(crate) fn new(plan: &Plan) -> Cores {
+        let spins =
+            plan.stages.iter().map(|stage| stage.wait.spins()).chain([plan.producer_wait.spins()]);
+        let asked: Box<[Statistic]> =
+            spins.map(|spins| Statistic::new(u64::from(!spins))).collect();
+        Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
+    }
+
+    /// `party` begins a wait on this thread.
+    pub(crate) fn waits(&self, control: &Control, party: usize) {
+        static SAID: Statistic = Statistic::new(0);
+        let asked = &self.asked[party];
+        if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
+            return;
+        }
+        let Some(core) = system::only_core() else { return };
+        let mut held = lock(&self.held);
+        // Those of one thread take turns there anyway.
+        let thread = thread::current().id();
+        let other = held
+            .iter()
+            .find(|(taken, _, by)| *taken == core && *by != thread)
+            .map(|(_, other, _)| *other);
+        held.push((core, party, thread));
+        drop(held);
+        if let Some(other) = other {
+            warn(&SAID, || Warning::OneCore {
+                stage: control.name(party),
+                other: control.name(other),
+                core,
+            });
+        }
+    }
+}
