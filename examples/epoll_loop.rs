@@ -31,7 +31,7 @@ mod linux {
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
     };
-    use slipring::{Closed, Producer, Reader};
+    use slipring::{Producer, Reader, WaitError};
     use slipring_eventfd::EventFd;
 
     /// Two rings and a timer in one event loop.
@@ -99,7 +99,7 @@ mod linux {
                 Ok(0) => self.look = self.ready.arm(&mut self.events),
                 Ok(_) => {}
                 // Nothing will come any more. To arm it would say `true` every time.
-                Err(Closed::Drained) => (self.look, self.open) = (false, false),
+                Err(WaitError::Closed) => (self.look, self.open) = (false, false),
                 Err(other) => bail!("{}: {other}", self.name),
             }
             Ok(())
@@ -130,7 +130,7 @@ mod linux {
     }
 
     /// Publishes with a pause now and then, so that the loop has a reason to sleep.
-    fn publish(mut tx: Producer<u64>, count: u64, pause_after: u64) -> Result<(), Closed> {
+    fn publish(mut tx: Producer<u64>, count: u64, pause_after: u64) -> Result<(), WaitError> {
         for i in 0..count {
             tx.publish(|slot| *slot = i)?;
             if (i + 1) % pause_after == 0 {

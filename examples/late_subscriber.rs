@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use slipring::{Closed, Fault, From, Subscription, Tap};
+use slipring::{Fault, StartAt, Subscription, Tap, WaitError};
 
 /// A feed of prices that subscribers join and leave while it runs.
 #[derive(Parser)]
@@ -58,7 +58,7 @@ struct Seen {
     first: u64,
     count: u64,
     sum: f64,
-    end: Closed,
+    end: WaitError,
 }
 
 impl Seen {
@@ -117,7 +117,7 @@ fn main() -> Result<()> {
 
                 // The first is there before the first price. Another thread makes it leave when it
                 // has seen enough.
-                let early = tap.subscribe(From::Now)?;
+                let early = tap.subscribe(StartAt::Now)?;
                 let leaver = early.leaver();
                 let (seen, watching) = mpsc::channel();
                 let (left, leaving) = mpsc::channel::<()>();
@@ -142,8 +142,8 @@ fn main() -> Result<()> {
 
                 // Two more join in the middle; the first of them wants the past, as far as it is
                 // still there.
-                let oldest = tap.subscribe(From::Oldest)?;
-                let now = tap.subscribe(From::Now)?;
+                let oldest = tap.subscribe(StartAt::Oldest)?;
+                let now = tap.subscribe(StartAt::Now)?;
                 let history = scope.spawn(move || follow(oldest, |_| ()));
                 let ticker = scope.spawn(move || follow(now, |_| ()));
                 publish(count / 2..count)?;
@@ -191,14 +191,14 @@ fn main() -> Result<()> {
         desk.count
     );
     ensure!(
-        matches!(desk.end, Closed::Left),
+        matches!(desk.end, WaitError::Left),
         "the desk was asked to leave, but ended because {}",
         desk.end
     );
     for (name, seen) in [("history", &history), ("ticker", &ticker)] {
         ensure!(seen.next() == count, "{name} ended at {} of {count}", seen.next());
         ensure!(
-            matches!(seen.end, Closed::Drained),
+            matches!(seen.end, WaitError::Closed),
             "{name} saw the end, but ended because {}",
             seen.end
         );

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use slipring::{Idle, Wait, WaitStrategy, Waited};
+use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
 
 /// A way to wait of one's own: spin while the market is open, sleep while it is closed.
 #[derive(Parser)]
@@ -46,13 +46,13 @@ struct OpeningHours {
 }
 
 impl WaitStrategy for OpeningHours {
-    fn idle(&self, waited: &Waited) -> Idle {
+    fn idle(&self, waited: &WaitContext) -> WaitAction {
         match self.open.load(Relaxed) {
             // Where threads outnumber cores, the one that is waited for may need this one.
-            true if waited.crowded => Idle::Yield,
-            true => Idle::Spin(1),
+            true if waited.oversubscribed => WaitAction::Yield,
+            true => WaitAction::Spin(1),
             // Nobody rings when the market opens, so it looks again now and then.
-            false => Idle::ParkFor(Duration::from_millis(10)),
+            false => WaitAction::ParkFor(Duration::from_millis(10)),
         }
     }
     fn parks(&self) -> bool {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use cpu_time::ProcessTime;
-use slipring::{Closed, Graph, Producer, Reader};
+use slipring::{Graph, Producer, Reader, WaitError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -84,7 +84,7 @@ async fn alarm(mut rx: Reader<i64>, silent: Arc<Notify>) -> Result<Heard> {
                 }
                 batch.release();
             }
-            Ok(Err(Closed::Drained)) => return Ok(heard),
+            Ok(Err(WaitError::Closed)) => return Ok(heard),
             Ok(Err(other)) => return Err(other.into()),
             Err(_elapsed) => {
                 heard.silences += 1;

@@ -32,7 +32,7 @@ use slipring::Waitable;
 ///
 /// ```
 /// use rustix::event::epoll;
-/// use slipring::Closed;
+/// use slipring::WaitError;
 /// use slipring_eventfd::EventFd;
 ///
 /// let (mut tx, mut rx) = slipring::unicast(64, || 0u64)?;
@@ -48,7 +48,7 @@ use slipring::Waitable;
 ///         match rx.poll(64, |value, _| sum += value) {
 ///             Ok(0) => break, // nothing more for now
 ///             Ok(_) => {}
-///             Err(Closed::Drained) => break 'ring,
+///             Err(WaitError::Closed) => break 'ring,
 ///             Err(other) => return Err(other.into()),
 ///         }
 ///     }
@@ -116,7 +116,7 @@ use slipring::Waitable;
 ///   sleeps. [`Waitable::wakes`] tells.
 /// - A graph's own `deadline` signals nobody. Wait with a timeout, or add a timer.
 /// - At the end of a ring `arm` says `true` every time. Stop arming a handle whose calls say
-///   [`Closed`](slipring::Closed).
+///   [`WaitError`](slipring::WaitError).
 ///
 /// # Dropping
 ///

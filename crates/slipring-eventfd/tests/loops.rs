@@ -16,7 +16,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::retry_on_intr;
-use slipring::{ClaimError, Closed, From, Graph, Reader, Wait, Waitable};
+use slipring::{ClaimError, Graph, Reader, StartAt, Wait, WaitError, Waitable};
 use slipring_eventfd::EventFd;
 
 const LIMIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -67,7 +67,7 @@ fn take(rx: &mut Reader<u64>, next: &mut u64) -> bool {
         }) {
             Ok(0) => return true,
             Ok(_) => {}
-            Err(Closed::Drained) => return false,
+            Err(WaitError::Closed) => return false,
             Err(other) => panic!("{other}"),
         }
     }
@@ -265,7 +265,7 @@ fn a_future_is_polled_in_a_loop() {
         };
         fds[0].clear().unwrap();
     };
-    assert!(matches!(closed, Closed::Drained), "{closed}");
+    assert!(matches!(closed, WaitError::Closed), "{closed}");
     assert_eq!((next, publishing.join().unwrap()), (COUNT, COUNT));
 }
 
@@ -328,7 +328,7 @@ fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
                         }
                         Ok(_) => {}
                         Err(closed) => {
-                            return assert!(matches!(closed, Closed::Drained), "{closed}");
+                            return assert!(matches!(closed, WaitError::Closed), "{closed}");
                         }
                     }
                 }
@@ -346,7 +346,7 @@ fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
                 fds[0].clear().unwrap();
             }
             Ok(some) => next += some as u64,
-            Err(closed) => break assert!(matches!(closed, Closed::Drained), "{closed}"),
+            Err(closed) => break assert!(matches!(closed, WaitError::Closed), "{closed}"),
         }
     }
     assert_eq!(next, COUNT);
@@ -436,7 +436,7 @@ fn an_end_is_signalled_and_stays() {
         assert!(fds[0].clear().unwrap());
         let end = rx.poll(8, |_, _| ()).unwrap_err();
         assert!(
-            matches!((halted, &end), (true, Closed::Halted) | (false, Closed::Drained)),
+            matches!((halted, &end), (true, WaitError::Halted) | (false, WaitError::Closed)),
             "{end}"
         );
         assert!(fds[0].arm(&mut rx) && fds[0].arm(&mut rx), "it is over, and nobody will signal");
@@ -470,10 +470,10 @@ fn a_failure_is_signalled_to_everybody() {
     }
     let failed = other.poll(1, |_, _| ()).unwrap_err();
     assert!(
-        matches!(&failed, Closed::Failed(_)) && failed.to_string().contains("first"),
+        matches!(&failed, WaitError::Failed(_)) && failed.to_string().contains("first"),
         "{failed}"
     );
-    assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Closed(Closed::Failed(_)))));
+    assert!(matches!(tx.try_publish(|_| ()), Err(ClaimError::Wait(WaitError::Failed(_)))));
     assert!(failing.join().is_err());
 }
 
@@ -487,7 +487,7 @@ fn a_handle_is_dropped_while_armed() {
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     assert!(!fds[0].arm(&mut rx));
     drop(rx);
-    assert!(matches!(tx.publish(|_| ()), Err(Closed::Failed(_))));
+    assert!(matches!(tx.publish(|_| ()), Err(WaitError::Failed(_))));
     fds[0].clear().unwrap();
 
     // A reader that may leave: the graph goes on, and so does the descriptor.
@@ -495,7 +495,7 @@ fn a_handle_is_dropped_while_armed() {
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-    let mut late = tap.subscribe(From::Now).unwrap();
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
     assert!(!fds[0].arm(&mut late));
     drop(late);
     for i in 0..8 {
@@ -503,7 +503,7 @@ fn a_handle_is_dropped_while_armed() {
         assert_eq!(end.poll(4, |_, _| ()).unwrap(), 1);
     }
     fds[0].clear().unwrap(); // perhaps a signal for nothing
-    let mut next = tap.subscribe(From::Now).unwrap();
+    let mut next = tap.subscribe(StartAt::Now).unwrap();
     assert!(!fds[0].arm(&mut next));
     tx.publish(|slot| *slot = 8).unwrap();
     epoll.wait();
@@ -521,7 +521,7 @@ fn being_asked_to_leave_is_signalled() {
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
     for asked_first in [false, true] {
-        let mut late = tap.subscribe(From::Now).unwrap();
+        let mut late = tap.subscribe(StartAt::Now).unwrap();
         let leaver = late.leaver();
         if asked_first {
             assert!(leaver.leave());
@@ -533,7 +533,7 @@ fn being_asked_to_leave_is_signalled() {
             assert!(fds[0].clear().unwrap());
             asking.join().unwrap();
         }
-        assert!(matches!(late.poll(4, |_, _| ()), Err(Closed::Left)));
+        assert!(matches!(late.poll(4, |_, _| ()), Err(WaitError::Left)));
         assert!(!fds[0].clear().unwrap());
     }
 }

@@ -12,23 +12,23 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::ring::core::{Core, Settings};
-use crate::errors::error::{BuildError, Cause, Error};
-use crate::base::panics::{Contained};
+use crate::base::name::Name;
+use crate::base::panics::Contained;
+use crate::base::sync::whole;
 use crate::consumer::lease::{
     Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter,
     Sharded, Shared, Writer, Writing,
 };
-use crate::live::monitor::Monitor;
-use crate::base::name::Name;
-use crate::ring::owner::Owner;
-use crate::ring::plan::{Access, Crew, StageSpec};
-use crate::producer::{Many, Producer, Single};
+use crate::consumer::shard::{Partitioner, partitioner};
+use crate::errors::error::{BuildError, Cause, Error};
 use crate::errors::report::Report;
-use crate::consumer::shard::{Sorter, sorter};
-use crate::ring::slots::{Contiguous, Inside, Layout};
-use crate::base::sync::whole;
+use crate::live::monitor::Monitor;
 use crate::live::tap::Tap;
+use crate::producer::{Many, Producer, Single};
+use crate::ring::core::{Core, Settings};
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Delivery, StageSpec};
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::wait::{Learned, Wait};
 
 /// What the keys of a graph and the graph itself share until it is built, and after.
@@ -76,11 +76,11 @@ impl Draft {
 /// assert_eq!(total, 90);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Graph<E, L: Layout = Inside, S = Single> {
+pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     draft: Arc<Draft>,
     settings: Settings,
     factory: Contained<Box<dyn FnMut() -> E>>,
-    sorters: RefCell<Vec<(usize, Contained<Sorter<E>>)>>,
+    partitioners: RefCell<Vec<(usize, Contained<Partitioner<E>>)>>,
     kind: PhantomData<(L, S)>,
 }
 
@@ -118,7 +118,7 @@ impl<E: 'static> Graph<E> {
             draft: Arc::new(Draft { specs: Mutex::default() }),
             settings: Settings::new(capacity),
             factory: Contained::new(Box::new(factory)),
-            sorters: RefCell::default(),
+            partitioners: RefCell::default(),
             kind: PhantomData,
         }
     }
@@ -132,7 +132,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             draft: self.draft,
             settings: self.settings,
             factory: self.factory,
-            sorters: self.sorters,
+            partitioners: self.partitioners,
             kind: PhantomData,
         }
     }
@@ -147,7 +147,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             draft: self.draft,
             settings: self.settings,
             factory: self.factory,
-            sorters: self.sorters,
+            partitioners: self.partitioners,
             kind: PhantomData,
         }
     }
@@ -180,7 +180,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
 
     /// Has a single producer tell how far it is, one more store for each publication, so that
     /// reports know lags and free slots exactly.
-    pub fn watched(mut self) -> Self {
+    pub fn publish_cursor(mut self) -> Self {
         self.settings.watched = true;
         self
     }
@@ -197,7 +197,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send,
     {
-        self.declare(name, Access::Write, Crew::One)
+        self.declare(name, Access::Write, Delivery::Each)
     }
 
     /// Declares a stage that reads every event.
@@ -205,7 +205,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + Sync,
     {
-        self.declare(name, Access::Read, Crew::One)
+        self.declare(name, Access::Read, Delivery::Each)
     }
 
     /// Declares a pool: each event goes to one of `workers`, which may change it. Whoever comes
@@ -215,7 +215,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send,
     {
-        self.declare(name, Access::Write, Crew::pool(workers))
+        self.declare(name, Access::Write, Delivery::pool(workers))
     }
 
     /// Declares a pool whose workers only read.
@@ -224,7 +224,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + Sync,
     {
-        self.declare(name, Access::Read, Crew::pool(workers))
+        self.declare(name, Access::Read, Delivery::pool(workers))
     }
 
     /// Declares shards: each event goes to one of `shards`, by its key, so that each key's events
@@ -262,8 +262,10 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         shards: usize,
         key: impl Fn(&E) -> K + Send + Sync + 'static,
     ) -> Key<A, C> {
-        let declared = self.declare(name, access, Crew::Shards(shards));
-        self.sorters.borrow_mut().push((declared.stage, Contained::new(sorter(shards, key))));
+        let declared = self.declare(name, access, Delivery::Shards(shards));
+        self.partitioners
+            .borrow_mut()
+            .push((declared.stage, Contained::new(partitioner(shards, key))));
         declared
     }
 
@@ -277,16 +279,16 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     where
         E: Send + Sync,
     {
-        self.declare(name, Access::Read, Crew::Tap(room))
+        self.declare(name, Access::Read, Delivery::Tap(room))
     }
 
-    fn declare<A, C>(&self, name: &str, access: Access, crew: Crew) -> Key<A, C> {
+    fn declare<A, C>(&self, name: &str, access: Access, delivery: Delivery) -> Key<A, C> {
         let mut drawing = self.draft.lock();
-        drawing.stages.push(StageSpec::new(name, access, crew, &[]));
+        drawing.stages.push(StageSpec::new(name, access, delivery, &[]));
         Key {
             draft: self.draft.clone(),
             stage: drawing.stages.len() - 1,
-            workers: crew.len(),
+            workers: delivery.len(),
             exchanged: false,
             kind: PhantomData,
         }
@@ -310,8 +312,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             drawing.stages.clone()
         };
         // Not under the lock: the factory and the events are user code, and may hold keys.
-        let built =
-            Core::build(self.settings.clone(), stages, self.sorters.take(), &mut *self.factory);
+        let built = Core::build(
+            self.settings.clone(),
+            stages,
+            self.partitioners.take(),
+            &mut *self.factory,
+        );
         let dropped = self.factory.let_go();
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
@@ -337,7 +343,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         }));
         core.control.add_maker();
         let required = (0..drawing.stages.len())
-            .filter(|&stage| !matches!(drawing.stages[stage].crew, Crew::Tap(_)));
+            .filter(|&stage| !matches!(drawing.stages[stage].delivery, Delivery::Tap(_)));
         let taken = Mutex::new(Taken { producer: false, unattached: required.collect() });
         drop(drawing);
         Ok(Ring { core, draft: self.draft.clone(), taken, kind: PhantomData })
@@ -413,7 +419,7 @@ impl<A> Key<A, Shared> {
     /// If the graph was built already.
     pub fn room(self, workers: usize) -> Self {
         self.change(|spec| {
-            if let Crew::Pool { room, .. } = &mut spec.crew {
+            if let Delivery::Pool { room, .. } = &mut spec.delivery {
                 *room = workers;
             }
         })
@@ -426,7 +432,7 @@ impl<A, C> Drop for Key<A, C> {
             let mut drawing = self.draft.lock();
             match drawing.built.clone() {
                 // Nobody has to join a tap.
-                _ if matches!(drawing.stages[self.stage].crew, Crew::Tap(_)) => {}
+                _ if matches!(drawing.stages[self.stage].delivery, Delivery::Tap(_)) => {}
                 None => drawing.abandoned.push(self.stage),
                 Some(built) => {
                     // the last reference to the ring may go with this call, and take user code with
@@ -455,7 +461,7 @@ struct Taken {
 ///
 /// Dropping it before every key was exchanged fails the graph, and before a producer was taken
 /// closes it.
-pub struct Ring<E, L: Layout = Inside, S = Single> {
+pub struct Ring<E, L: Layout = Interleaved, S = Single> {
     core: Owner<E, L>,
     draft: Arc<Draft>,
     taken: Mutex<Taken>,
@@ -655,7 +661,7 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 /// # Errors
 /// As [`Graph::build`].
 pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
-    let reader = StageSpec::new("reader", Access::Read, Crew::One, &[]);
+    let reader = StageSpec::new("reader", Access::Read, Delivery::Each, &[]);
     let mut factory = Contained::new(factory);
     let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut *factory)?;
     if let Some(panic) = factory.let_go() {

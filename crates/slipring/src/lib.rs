@@ -68,7 +68,7 @@
 //!   learned in a box of its own, which is made and dropped with the handle.
 //!
 //! A call that waits inside a handler for what only that handler's thread can move on is
-//! [`Closed::WaitsForItself`]: for room in a ring, in a handler of that ring, or for an event, in a
+//! [`WaitError::WaitsForItself`]: for room in a ring, in a handler of that ring, or for an event, in a
 //! handler of an earlier stage. A handler here is what a chain or `for_each` calls. The library
 //! does not see that a wait will never end
 //!
@@ -130,19 +130,19 @@ pub use errors::report::*;
 pub use graph::*;
 pub use live::monitor::Monitor;
 pub use live::pool::Pool;
-pub use live::tap::{From, Leaver, SubscribeError, Subscription, Tap};
-pub use observe::mirror::{Mirror, Mirrored, Plain};
+pub use live::tap::{Leaver, StartAt, SubscribeError, Subscription, Tap};
+pub use observe::mirror::{Mirror, MirrorHandle, Plain};
 pub use observe::observer::{ObserveError, Observer, Seen};
 pub use producer::claim::*;
 pub use producer::conflate::*;
 pub use producer::*;
 pub use ring::counters::Latency;
 pub use ring::events::*;
-pub use ring::plan::MAX_CREW;
+pub use ring::plan::MAX_STAGE_HANDLES;
 pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
-pub use ring::slots::{Contiguous, Inside, Layout};
+pub use ring::slots::{Contiguous, Interleaved, Layout};
 pub use wait::warning::{Warning, on_warning};
-pub use wait::{Idle, Learner, UnknownWait, Wait, WaitStrategy, Waited};
+pub use wait::{Learner, UnknownWait, Wait, WaitAction, WaitContext, WaitStrategy};
 
 #[doc = include_str!("MIGRATING.md")]
 pub mod migrating {}

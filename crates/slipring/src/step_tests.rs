@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::ring::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
-use crate::consumer::position::Seat;
 use crate::base::sync::Relaxed;
-use crate::{Graph, Inside, Marks, OnFault, ReadHandler, Waitable};
+use crate::consumer::position::ConsumerPosition;
+use crate::ring::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
+use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
@@ -35,7 +35,7 @@ fn no_frontier_is_less_than_what_is_known() {
     shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap());
     shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap());
     assert_eq!(end.poll(8, |_, _| ()).unwrap(), 4);
-    let core = end.desk().core.clone();
+    let core = end.state().core.clone();
     let control = &core.control;
     let stage = |name: &str| {
         control.plan.stages.iter().position(|stage| stage.name.as_str() == name).unwrap()
@@ -58,7 +58,7 @@ fn no_frontier_is_less_than_what_is_known() {
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
     // A tap, with a pin that its joiner is about to take back.
-    let member = tap.subscribe(crate::From::Now).unwrap();
+    let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
     assert_eq!(control.frontier(tap_stage, 4), 4, "a tap's frontier goes back");
@@ -91,11 +91,11 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
     (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
     while first[0].poll(8, |_, _| ()).unwrap() != 0 {}
     while second[0].poll(8, |_, _| ()).unwrap() != 0 {}
-    let desk = first[0].desk();
-    let core = desk.core.clone();
-    core.control.line(desk.plan().line + 2).store(0, Relaxed);
+    let state = first[0].state();
+    let core = state.core.clone();
+    core.control.line(state.plan().line + 2).store(0, Relaxed);
     assert!(second[1].try_batch(1).is_err(), "a chunk that the stage before has not let go");
-    core.control.line(desk.plan().line + 2).store(IDLE, Relaxed);
+    core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
 /// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment.
@@ -111,11 +111,11 @@ fn a_limit_never_falls_behind_what_is_claimed() {
         let (mut tx, tap) = (ring.producer().into_raw(), ring.tap(tap));
         let _stage = stage.map(|stage| ring.reader(stage));
         let workers = workers.map(|workers| ring.pool_readers(workers));
-        let member = tap.subscribe(crate::From::Now).unwrap();
-        let core = member.desk().core.clone();
+        let member = tap.subscribe(crate::StartAt::Now).unwrap();
+        let core = member.state().core.clone();
         let bound = match &workers {
-            Some(workers) => workers[0].desk().plan().line + 2,
-            None => member.desk().plan().line + 1,
+            Some(workers) => workers[0].state().plan().line + 2,
+            None => member.state().plan().line + 1,
         };
         let before = core.control.line(bound).load(Relaxed);
         tx.next_n(8).unwrap();
@@ -167,9 +167,9 @@ fn a_producer_may_be_idle_for_any_distance() {
             lets_go(far - 4);
             assert!(idle.try_claim().is_err(), "{what}, at {far:#x}: a slot that is not let go");
             assert_eq!(idle.clone().next_seq(), far, "a clone");
-            assert!(!stirs(&mut ring.producer()), "{what}, at {far:#x}: no room");
+            assert!(!is_ready(&mut ring.producer()), "{what}, at {far:#x}: no room");
             lets_go(far - 1);
-            assert!(stirs(&mut ring.producer()), "{what}, at {far:#x}: room for three");
+            assert!(is_ready(&mut ring.producer()), "{what}, at {far:#x}: room for three");
             assert_eq!(ring.producer().remaining(), 3);
             assert_eq!(idle.try_claim().expect("room for three").publish(), far);
         }
@@ -196,51 +196,51 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
     tx.publish_all(0..6, |slot, i| *slot = i).unwrap();
     tx.close();
-    rx.seat_mut().count_passed(2);
+    rx.position_mut().count_passed(2);
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
 // Positions that a stage goes back to, lets go, and looks at.
 
 /// Walks everything that is there, without letting go; returns the positions of the events.
-fn walk(seat: &mut impl Seat<u64, Inside>) -> Vec<u64> {
+fn walk(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> {
     let mut lent = Vec::new();
     loop {
-        let len = seat.gather(8, 8);
+        let len = position.gather(8, 8);
         if len == 0 {
             return lent;
         }
-        lent.extend((0..len).map(|offset| seat.next().wrapping_add(offset)));
-        seat.advance(len, len);
+        lent.extend((0..len).map(|offset| position.next().wrapping_add(offset)));
+        position.advance(len, len);
     }
 }
 
 /// Goes back from behind tombstones, and walks the same events again: no slot that was given up
 /// among them.
-fn rewinds(seat: &mut impl Seat<u64, Inside>) {
-    let counted = |seat: &dyn Fn() -> (u64, u64), expected| {
-        assert_eq!(seat(), expected, "events and tombstones")
+fn rewinds(position: &mut impl ConsumerPosition<u64, Interleaved>) {
+    let counted = |position: &dyn Fn() -> (u64, u64), expected| {
+        assert_eq!(position(), expected, "events and tombstones")
     };
-    seat.desk_mut().notes = true;
+    position.state_mut().notes = true;
     for _ in 0..2 {
-        assert_eq!(walk(seat), [0, 1, 4, 6]);
-        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (4, 3));
-        seat.rewind();
-        assert_eq!(seat.next(), 0);
-        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (0, 0));
+        assert_eq!(walk(position), [0, 1, 4, 6]);
+        counted(&|| (position.handled(), position.state().counts.tombstones), (4, 3));
+        position.rewind();
+        assert_eq!(position.next(), 0);
+        counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
     // Released in the middle of a run.
-    assert_eq!(seat.gather(1, 1), 1);
-    seat.advance(1, 1);
-    seat.release();
+    assert_eq!(position.gather(1, 1), 1);
+    position.advance(1, 1);
+    position.release();
     for _ in 0..2 {
-        assert_eq!(walk(seat), [1, 4, 6]);
-        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (4, 3));
-        seat.rewind();
-        counted(&|| (seat.handled(), seat.desk().counts.tombstones), (1, 0));
+        assert_eq!(walk(position), [1, 4, 6]);
+        counted(&|| (position.handled(), position.state().counts.tombstones), (4, 3));
+        position.rewind();
+        counted(&|| (position.handled(), position.state().counts.tombstones), (1, 0));
     }
-    assert_eq!(walk(seat), [1, 4, 6]);
-    seat.release();
+    assert_eq!(walk(position), [1, 4, 6]);
+    position.release();
 }
 
 #[test]
@@ -257,9 +257,9 @@ fn a_retry_passes_over_tombstones_again() {
     tx.publish(|_| ()).unwrap();
     drop(tx.claim().unwrap());
     tx.publish(|_| ()).unwrap();
-    rewinds(first.seat());
-    rewinds(behind.seat());
-    rewinds(shards[0].seat());
+    rewinds(first.position());
+    rewinds(behind.position());
+    rewinds(shards[0].position());
 }
 
 /// What a shard knows to be its own counts from its next event on, and not from where a retry
@@ -275,21 +275,21 @@ fn a_shard_that_starts_again_looks_whose_each_event_is() {
     slots.iter_mut().zip(0..).for_each(|(v, i)| *v = i);
     slots.publish();
     for shard in &mut shards {
-        let seat = shard.seat();
-        seat.desk_mut().notes = true;
+        let position = shard.position();
+        position.state_mut().notes = true;
         let mut own = Vec::new();
-        while seat.gather(1, 1) != 0 {
-            own.push(seat.next());
-            seat.advance(1, 1);
+        while position.gather(1, 1) != 0 {
+            own.push(position.next());
+            position.advance(1, 1);
         }
         assert!(!own.is_empty());
         // From behind each of its events in turn.
         for handled in 1..own.len() {
-            seat.rewind();
+            position.rewind();
             for &seq in &own[..handled] {
-                assert_ne!(seat.gather(1, 1), 0);
-                assert_eq!(seat.next(), seq, "an event of another shard");
-                seat.advance(1, 1);
+                assert_ne!(position.gather(1, 1), 0);
+                assert_eq!(position.next(), seq, "an event of another shard");
+                position.advance(1, 1);
             }
         }
     }
@@ -315,9 +315,9 @@ fn a_release_goes_no_further_than_what_was_lent() {
                     "an event that the first stage has not seen"
                 );
                 first.release_until(1);
-                let desk = first.desk();
+                let state = first.state();
                 assert_eq!(
-                    desk.control().frontier(desk.stage, 0),
+                    state.control().frontier(state.stage, 0),
                     2,
                     "what was let go is taken back"
                 );
@@ -352,7 +352,7 @@ fn with_a_held_event_go_all_tombstones_behind_it() {
 }
 
 /// Whether a task would be told to look at once, instead of to sleep.
-fn stirs(handle: &mut impl Waitable) -> bool {
+fn is_ready(handle: &mut impl Waitable) -> bool {
     let ready = handle.arm(Waker::noop());
     handle.disarm();
     ready
@@ -363,10 +363,10 @@ macro_rules! stirs_until_all_is_taken {
     ($handle:expr, $what:expr) => {{
         let handle = $handle;
         for left in (0..3).rev() {
-            assert!(stirs(handle), "{}: sleeps over {} events", $what, left + 1);
+            assert!(is_ready(handle), "{}: sleeps over {} events", $what, left + 1);
             handle.try_batch(1).unwrap().release();
         }
-        assert!(!stirs(handle), "{}: there is nothing", $what);
+        assert!(!is_ready(handle), "{}: there is nothing", $what);
     }};
 }
 
@@ -425,9 +425,9 @@ fn what_has_a_tombstone_before_it_does_not_sleep() {
     macro_rules! passes {
         ($handle:expr) => {{
             let handle = $handle;
-            assert!(stirs(handle));
+            assert!(is_ready(handle));
             assert_eq!(handle.poll(4, |_, _| ()).unwrap(), 0);
-            assert!(!stirs(handle));
+            assert!(!is_ready(handle));
         }};
     }
     passes!(&mut reader);
@@ -435,7 +435,7 @@ fn what_has_a_tombstone_before_it_does_not_sleep() {
     passes!(&mut shards[0]);
     passes!(&mut shards[1]);
     assert_eq!(
-        [0, 1].map(|shard| shards[shard].desk().counts.tombstones),
+        [0, 1].map(|shard| shards[shard].state().counts.tombstones),
         [3, 0],
         "all shards pass them, and one counts them"
     );
@@ -458,7 +458,7 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     assert_eq!(second[0].try_batch(1).unwrap().first_seq(), 0);
     // The chunk of the first pool is left first.
     drop((first.remove(0), second.remove(0)));
-    assert!(stirs(&mut second[0]));
+    assert!(is_ready(&mut second[0]));
     let adopted = second[0].try_batch(1).unwrap();
     assert_eq!(adopted.first_seq(), 0, "the chunk of another pool");
     adopted.release();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::{Fragile, Oops, PURPOSE, ends};
 use slipring::{
-    BuildError, Error, Graph, Idle, Learner, Marks, OnFault, PRODUCER, Pool, Tap, Wait,
-    WaitStrategy, Waited,
+    BuildError, Error, Graph, Learner, Marks, OnFault, PRODUCER, Pool, Tap, Wait, WaitAction,
+    WaitContext, WaitStrategy,
 };
 
 /// What a call comes back with that must not panic.
@@ -244,8 +244,8 @@ impl std::fmt::Debug for Own {
     }
 }
 impl WaitStrategy for Brittle {
-    fn idle(&self, _: &Waited) -> Idle {
-        Idle::Yield
+    fn idle(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Yield
     }
     fn parks(&self) -> bool {
         false
@@ -258,10 +258,10 @@ impl WaitStrategy for Brittle {
     }
 }
 impl Learner for BrittleLearner {
-    fn idle(&mut self, _: &Waited) -> Idle {
-        Idle::Yield
+    fn idle(&mut self, _: &WaitContext) -> WaitAction {
+        WaitAction::Yield
     }
-    fn over(&mut self, _: &Waited, _: bool) {}
+    fn over(&mut self, _: &WaitContext, _: bool) {}
 }
 
 #[test]

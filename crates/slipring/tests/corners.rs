@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, BuildError, Closed, ErrorKind, From, Graph, Idle, Many, Monitor, OnFault, Ring,
-    Selector, SharedProducer, Wait, WaitStrategy, Waited,
+    BatchError, BuildError, ErrorKind, Graph, Many, Monitor, OnFault, Ring, Selector,
+    SharedProducer, StartAt, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
 };
 
 /// One event, four slots given up, another event: positions 0, 1 to 4, and 5.
@@ -99,9 +99,9 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
         let mut late;
         if pins {
             with_a_tombstone(&mut tx);
-            late = tap.subscribe(From::At(3)).unwrap();
+            late = tap.subscribe(StartAt::At(3)).unwrap();
         } else {
-            late = tap.subscribe(From::Now).unwrap();
+            late = tap.subscribe(StartAt::Now).unwrap();
             with_a_tombstone(&mut tx);
             release_into_the_tombstone!(late);
         }
@@ -119,7 +119,7 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
         (ring.producer(), ring.pool_writers(behind).remove(0), ring.tap(tap));
     tx.publish(|v| *v = 100).unwrap();
     drop(tx.claim_n(4).unwrap());
-    let mut late = tap.subscribe(From::At(3)).unwrap();
+    let mut late = tap.subscribe(StartAt::At(3)).unwrap();
     while behind.poll(10, |_, _| ()).unwrap() != 0 {}
     let published = std::iter::from_fn(|| tx.try_publish(|v| *v = 999).ok()).count();
     assert_eq!(5 + published, 3 + 8);
@@ -129,7 +129,7 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
 #[test]
 fn what_a_producer_was_allowed_it_stays_allowed() {
     let _watched = crate::common::watched();
-    let looks = if cfg!(miri) { 30 } else { 2_000 };
+    let polls = if cfg!(miri) { 30 } else { 2_000 };
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
         let graph = Graph::new(8, || 0u64);
         let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
@@ -141,10 +141,10 @@ fn what_a_producer_was_allowed_it_stays_allowed() {
         thread::scope(|s| {
             s.spawn(|| {
                 while !over.load(Relaxed) {
-                    assert!(tap.subscribe(From::At(0u64.wrapping_sub(4))).is_err());
+                    assert!(tap.subscribe(StartAt::At(0u64.wrapping_sub(4))).is_err());
                 }
             });
-            (0..looks).for_each(|_| assert_eq!(tx.available(), 0));
+            (0..polls).for_each(|_| assert_eq!(tx.available(), 0));
             over.store(true, Relaxed);
         });
         tx.done(7).unwrap();
@@ -158,10 +158,10 @@ fn what_a_producer_was_allowed_it_stays_allowed() {
 struct Panics(AtomicUsize, usize);
 
 impl WaitStrategy for Panics {
-    fn idle(&self, _: &Waited) -> Idle {
+    fn idle(&self, _: &WaitContext) -> WaitAction {
         let here = thread::current().name().is_some_and(|name| name.starts_with("skips"));
         assert!(!here || self.0.fetch_add(1, Relaxed) >= self.1, "a strategy");
-        Idle::Yield
+        WaitAction::Yield
     }
     fn parks(&self) -> bool {
         false
@@ -248,7 +248,7 @@ fn a_task_that_holds_the_whole_ring_is_told_too() {
     rx.batch(2).unwrap().hold();
     let mut batch = pin!(rx.batch_async(2));
     let polled = batch.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(polled, Poll::Ready(Err(Closed::WaitsForItself(_)))));
+    assert!(matches!(polled, Poll::Ready(Err(WaitError::WaitsForItself(_)))));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use slipring::{Graph, Monitor, PRODUCER, Wait};
 #[test]
 fn positions_lags_and_free_slots_are_told_while_it_runs() {
     let _watched = crate::common::watched();
-    let graph = Graph::new(8, || 0u64).watched().first_seq(u64::MAX - 1);
+    let graph = Graph::new(8, || 0u64).publish_cursor().first_seq(u64::MAX - 1);
     let parse = graph.pool_writer("parse", 2);
     let (end, tap) = (graph.reader("end").after(&parse), graph.tap("tap", 1).after(&parse));
     let ring = graph.build().unwrap();
@@ -88,13 +88,13 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
         let looking = monitor.clone();
         let watcher = s.spawn(move || {
             let end = Instant::now() + Duration::from_secs(20);
-            let mut looks = 0;
+            let mut polls = 0;
             while Instant::now() < end {
                 match looking.report() {
-                    None if looks > 0 => break,
+                    None if polls > 0 => break,
                     None => thread::yield_now(),
                     Some(report) => {
-                        looks += 1;
+                        polls += 1;
                         let (first, second) =
                             (report.stage("first").unwrap(), report.stage("second").unwrap());
                         assert!(
@@ -105,7 +105,7 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
                     }
                 }
             }
-            looks
+            polls
         });
         slipring::ring(64, || 0u64)
             .wait(Wait::YIELDING)
@@ -116,8 +116,8 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
             .feed(0..EVENTS, |slot, i| *slot = i)
             .map(|done| (done, watcher.join().unwrap()))
     });
-    let (done, looks) = watching.unwrap();
-    assert!(looks > 0, "it was never seen running");
+    let (done, polls) = watching.unwrap();
+    assert!(polls > 0, "it was never seen running");
     let latency = |stage: &str| done.report.stage(stage).unwrap().latency.expect("sampled");
     for stage in ["first", "second"] {
         let latency = latency(stage);
@@ -204,7 +204,7 @@ fn a_recorder_is_told_by_ring_and_stage() {
         }
     }
 
-    let graph = Graph::new(8, || 0u64).watched();
+    let graph = Graph::new(8, || 0u64).publish_cursor();
     let end = graph.reader("end");
     let ring = graph.build().unwrap();
     let (mut tx, mut end) = (ring.producer(), ring.reader(end));

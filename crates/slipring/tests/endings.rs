@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{Fragile, LIMIT, Oops, PURPOSE, ends};
 use slipring::{
-    BatchError, Cause, ClaimError, Closed, Error, ErrorKind, Failure, Fault, Graph, JoinError,
-    PRODUCER, Report, Wait,
+    BatchError, Cause, ClaimError, Error, ErrorKind, Failure, Fault, Graph, JoinError, PRODUCER,
+    Report, Wait, WaitError,
 };
 
 const SOON: Duration = Duration::from_millis(60);
@@ -47,8 +47,8 @@ fn closing_drains() {
                             });
                             handled.unwrap();
                             // Later calls say the same.
-                            assert!(matches!(worker.batch(1), Err(Closed::Drained)));
-                            assert!(matches!(worker.poll(1, |_, _| ()), Err(Closed::Drained)));
+                            assert!(matches!(worker.batch(1), Err(WaitError::Closed)));
+                            assert!(matches!(worker.poll(1, |_, _| ()), Err(WaitError::Closed)));
                         });
                     }
                     let mut sum = 0;
@@ -56,7 +56,7 @@ fn closing_drains() {
                     assert_eq!(sum, 36);
                     assert!(matches!(
                         last.batch_by(1, long()),
-                        Err(BatchError::Closed(Closed::Drained))
+                        Err(BatchError::Wait(WaitError::Closed))
                     ));
                     assert_eq!(last.for_each(|_, _| ()).unwrap(), 0);
                 });
@@ -81,7 +81,7 @@ fn the_last_producer_closes() {
         b.close();
         assert_eq!(rx.for_each(|v, _| assert_eq!(*v, 1)).unwrap(), 1);
         // Closed is closed.
-        assert!(matches!(ring.producer().publish(|_| ()), Err(Closed::Drained)));
+        assert!(matches!(ring.producer().publish(|_| ()), Err(WaitError::Closed)));
     });
 }
 
@@ -110,8 +110,8 @@ fn close_all_refuses_the_others_and_loses_nothing() {
                             };
                             started.store(true, SeqCst);
                         };
-                        assert!(matches!(closed, Closed::Drained), "{closed}");
-                        assert!(matches!(tx.try_claim(), Err(ClaimError::Closed(Closed::Drained))));
+                        assert!(matches!(closed, WaitError::Closed), "{closed}");
+                        assert!(matches!(tx.try_claim(), Err(ClaimError::Wait(WaitError::Closed))));
                     });
                 }
                 while !started.load(SeqCst) {
@@ -143,11 +143,11 @@ fn halting_does_not_drain() {
                 let blocked =
                     scope.spawn(move || tx.publish_all(0.., |slot, i| *slot = i).unwrap_err());
                 ring.halt();
-                assert!(matches!(blocked.join().unwrap(), Closed::Halted));
-                assert!(matches!(rx.batch(1), Err(Closed::Halted)));
-                assert!(matches!(rx.for_each(|_, _| ()), Err(Closed::Halted)));
-                assert!(matches!(rx.try_batch(1), Err(BatchError::Closed(Closed::Halted))));
-                assert!(matches!(rx.poll(1, |_, _| ()), Err(Closed::Halted)));
+                assert!(matches!(blocked.join().unwrap(), WaitError::Halted));
+                assert!(matches!(rx.batch(1), Err(WaitError::Halted)));
+                assert!(matches!(rx.for_each(|_, _| ()), Err(WaitError::Halted)));
+                assert!(matches!(rx.try_batch(1), Err(BatchError::Wait(WaitError::Halted))));
+                assert!(matches!(rx.poll(1, |_, _| ()), Err(WaitError::Halted)));
             });
             drop(rx); // harms nobody any more
             assert!(ring.report().halted());
@@ -159,7 +159,7 @@ fn halting_does_not_drain() {
                 .run(|p| {
                     p.publish(|_| ())?;
                     p.halt();
-                    assert!(matches!(p.publish(|_| ()), Err(Closed::Halted)));
+                    assert!(matches!(p.publish(|_| ()), Err(WaitError::Halted)));
                     Ok(5)
                 })
                 .unwrap();
@@ -176,7 +176,7 @@ fn halting_does_not_drain() {
                 slipring::ring(4, || 0u64).wait(wait).read("r", |_, _| ()).spawn().unwrap();
             pipeline.halt();
             assert!(pipeline.join().unwrap().halted());
-            assert!(matches!(tx.publish(|_| ()), Err(Closed::Halted)));
+            assert!(matches!(tx.publish(|_| ()), Err(WaitError::Halted)));
         });
     }
 }
@@ -531,7 +531,7 @@ fn the_users_own_error_comes_back() {
     let _watched = crate::common::watched();
     fn carried<T: std::error::Error + Send + Sync + 'static>() {}
     carried::<Error>();
-    carried::<Closed>();
+    carried::<WaitError>();
     carried::<ClaimError>();
     carried::<BatchError>();
     carried::<JoinError>();

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::{Bomb, Fragile, Oops, PURPOSE, ends};
 use slipring::{
-    At, BuildError, Cause, Chain, Closed, Error, ErrorKind, Events, EventsMut, Failure, Fault,
-    Graph, Idle, JoinError, PRODUCER, ReadHandler, Wait, WaitStrategy, Waited, WriteHandler,
+    At, BuildError, Cause, Chain, Error, ErrorKind, Events, EventsMut, Failure, Fault, Graph,
+    JoinError, PRODUCER, ReadHandler, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
+    WriteHandler,
 };
 
 /// Where something goes wrong.
@@ -624,7 +625,7 @@ fn fragile_events_wherever_the_ring_ends() {
     ends("fragile events, leases", || {
         let (tx, mut rx) = slipring::unicast(8, || Fragile(true)).unwrap();
         drop(tx);
-        assert!(matches!(rx.try_batch(1), Err(slipring::BatchError::Closed(Closed::Drained))));
+        assert!(matches!(rx.try_batch(1), Err(slipring::BatchError::Wait(WaitError::Closed))));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(rx))).is_err());
     });
     ends("fragile events, while unwinding", || {
@@ -899,7 +900,7 @@ fn a_panic_is_survived_by_whoever_catches_it() {
 
 /// Says whatever it is told to say.
 struct Odd {
-    idle: fn(u64) -> Idle,
+    idle: fn(u64) -> WaitAction,
     parks: fn(u64) -> bool,
     asked: AtomicU64,
 }
@@ -911,8 +912,8 @@ impl std::fmt::Debug for Odd {
 }
 
 impl WaitStrategy for Odd {
-    fn idle(&self, waited: &Waited) -> Idle {
-        (self.idle)(waited.looks)
+    fn idle(&self, waited: &WaitContext) -> WaitAction {
+        (self.idle)(waited.polls)
     }
     fn parks(&self) -> bool {
         (self.parks)(self.asked.fetch_add(1, SeqCst))
@@ -922,7 +923,7 @@ impl WaitStrategy for Odd {
     }
 }
 
-fn odd(idle: fn(u64) -> Idle, parks: fn(u64) -> bool) -> Wait {
+fn odd(idle: fn(u64) -> WaitAction, parks: fn(u64) -> bool) -> Wait {
     Wait::Custom(Arc::new(Odd { idle, parks, asked: AtomicU64::new(0) }))
 }
 
@@ -930,15 +931,18 @@ fn odd(idle: fn(u64) -> Idle, parks: fn(u64) -> bool) -> Wait {
 fn strategies_with_odd_answers() {
     let _watched = crate::common::watched();
     let odds: [(&str, Wait); 6] = [
-        ("parks unannounced", odd(|_| Idle::Park, |_| false)),
-        ("parks later than asked", odd(|_| Idle::Park, |asked| asked > 0)),
-        ("parks no longer", odd(|_| Idle::Park, |asked| asked == 0)),
-        ("sleeps for ever", odd(|_| Idle::Sleep(Duration::MAX), |_| false)),
+        ("parks unannounced", odd(|_| WaitAction::Park, |_| false)),
+        ("parks later than asked", odd(|_| WaitAction::Park, |asked| asked > 0)),
+        ("parks no longer", odd(|_| WaitAction::Park, |asked| asked == 0)),
+        ("sleeps for ever", odd(|_| WaitAction::Sleep(Duration::MAX), |_| false)),
         (
             "never pauses",
-            odd(|looks| if looks % 8 == 0 { Idle::Yield } else { Idle::Spin(0) }, |_| true),
+            odd(
+                |polls| if polls % 8 == 0 { WaitAction::Yield } else { WaitAction::Spin(0) },
+                |_| true,
+            ),
         ),
-        ("pauses long", odd(|_| Idle::Spin(u32::MAX), |_| false)),
+        ("pauses long", odd(|_| WaitAction::Spin(u32::MAX), |_| false)),
     ];
     for (what, wait) in odds {
         ends(what, move || {
@@ -961,7 +965,7 @@ fn strategies_that_panic() {
     for together in [false, true] {
         let error = ends(&format!("a strategy that panics, together: {together}"), move || {
             let wait = odd(
-                |looks| if looks < 5 { Idle::Yield } else { panic!("tired {PURPOSE}") },
+                |polls| if polls < 5 { WaitAction::Yield } else { panic!("tired {PURPOSE}") },
                 |_| true,
             );
             let chain = slipring::ring(2, || 0u64).wait(wait).write("a", |_, _| ());

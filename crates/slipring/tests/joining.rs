@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, Closed, From, Graph, Pool, SubscribeError, Tap, Wait};
+use slipring::{BatchError, Graph, Pool, StartAt, SubscribeError, Tap, Wait, WaitError};
 
 fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
@@ -21,7 +21,7 @@ fn a_reader_joins_now_and_sees_what_comes_from_then_on() {
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
     (0..3).for_each(|i| drop(tx.publish(|slot| *slot = i)));
-    let mut late = tap.subscribe(From::Now).unwrap();
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
     assert_eq!(late.next_seq(), 3);
     assert!(matches!(late.try_batch(8), Err(BatchError::Unavailable)));
     (3..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
@@ -30,8 +30,8 @@ fn a_reader_joins_now_and_sees_what_comes_from_then_on() {
     assert_eq!(seen, [3, 4]);
     end.poll(8, |_, _| ()).unwrap();
     tx.close();
-    assert!(matches!(late.try_batch(8), Err(BatchError::Closed(Closed::Drained))));
-    assert!(matches!(end.try_batch(8), Err(BatchError::Closed(Closed::Drained))));
+    assert!(matches!(late.try_batch(8), Err(BatchError::Wait(WaitError::Closed))));
+    assert!(matches!(end.try_batch(8), Err(BatchError::Wait(WaitError::Closed))));
 }
 
 #[test]
@@ -45,23 +45,23 @@ fn a_reader_joins_at_the_oldest_or_at_a_position_or_is_told_that_it_is_overwritt
         tx.publish(|slot| *slot = i).unwrap();
         end.poll(1, |_, _| ()).unwrap();
     }
-    let mut oldest = tap.subscribe(From::Oldest).unwrap();
+    let mut oldest = tap.subscribe(StartAt::Oldest).unwrap();
     let first = oldest.next_seq();
     assert!((6..=10).contains(&first), "{first}");
     let mut seen = Vec::new();
     oldest.poll(8, |v, _| seen.push(*v)).unwrap();
     assert_eq!(seen, (first..10).collect::<Vec<_>>());
-    assert_eq!(tap.subscribe(From::At(first)).unwrap().next_seq(), first);
+    assert_eq!(tap.subscribe(StartAt::At(first)).unwrap().next_seq(), first);
     assert!(
-        matches!(tap.subscribe(From::At(first - 1)), Err(SubscribeError::Overwritten { asked, oldest }) if asked == first - 1 && oldest == first)
+        matches!(tap.subscribe(StartAt::At(first - 1)), Err(SubscribeError::Overwritten { asked, oldest }) if asked == first - 1 && oldest == first)
     );
     assert!(matches!(
-        tap.subscribe(From::At(11)),
+        tap.subscribe(StartAt::At(11)),
         Err(SubscribeError::NotYet { asked: 11, newest: 10 })
     ));
-    assert_eq!(tap.subscribe(From::At(10)).unwrap().next_seq(), 10);
+    assert_eq!(tap.subscribe(StartAt::At(10)).unwrap().next_seq(), 10);
     assert_eq!(
-        tap.subscribe(From::At(1)).unwrap_err().to_string(),
+        tap.subscribe(StartAt::At(1)).unwrap_err().to_string(),
         format!("position 1 is overwritten; the oldest that is still held is {first}")
     );
 }
@@ -99,7 +99,7 @@ fn no_position_far_away_is_taken_for_one_that_is_there() {
                 if newest.wrapping_sub(asked) <= 4 {
                     continue;
                 }
-                match tap.subscribe(From::At(asked)) {
+                match tap.subscribe(StartAt::At(asked)) {
                     Err(
                         SubscribeError::NotYet { asked: said, .. }
                         | SubscribeError::Overwritten { asked: said, .. },
@@ -111,15 +111,15 @@ fn no_position_far_away_is_taken_for_one_that_is_there() {
             }
         }
         assert!(matches!(
-            tap.subscribe(From::At(newest.wrapping_add(1))),
+            tap.subscribe(StartAt::At(newest.wrapping_add(1))),
             Err(SubscribeError::NotYet { .. })
         ));
         assert!(matches!(
-            tap.subscribe(From::At(newest.wrapping_sub(5))),
+            tap.subscribe(StartAt::At(newest.wrapping_sub(5))),
             Err(SubscribeError::Overwritten { .. })
         ));
         // No member was counted in, so none holds the producer, and the tap's only place is free.
-        tap.subscribe(From::Now).unwrap().leave();
+        tap.subscribe(StartAt::Now).unwrap().leave();
         for i in 0..10 {
             tx.try_publish(|slot| *slot = i).unwrap();
             end.poll(1, |_, _| ()).unwrap();
@@ -134,8 +134,8 @@ fn a_reader_that_joined_gates_the_producer_until_it_leaves() {
     let (end, tap) = (graph.reader("end"), graph.tap("taps", 1));
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-    let late = tap.subscribe(From::Now).unwrap();
-    assert!(matches!(tap.subscribe(From::Now), Err(SubscribeError::Full { room: 1 })));
+    let late = tap.subscribe(StartAt::Now).unwrap();
+    assert!(matches!(tap.subscribe(StartAt::Now), Err(SubscribeError::Full { room: 1 })));
     for i in 0..2 {
         tx.publish(|slot| *slot = i).unwrap();
         end.poll(1, |_, _| ()).unwrap();
@@ -176,7 +176,8 @@ fn the_slowest_member_holds_the_producer_until_it_leaves() {
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
         let ring = graph.build().unwrap();
         let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-        let (one, two) = (tap.subscribe(From::Now).unwrap(), tap.subscribe(From::Now).unwrap());
+        let (one, two) =
+            (tap.subscribe(StartAt::Now).unwrap(), tap.subscribe(StartAt::Now).unwrap());
         let (mut slow, mut quick) = if slow_first { (one, two) } else { (two, one) };
         for i in 0..2 {
             tx.publish(|slot| *slot = i).unwrap();
@@ -221,13 +222,13 @@ fn a_reader_joins_behind_the_stage_that_is_furthest() {
         tx.publish(|slot| *slot = 7).unwrap();
         assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 1);
         for _ in 0..3 {
-            let refused = tap.subscribe(From::At(0));
+            let refused = tap.subscribe(StartAt::At(0));
             assert!(
                 matches!(refused, Err(SubscribeError::Overwritten { asked: 0, oldest: 1 })),
                 "{refused:?}"
             );
         }
-        assert_eq!(tap.subscribe(From::Oldest).unwrap().next_seq(), 1);
+        assert_eq!(tap.subscribe(StartAt::Oldest).unwrap().next_seq(), 1);
         // Not one of them holds anything.
         for i in 1..9 {
             assert_eq!(end.poll(8, |_, _| ()).unwrap(), 1);
@@ -247,10 +248,10 @@ fn a_reader_joins_at_what_another_member_holds() {
     let spoil = graph.writer("spoil").after(&tap);
     let ring = graph.build().unwrap();
     let (mut tx, mut spoil, tap) = (ring.producer(), ring.writer(spoil), ring.tap(tap));
-    let holds = tap.subscribe(From::Now).unwrap();
+    let holds = tap.subscribe(StartAt::Now).unwrap();
     tx.publish(|slot| *slot = 7).unwrap();
     assert_eq!(spoil.poll(8, |v, _| *v = 0).unwrap(), 0);
-    let mut oldest = tap.subscribe(From::Oldest).unwrap();
+    let mut oldest = tap.subscribe(StartAt::Oldest).unwrap();
     let mut seen = Vec::new();
     oldest.poll(8, |v, _| seen.push(*v)).unwrap();
     assert_eq!(seen, [7]);
@@ -267,7 +268,7 @@ fn a_writer_behind_a_tap_waits_for_those_who_joined() {
         .write("spoil", |v, _| *v = u64::MAX)
         .run(|p| {
             for round in 0..50 {
-                let mut sub = tap.subscribe(From::Now)?;
+                let mut sub = tap.subscribe(StartAt::Now)?;
                 let first = p.publish(|v| *v = round)?;
                 assert_eq!(sub.next_seq(), first);
                 let batch = sub.batch(1)?;
@@ -278,7 +279,7 @@ fn a_writer_behind_a_tap_waits_for_those_who_joined() {
             Ok(())
         })
         .unwrap();
-    assert!(matches!(tap.subscribe(From::Now), Err(SubscribeError::NotRunning)));
+    assert!(matches!(tap.subscribe(StartAt::Now), Err(SubscribeError::NotRunning)));
 }
 
 #[test]
@@ -289,15 +290,15 @@ fn a_reader_that_waits_is_told_to_leave() {
         let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
         let ring = graph.build().unwrap();
         let (tx, end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-        let mut sub = tap.subscribe(From::Now).unwrap();
+        let mut sub = tap.subscribe(StartAt::Now).unwrap();
         let leaver = sub.leaver();
         let waiting = thread::spawn(move || sub.batch(1).map(|batch| batch.len()));
         thread::sleep(Duration::from_millis(2));
         assert!(leaver.leave());
-        assert!(matches!(waiting.join().unwrap(), Err(Closed::Left)));
+        assert!(matches!(waiting.join().unwrap(), Err(WaitError::Left)));
         assert!(!leaver.leave(), "gone already");
         // The seat is free again, and the old leaver means nothing to whoever takes it.
-        let mut next = tap.subscribe(From::Now).unwrap();
+        let mut next = tap.subscribe(StartAt::Now).unwrap();
         assert!(!leaver.leave());
         assert!(matches!(next.try_batch(1), Err(BatchError::Unavailable)));
         drop((tx, end));
@@ -313,15 +314,15 @@ fn a_leaver_is_of_one_reader() {
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
     let (tx, end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-    let first = tap.subscribe(From::Now).unwrap();
+    let first = tap.subscribe(StartAt::Now).unwrap();
     let old = first.leaver();
     first.leave();
     assert!(!old.leave(), "gone of its own accord");
-    let mut second = tap.subscribe(From::Now).unwrap();
+    let mut second = tap.subscribe(StartAt::Now).unwrap();
     assert!(!old.leave());
     assert!(matches!(second.try_batch(1), Err(BatchError::Unavailable)));
     assert!(second.leaver().leave());
-    assert!(matches!(second.try_batch(1), Err(BatchError::Closed(Closed::Left))));
+    assert!(matches!(second.try_batch(1), Err(BatchError::Wait(WaitError::Left))));
     drop((tx, end));
 }
 
@@ -332,7 +333,7 @@ fn a_reader_holds_what_it_was_lent_until_its_next_call() {
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-    let mut sub = tap.subscribe(From::Now).unwrap();
+    let mut sub = tap.subscribe(StartAt::Now).unwrap();
     let leaver = sub.leaver();
     (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     end.poll(8, |_, _| ()).unwrap();
@@ -341,7 +342,7 @@ fn a_reader_holds_what_it_was_lent_until_its_next_call() {
     assert!(tx.try_publish(|slot| *slot = 7).is_err(), "what is lent is held");
     assert_eq!((batch[0], batch[1]), (0, 1));
     batch.release();
-    assert!(matches!(sub.try_batch(1), Err(BatchError::Closed(Closed::Left))));
+    assert!(matches!(sub.try_batch(1), Err(BatchError::Wait(WaitError::Left))));
     tx.try_publish(|slot| *slot = 2).unwrap();
     drop(sub);
 }
@@ -355,7 +356,7 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
         .read("end", |_, _| ())
         .tap(&tap)
         .run(|p| {
-            late = Some(tap.subscribe(From::Now)?);
+            late = Some(tap.subscribe(StartAt::Now)?);
             (0..5).try_for_each(|i| p.publish(|v| *v = i).map(drop))?;
             Ok(())
         })
@@ -369,7 +370,7 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
         .read("end", |v, _| assert!(*v < 3, "three"))
         .tap(&tap)
         .run(|p| {
-            let mut sub = tap.subscribe(From::Now)?;
+            let mut sub = tap.subscribe(StartAt::Now)?;
             (0..5).try_for_each(|i| p.publish(|v| *v = i).map(drop))?;
             let end = loop {
                 match sub.batch_by(8, soon()) {
@@ -377,7 +378,7 @@ fn closing_drains_for_those_who_joined_and_a_failure_reaches_them() {
                     Err(end) => break end,
                 }
             };
-            assert!(matches!(end, BatchError::Closed(Closed::Failed(_))), "{end}");
+            assert!(matches!(end, BatchError::Wait(WaitError::Failed(_))), "{end}");
             Ok(())
         })
         .unwrap_err();
@@ -452,9 +453,9 @@ fn churn(shared: bool, behind_a_stage: bool, capacity: usize) {
             while !stop.load(Relaxed) {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let from = match random >> 60 {
-                    0..5 => From::Oldest,
-                    5..8 => From::At(seen_upto.load(Relaxed)),
-                    _ => From::Now,
+                    0..5 => StartAt::Oldest,
+                    5..8 => StartAt::At(seen_upto.load(Relaxed)),
+                    _ => StartAt::Now,
                 };
                 let mut sub = match tap.subscribe(from) {
                     Ok(sub) => sub,
@@ -650,7 +651,7 @@ fn a_pool_has_room_for_so_many_and_ends_with_its_last_worker() {
     assert_eq!(rest, [1, 2, 3]);
     drop(pool.join().unwrap());
     drop(second);
-    assert!(matches!(pool.join(), Err(SubscribeError::Closed(Closed::Failed(_)))));
+    assert!(matches!(pool.join(), Err(SubscribeError::Ended(WaitError::Failed(_)))));
     assert!(tx.publish(|_| ()).is_err());
 }
 
@@ -690,7 +691,7 @@ fn a_tap_over_contiguous_events() {
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 2));
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
-    let mut all = tap.subscribe(From::Oldest).unwrap();
+    let mut all = tap.subscribe(StartAt::Oldest).unwrap();
     for i in 0..10 {
         tx.publish(|slot| *slot = i).unwrap();
         assert_eq!(end.poll(8, |_, _| ()).unwrap(), 1);
@@ -698,5 +699,5 @@ fn a_tap_over_contiguous_events() {
         assert_eq!(batch.as_slices().0, [i]);
         batch.release();
     }
-    assert_eq!(tap.subscribe(From::Now).unwrap().next_seq(), 10);
+    assert_eq!(tap.subscribe(StartAt::Now).unwrap().next_seq(), 10);
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use slipring::{BuildError, Graph, MAX_CREW, Mirror, Pool, Tap, Wait};
+use slipring::{BuildError, Graph, MAX_STAGE_HANDLES, Mirror, Pool, Tap, Wait};
 
 /// Sizes that no machine has memory for, or that no arithmetic of a machine word holds.
 const HUGE: [usize; 6] = [1 << 40, 1 << 44, 1 << 50, 1 << 62, 1 << 63, usize::MAX];
@@ -58,8 +58,8 @@ fn capacities_that_no_memory_holds() {
 #[test]
 fn rooms_beyond_the_limit() {
     let _watched = crate::common::watched();
-    for room in HUGE.into_iter().chain([MAX_CREW + 1]) {
-        let limit = MAX_CREW.to_string();
+    for room in HUGE.into_iter().chain([MAX_STAGE_HANDLES + 1]) {
+        let limit = MAX_STAGE_HANDLES.to_string();
         let named = |what: &str, problem: BuildError| {
             let text = problem.to_string();
             assert!(text.contains(&limit) && text.contains(&room.to_string()), "{what}: {text}");
@@ -98,12 +98,12 @@ fn rooms_beyond_the_limit() {
 #[test]
 fn as_much_room_as_the_limit_allows() {
     let _watched = crate::common::watched();
-    let tap = Tap::new().room(MAX_CREW);
+    let tap = Tap::new().room(MAX_STAGE_HANDLES);
     slipring::ring(8, || 0u64)
         .wait(Wait::Blocking)
         .tap(&tap)
         .run(|p| {
-            let mut late = tap.subscribe(slipring::From::Now)?;
+            let mut late = tap.subscribe(slipring::StartAt::Now)?;
             p.publish(|v| *v = 7)?;
             late.batch(1)?.release();
             Ok(())

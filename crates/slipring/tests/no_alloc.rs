@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ConflateError, From, Graph, Mirror, Wait};
+use slipring::{BatchError, ConflateError, Graph, Mirror, StartAt, Wait};
 
 struct Counting;
 
@@ -240,7 +240,7 @@ fn alive(wait: Wait) {
         scope.spawn(move || {
             begun.fetch_add(1, SeqCst);
             while !over.load(SeqCst) {
-                if let Ok(mut late) = tap.subscribe(From::Now) {
+                if let Ok(mut late) = tap.subscribe(StartAt::Now) {
                     let _ = late.poll(64, |_, _| ());
                 }
                 thread::yield_now();
@@ -267,7 +267,7 @@ fn alive(wait: Wait) {
                     }
                     tail.done(last).unwrap();
                 }
-                Err(BatchError::Closed(_)) => break,
+                Err(BatchError::Wait(_)) => break,
                 Err(_) => thread::yield_now(),
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use common::ends;
-use slipring::{BuildError, From, Monitor, Pool, Tap};
+use slipring::{BuildError, Monitor, Pool, StartAt, Tap};
 
 fn runs() -> u64 {
     match std::env::var_os("SLIPRING_SOAK") {
@@ -65,8 +65,8 @@ fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
             let (tap, pool, over) = (&tap, &pool, &over);
             scope.spawn(move || {
                 while !over.load(SeqCst) {
-                    count(tap.subscribe(From::Now).is_ok());
-                    count(tap.subscribe(From::Oldest).is_ok_and(|kept| kept.leaver().leave()));
+                    count(tap.subscribe(StartAt::Now).is_ok());
+                    count(tap.subscribe(StartAt::Oldest).is_ok_and(|kept| kept.leaver().leave()));
                 }
             });
             scope.spawn(move || {
@@ -96,14 +96,14 @@ fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
         let chain = || slipring::ring(4, || Witness(dropped.clone())).tap(&tap);
         let mut late = chain()
             .run(|p| {
-                let late = tap.subscribe(From::Now)?;
+                let late = tap.subscribe(StartAt::Now)?;
                 p.publish(|_| ())?;
                 Ok(late)
             })
             .unwrap()
             .value;
         assert!(dropped.lock().unwrap().is_empty(), "it may still read them");
-        assert!(matches!(tap.subscribe(From::Now), Err(slipring::SubscribeError::NotRunning)));
+        assert!(matches!(tap.subscribe(StartAt::Now), Err(slipring::SubscribeError::NotRunning)));
         let batch = late.batch(1).unwrap();
         chain().run(|p| Ok(p.publish(|_| ())?)).unwrap();
         assert_eq!((dropped.lock().unwrap().len(), batch.len()), (4, 1));
@@ -123,7 +123,7 @@ fn one_tap_stands_in_one_running_graph_at_a_time() {
                 let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
                 assert!(error.to_string().contains("stands in a graph already"), "{error}");
                 // The refusal took nothing from the graph that has it.
-                assert!(tap.subscribe(From::Now).is_ok());
+                assert!(tap.subscribe(StartAt::Now).is_ok());
                 Ok(())
             })
             .unwrap();

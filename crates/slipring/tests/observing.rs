@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BuildError, Cause, Graph, Mirror, Mirrored, ObserveError, Observer, OnFault, Plain, Seen, Wait,
-    WaitStrategy as _,
+    BuildError, Cause, Graph, Mirror, MirrorHandle, ObserveError, Observer, OnFault, Plain, Seen,
+    Wait, WaitStrategy as _,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -333,7 +333,7 @@ fn handles_go_to_other_threads() {
     fn goes<T: Send + 'static>() {}
     fn shared<T: Send + Sync + Clone + 'static>() {}
     goes::<Mirror<Wide>>();
-    shared::<Mirrored<Wide>>();
+    shared::<MirrorHandle<Wide>>();
     shared::<Observer<Wide>>();
 }
 

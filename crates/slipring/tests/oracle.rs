@@ -23,7 +23,7 @@ use kit::{
 use model::{Claimed, End, Model};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use slipring::{ClaimError, Closed, Contiguous, Graph, Inside, Wait};
+use slipring::{ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
 #[derive(Clone, Copy, Debug)]
 enum Fate {
@@ -176,7 +176,7 @@ proptest! {
     #[test]
     fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
         let _watched = crate::common::watched();
-        drive::<Inside>(&case);
+        drive::<Interleaved>(&case);
     }
 
     #[test]
@@ -204,7 +204,7 @@ proptest! {
         let _watched = crate::common::watched();
         let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
         let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
-        drive::<Inside>(&Case { ops, ..case });
+        drive::<Interleaved>(&Case { ops, ..case });
     }
 }
 
@@ -541,7 +541,7 @@ impl<L: Lay> Run<L> {
         let mut seen = Vec::new();
         let handle = self.handles[stage][worker].as_mut().unwrap();
         let outcome = handle.poll(3, stage, &mut |seq, event| seen.push((seq, event.clone())));
-        let drained = matches!(outcome, Err(Closed::Drained));
+        let drained = matches!(outcome, Err(WaitError::Closed));
         self.model.poll((stage, worker), 3, Some(outcome), &seen);
         drained
     }

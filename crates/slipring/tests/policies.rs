@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, Closed, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler,
-    Verdict, WriteHandler,
+    At, BatchError, Done, Error, ErrorKind, Fault, Graph, Marks, OnFault, ReadHandler, Verdict,
+    WaitError, WriteHandler,
 };
 
 /// Publishes `0..count` and lets the stages work in batches of `size`, on this thread.
@@ -540,7 +540,7 @@ fn a_journal_releases_late() {
     }
     assert_eq!(seen, [6, 7, 8, 9]);
     tx.close();
-    assert!(matches!(rx.batch(1), Err(Closed::Drained)));
+    assert!(matches!(rx.batch(1), Err(WaitError::Closed)));
 }
 
 #[test]
@@ -572,7 +572,7 @@ fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
     rx.batch(2).unwrap().hold();
     let error = rx.batch(1).unwrap_err();
     assert!(
-        matches!(&error, Closed::WaitsForItself(stage) if stage.as_str() == "reader"),
+        matches!(&error, WaitError::WaitsForItself(stage) if stage.as_str() == "reader"),
         "{error}"
     );
     rx.release_until(1);

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, ClaimError, Closed, ConflateError, ErrorKind, From, Graph, NotHeld, Sent,
-    SharedProducer, Wait,
+    BatchError, ClaimError, ConflateError, ErrorKind, Graph, NotHeld, Sent, SharedProducer,
+    StartAt, Wait, WaitError,
 };
 
 fn soon() -> Instant {
@@ -82,7 +82,7 @@ fn positions_are_claimed_filled_and_done() {
             let mut seen = Vec::new();
             rx.for_each(|v, _| seen.push(*v)).unwrap();
             assert_eq!(seen, [9, 10]);
-            assert!(matches!(rx.into_raw().next(), Err(BatchError::Closed(Closed::Drained))));
+            assert!(matches!(rx.into_raw().next(), Err(BatchError::Wait(WaitError::Closed))));
         }};
     }
     let graph = Graph::new(8, || 0u64).first_seq(u64::MAX - 1);
@@ -191,7 +191,7 @@ fn unavailable_contended_and_gated_are_told_apart() {
         }};
     }
     check!(Graph::new(8, || 0u64));
-    check!(Graph::new(8, || 0u64).watched());
+    check!(Graph::new(8, || 0u64).publish_cursor());
     check!(Graph::new(8, || 0u64).shared());
     check!(Graph::new(8, || 0u64).contiguous());
     let (tx, rx) = slipring::unicast(2, || 0u64).unwrap();
@@ -204,7 +204,7 @@ fn unavailable_contended_and_gated_are_told_apart() {
         "{error}"
     );
     drop(rx);
-    assert!(matches!(tx.next(), Err(ClaimError::Closed(Closed::Failed(_)))));
+    assert!(matches!(tx.next(), Err(ClaimError::Wait(WaitError::Failed(_)))));
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn many_to_many_by_raw_calls() {
                                 worker.done(seq).unwrap();
                             }
                         }
-                        Err(BatchError::Closed(Closed::Drained)) => break,
-                        Err(BatchError::Closed(other)) => panic!("{other}"),
+                        Err(BatchError::Wait(WaitError::Closed)) => break,
+                        Err(BatchError::Wait(other)) => panic!("{other}"),
                         Err(_) => thread::yield_now(),
                     }
                 }
@@ -338,7 +338,7 @@ fn what_finds_no_room_is_dropped_and_counted() {
     let producer = report.stage(slipring::PRODUCER).unwrap();
     assert_eq!((producer.dropped, producer.events), (5, 5));
     ring.halt();
-    assert!(matches!(ring.producer().publish_or_drop(|_| ()), Err(Closed::Halted)));
+    assert!(matches!(ring.producer().publish_or_drop(|_| ()), Err(WaitError::Halted)));
 }
 
 #[test]
@@ -469,8 +469,8 @@ fn what_is_kept_when_a_conflator_goes_is_counted_and_a_panic_in_it_ends_the_grap
     let mut tx = tx.conflate(4, |_, _: &u64, _: u64| panic!("no fill")).unwrap();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(tx.send(1, 1))));
     assert!(panicked.is_err());
-    assert!(matches!(rx.batch(1), Err(Closed::Failed(_))));
-    assert!(matches!(tx.send(1, 1), Err(ConflateError::Closed(Closed::Failed(_)))));
+    assert!(matches!(rx.batch(1), Err(WaitError::Failed(_))));
+    assert!(matches!(tx.send(1, 1), Err(ConflateError::Wait(WaitError::Failed(_)))));
     assert!(
         slipring::unicast(2, || 0u64)
             .unwrap()
@@ -481,7 +481,7 @@ fn what_is_kept_when_a_conflator_goes_is_counted_and_a_panic_in_it_ends_the_grap
 }
 
 /// Runs a chain whose stage publishes into its own ring until that is full.
-fn into_its_own_ring(shards: bool, pool: bool, wait: Wait) -> (slipring::Error, Option<Closed>) {
+fn into_its_own_ring(shards: bool, pool: bool, wait: Wait) -> (slipring::Error, Option<WaitError>) {
     let told = Mutex::new(None);
     let producer = Mutex::new(None);
     let full = AtomicBool::new(false);
@@ -525,7 +525,7 @@ fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() 
             let (error, told) = into_its_own_ring(shards, pool, wait);
             let told = told.expect("an answer");
             assert!(
-                matches!(&told, Closed::WaitsForItself(stage) if stage.as_str() == "own"),
+                matches!(&told, WaitError::WaitsForItself(stage) if stage.as_str() == "own"),
                 "{told}"
             );
             assert!(matches!(error.kind(), ErrorKind::Failed(_)), "{error}");
@@ -545,7 +545,7 @@ fn publishing_into_ones_own_full_ring_is_an_error_where_a_loop_runs_the_stage() 
         })
     }));
     let outcome = outcome.unwrap();
-    assert!(matches!(outcome, Closed::WaitsForItself(_)), "{outcome}");
+    assert!(matches!(outcome, WaitError::WaitsForItself(_)), "{outcome}");
     assert!(outcome.to_string().contains("wait for ever"), "{outcome}");
     assert!(
         matches!(
@@ -587,7 +587,7 @@ fn a_reader_that_joined_and_publishes_is_told_too() {
         let mut end = end;
         end.for_each(|_, _| ())
     });
-    let mut late = tap.subscribe(From::Now).unwrap();
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
     tx.publish(|_| ()).unwrap();
     let mut outcome = None;
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -599,7 +599,7 @@ fn a_reader_that_joined_and_publishes_is_told_too() {
         })
     }));
     assert!(
-        matches!(&outcome, Some(Closed::WaitsForItself(stage)) if stage.as_str() == "tap"),
+        matches!(&outcome, Some(WaitError::WaitsForItself(stage)) if stage.as_str() == "tap"),
         "{outcome:?}"
     );
     drop((late, tx));

@@ -16,7 +16,7 @@ mod threads;
 
 use kit::{Kind, Shape, Stage, declare};
 use script::{Publication, run, short};
-use slipring::{Contiguous, Graph, Inside};
+use slipring::{Contiguous, Graph, Interleaved};
 
 /// Every graph of so many stages of any kind, each once: of those that differ only in the numbering
 /// of their stages, one. Stages come after smaller numbers.
@@ -107,7 +107,7 @@ fn all_shapes_of_up_to_four_stages() {
             let script = short(if cfg!(miri) { 4 } else { 25 } + capacity, capacity);
             let many = (i + capacity) % 2 == 0;
             if i % 4 < 2 {
-                run::<Inside>(shape, capacity, many, 0, &script, 3)
+                run::<Interleaved>(shape, capacity, many, 0, &script, 3)
             } else {
                 run::<Contiguous>(shape, capacity, many, 0, &script, 3)
             }
@@ -162,7 +162,7 @@ fn rings_that_start_next_to_a_wrap() {
                     let shape = shape.clone().fitting(capacity as usize);
                     let script = short((before + 3 * capacity) as usize + 5, capacity as usize);
                     for many in [false, true] {
-                        run::<Inside>(&shape, capacity as usize, many, start, &script, 3);
+                        run::<Interleaved>(&shape, capacity as usize, many, start, &script, 3);
                         run::<Contiguous>(&shape, capacity as usize, many, start, &script, 100);
                     }
                 }
@@ -206,7 +206,7 @@ fn publications_longer_than_a_run() {
                     dead(capacity),
                     live(1),
                 ];
-                run::<Inside>(shape, capacity, many, start, &script, 10_000);
+                run::<Interleaved>(shape, capacity, many, start, &script, 10_000);
             }
         }
         run::<Contiguous>(

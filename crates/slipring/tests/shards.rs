@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use slipring::{BatchError, BuildError, Closed, ErrorKind, Graph, OnFault, Wait};
+use slipring::{BatchError, BuildError, ErrorKind, Graph, OnFault, Wait, WaitError};
 
 #[derive(Clone, Copy, Default)]
 struct Order {
@@ -274,7 +274,7 @@ fn leases_of_shards_lend_what_is_their_own() {
     assert_eq!(seen, (0..16).map(|i| 100 + i / 2).collect::<Vec<_>>());
     tx.close();
     for shard in &mut shards {
-        assert!(matches!(shard.try_batch(1), Err(BatchError::Closed(Closed::Drained))));
+        assert!(matches!(shard.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     }
     end.for_each(|_, _| ()).unwrap();
 }
@@ -297,7 +297,7 @@ fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
     drop(shards.pop());
     let error = tx.publish(|_| ()).unwrap_err();
     assert!(
-        matches!(&error, Closed::Failed(failure) if failure.stage().as_str() == "shards"),
+        matches!(&error, WaitError::Failed(failure) if failure.stage().as_str() == "shards"),
         "{error}"
     );
 }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use common::{PURPOSE, ends, quiet};
 use slipring::{
-    BatchError, BuildError, Cause, ClaimError, Closed, ErrorKind, Graph, PRODUCER, Producer,
-    Reader, SharedProducer, Wait, Writer,
+    BatchError, BuildError, Cause, ClaimError, ErrorKind, Graph, PRODUCER, Producer, Reader,
+    SharedProducer, Wait, WaitError, Writer,
 };
 
 const CAPACITY: usize = 4;
@@ -44,12 +44,12 @@ fn what_lends_events_is_shared_between_threads_only_if_they_are() {
     type Lonely = Cell<u8>;
     assert_not!(Sync: slipring::Slot<'static, Lonely>, slipring::Slots<'static, Lonely>, slipring::Events<'static, Lonely>,
         slipring::EventsMut<'static, Lonely>, slipring::Batch<'static, Lonely, slipring::Reading, slipring::Every>,
-        slipring::Batch<'static, Lonely, slipring::Writing, slipring::Every>, slipring::EventsIter<'static, Lonely, slipring::Inside>,
-        slipring::EventsIterMut<'static, Lonely, slipring::Inside>);
-    assert_not!(Send: slipring::Events<'static, Lonely>, slipring::EventsIter<'static, Lonely, slipring::Inside>);
+        slipring::Batch<'static, Lonely, slipring::Writing, slipring::Every>, slipring::EventsIter<'static, Lonely, slipring::Interleaved>,
+        slipring::EventsIterMut<'static, Lonely, slipring::Interleaved>);
+    assert_not!(Send: slipring::Events<'static, Lonely>, slipring::EventsIter<'static, Lonely, slipring::Interleaved>);
     type Bound = std::rc::Rc<u8>;
     assert_not!(Send: Producer<Bound>, SharedProducer<Bound>, Reader<Bound>, Writer<Bound>, slipring::Slot<'static, Bound>,
-        slipring::EventsIterMut<'static, Bound, slipring::Inside>, slipring::Ring<Bound>);
+        slipring::EventsIterMut<'static, Bound, slipring::Interleaved>, slipring::Ring<Bound>);
     fn is<T: Send + Sync>() {}
     is::<slipring::Slots<'static, u8>>();
     is::<Producer<Lonely>>();
@@ -294,8 +294,8 @@ fn producers_swapped_for_those_of_another_ring() {
         assert!(matches!(error.failure().unwrap().cause(), Cause::Dropped), "{error}");
         // What is left is the run's own producer, of a ring that has failed; the other ring was
         // closed.
-        assert!(matches!(other.publish(|_| ()), Err(Closed::Failed(_))));
-        assert!(matches!(rx.try_batch(1), Err(BatchError::Closed(Closed::Drained))));
+        assert!(matches!(other.publish(|_| ()), Err(WaitError::Failed(_))));
+        assert!(matches!(rx.try_batch(1), Err(BatchError::Wait(WaitError::Closed))));
     });
     ends("swapped between nested runs", || {
         let chain = || slipring::ring(CAPACITY, || 0u64).read("r", |_, _| ());
@@ -496,8 +496,8 @@ fn batches_that_are_dropped_or_forgotten_come_again() {
     assert_eq!(after.batch(9).unwrap().len(), 3);
     after.batch(9).unwrap().release();
     drop(tx);
-    assert!(matches!(workers[0].batch(1), Err(Closed::Drained)));
-    assert!(matches!(after.batch(1), Err(Closed::Drained)));
+    assert!(matches!(workers[0].batch(1), Err(WaitError::Closed)));
+    assert!(matches!(after.batch(1), Err(WaitError::Closed)));
 }
 
 /// Forgets a handle for good, but where a search for leaks still finds it.
@@ -627,7 +627,7 @@ fn what_is_dropped_ends_the_graph_in_every_order() {
     let ring = graph.build().unwrap();
     let mut rx = ring.reader(key);
     drop(ring);
-    assert!(matches!(rx.batch(1), Err(Closed::Drained)));
+    assert!(matches!(rx.batch(1), Err(WaitError::Closed)));
     // A graph that is never built.
     let graph = Graph::new(CAPACITY, || 0u64);
     let key = graph.reader("r");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Oops, PURPOSE, ends};
-use slipring::{Chain, Closed, Error, PRODUCER, SharedProducer, Wait};
+use slipring::{Chain, Error, PRODUCER, SharedProducer, Wait, WaitError};
 
 /// xorshift64*
 #[derive(Clone)]
@@ -195,14 +195,14 @@ fn produce(
     mut dice: Dice,
     claims: u64,
     start: u64,
-) -> Result<(u64, u64), Closed> {
+) -> Result<(u64, u64), WaitError> {
     let (mut count, mut sum) = (0, 0);
     let capacity = tx.capacity() as u64;
     for _ in 0..claims {
         let len = 1 + dice.roll(capacity.min(3));
         let mut slots = match tx.claim_n(len as usize) {
             Ok(slots) => slots,
-            Err(slipring::ClaimError::Closed(closed)) => return Err(closed),
+            Err(slipring::ClaimError::Wait(closed)) => return Err(closed),
             Err(other) => panic!("{other}"),
         };
         match dice.roll(8) {

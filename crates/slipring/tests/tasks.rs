@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use slipring::{Closed, From, Graph, Selector, Wait, Waitable};
+use slipring::{Graph, Selector, StartAt, Wait, WaitError, Waitable};
 
 /// Wakes a thread, and counts.
 struct Unpark(Thread, AtomicUsize);
@@ -70,7 +70,7 @@ fn a_task_feeds_a_task() {
                 }
             }
         });
-        assert!(matches!(ended, Closed::Drained));
+        assert!(matches!(ended, WaitError::Closed));
         assert_eq!(next, events);
         sending.join().unwrap();
     }
@@ -85,7 +85,7 @@ fn tasks_stand_where_stages_stand() {
     let (end, tap) = (graph.reader("end").after(&double), graph.tap("tap", 1).after(&double));
     let ring = graph.build().unwrap();
     let tap = ring.tap(tap);
-    let mut late = tap.subscribe(From::Now).unwrap();
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
     let workers = ring.pool_writers(double).into_iter().map(|mut worker| {
         thread::spawn(move || {
             block_on(async {
@@ -191,7 +191,7 @@ fn an_end_wakes_tasks() {
         let ended = waiting.join().unwrap();
         assert!(matches!(
             (halted, ended),
-            (true, Err(Closed::Halted)) | (false, Err(Closed::Drained))
+            (true, Err(WaitError::Halted)) | (false, Err(WaitError::Closed))
         ));
     }
 }
@@ -259,7 +259,7 @@ fn one_thread_waits_for_several_rings() {
                 seen += 1;
             }) {
                 Ok(_) => {}
-                Err(Closed::Drained) => open[ready] = false,
+                Err(WaitError::Closed) => open[ready] = false,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -312,7 +312,7 @@ fn who_goes_takes_its_waker_along() {
     let (mut tx, mut end, tap, mut pool) =
         (ring.producer(), ring.reader(end), ring.tap(tap), ring.pool_readers(pool));
     for _ in 0..10 {
-        assert!(!tap.subscribe(From::Now).unwrap().arm(&waker));
+        assert!(!tap.subscribe(StartAt::Now).unwrap().arm(&waker));
         assert!(!pool[0].pool().join().unwrap().arm(&waker));
     }
     (0..4).for_each(|_| _ = tx.publish(|_| ()).unwrap());

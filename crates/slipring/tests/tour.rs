@@ -3,7 +3,7 @@
 //! become harder to use or need an annotation here.
 mod common;
 
-use slipring::{From, Graph, Tap, Wait};
+use slipring::{Graph, StartAt, Tap, Wait};
 use std::{
     collections::HashMap,
     error::Error,
@@ -136,12 +136,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let (joined, at) = std::sync::mpsc::channel();
                 let tap = &tap;
                 let late = s.spawn(move || {
-                    let mut sub = tap.subscribe(From::Now)?;
+                    let mut sub = tap.subscribe(StartAt::Now)?;
                     joined.send(()).ok();
                     let batch = sub.batch(8)?;
                     let first = batch[0];
                     batch.release();
-                    Ok::<_, slipring::Closed>(first) // dropped here: unsubscribed
+                    Ok::<_, slipring::WaitError>(first) // dropped here: unsubscribed
                 });
                 at.recv().ok();
                 for i in 10..200 {

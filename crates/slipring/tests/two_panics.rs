@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use common::{PURPOSE, child, ends_well, plays, quiet};
-use slipring::{Error, Graph, Idle, OnFault, Wait, WaitStrategy, Waited};
+use slipring::{Error, Graph, OnFault, Wait, WaitAction, WaitContext, WaitStrategy};
 
 /// Panics when it is dropped, also while another panic unwinds.
 struct Touchy;
@@ -51,8 +51,8 @@ impl fmt::Debug for TouchyWait {
 }
 
 impl WaitStrategy for TouchyWait {
-    fn idle(&self, _: &Waited) -> Idle {
-        Idle::Yield
+    fn idle(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Yield
     }
     fn parks(&self) -> bool {
         false

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::{Bomb, PURPOSE, ends};
 use slipring::{
-    BatchError, BuildError, Cause, Closed, ErrorKind, From, Graph, Idle, Learner, PRODUCER, Pool,
-    Reader, ReaderKey, Tap, Wait, WaitStrategy, Waited,
+    BatchError, BuildError, Cause, ErrorKind, Graph, Learner, PRODUCER, Pool, Reader, ReaderKey,
+    StartAt, Tap, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
 };
 
 // A build that fails when readers and workers have joined already.
@@ -27,7 +27,7 @@ fn members_that_joined_during_a_build_that_fails_are_told() {
         let refused = slipring::ring(4, || 0u64)
             .tap(&tap)
             .read_pool("pool", 1, |_| -> fn(&u64, slipring::At) {
-                *kept.lock().unwrap() = Some(tap.subscribe(From::Now).unwrap());
+                *kept.lock().unwrap() = Some(tap.subscribe(StartAt::Now).unwrap());
                 panic!("{PURPOSE}")
             })
             .run(|_| Ok(()));
@@ -36,7 +36,7 @@ fn members_that_joined_during_a_build_that_fails_are_told() {
             ErrorKind::Build(BuildError::WorkerFactory { .. })
         ));
         let mut member = kept.into_inner().unwrap().unwrap();
-        assert!(matches!(member.batch(1), Err(Closed::Halted)));
+        assert!(matches!(member.batch(1), Err(WaitError::Halted)));
         // The tap is free for the next run while the reader lives.
         let done = slipring::ring(4, || 0u64).tap(&tap).feed(0..8, |slot, i| *slot = i).unwrap();
         assert_eq!(done.report.producer().events, 8);
@@ -56,7 +56,7 @@ fn members_that_joined_during_a_build_that_fails_are_told() {
             ErrorKind::Build(BuildError::WorkerFactory { .. })
         ));
         let mut worker = kept.into_inner().unwrap().unwrap();
-        assert!(matches!(worker.batch(1), Err(Closed::Halted)));
+        assert!(matches!(worker.batch(1), Err(WaitError::Halted)));
         let done = slipring::ring(4, || 0u64)
             .read_pool("pool", 2, |_| |_: &u64, _| ())
             .open(&pool)
@@ -79,8 +79,8 @@ impl Rude {
 }
 
 impl WaitStrategy for Rude {
-    fn idle(&self, _: &Waited) -> Idle {
-        Idle::Yield
+    fn idle(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Yield
     }
     fn parks(&self) -> bool {
         self.asked("parks", false)
@@ -141,8 +141,8 @@ struct Moody {
 }
 
 impl WaitStrategy for Moody {
-    fn idle(&self, _: &Waited) -> Idle {
-        Idle::Park
+    fn idle(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Park
     }
     fn parks(&self) -> bool {
         true
@@ -213,13 +213,13 @@ fn a_member_without_a_learner_is_not_pinned() {
         let (tap, end) = (graph.tap("tap", 1).wait(wait), graph.reader("end"));
         let ring = graph.build().unwrap();
         let (mut tx, tap, mut end) = (ring.producer(), ring.tap(tap), ring.reader(end));
-        refused(&bad, || tap.subscribe(From::Now));
+        refused(&bad, || tap.subscribe(StartAt::Now));
         for _ in 0..3 {
             tx.try_publish(|_| ()).unwrap();
             end.poll(9, |_, _| ()).unwrap();
         }
         // Its seat is free.
-        let mut member = tap.subscribe(From::Now).unwrap();
+        let mut member = tap.subscribe(StartAt::Now).unwrap();
         tx.publish(|_| ()).unwrap();
         assert_eq!(member.poll(9, |_, _| ()).unwrap(), 1);
     });
@@ -250,7 +250,7 @@ fn a_worker_without_a_learner_is_not_hired() {
 #[test]
 fn a_stage_without_a_learner_fails_its_graph() {
     let _watched = crate::common::watched();
-    type Attach = fn(&AtomicBool, Wait, u64) -> Closed;
+    type Attach = fn(&AtomicBool, Wait, u64) -> WaitError;
     let ways: [(&str, Attach); 6] = [
         ("reader", |bad, wait, _| {
             let graph = Graph::new(8, || 0u64);
@@ -374,9 +374,9 @@ fn a_wait_that_panics_counts_nothing_twice() {
     #[derive(Debug)]
     struct Tired;
     impl WaitStrategy for Tired {
-        fn idle(&self, waited: &Waited) -> Idle {
-            assert!(waited.looks < 5, "tired {PURPOSE}");
-            Idle::Yield
+        fn idle(&self, waited: &WaitContext) -> WaitAction {
+            assert!(waited.polls < 5, "tired {PURPOSE}");
+            WaitAction::Yield
         }
         fn parks(&self) -> bool {
             false
@@ -410,10 +410,10 @@ fn a_learner_that_panics_twice() {
     #[derive(Debug)]
     struct Worse;
     impl Learner for Worse {
-        fn idle(&mut self, _: &Waited) -> Idle {
+        fn idle(&mut self, _: &WaitContext) -> WaitAction {
             panic!("learned nothing {PURPOSE}")
         }
-        fn over(&mut self, _: &Waited, _: bool) {}
+        fn over(&mut self, _: &WaitContext, _: bool) {}
     }
     impl Drop for Worse {
         fn drop(&mut self) {
@@ -423,8 +423,8 @@ fn a_learner_that_panics_twice() {
     #[derive(Debug)]
     struct Teaches;
     impl WaitStrategy for Teaches {
-        fn idle(&self, _: &Waited) -> Idle {
-            Idle::Yield
+        fn idle(&self, _: &WaitContext) -> WaitAction {
+            WaitAction::Yield
         }
         fn parks(&self) -> bool {
             false
@@ -455,7 +455,7 @@ fn a_learner_that_panics_twice() {
             caught.downcast_ref::<String>().is_some_and(|said| said.contains("learned nothing"))
         );
         assert!(
-            matches!(rx.batch(1).err(), Some(Closed::Failed(failure)) if &**failure.stage() == PRODUCER)
+            matches!(rx.batch(1).err(), Some(WaitError::Failed(failure)) if &**failure.stage() == PRODUCER)
         );
         drop(rx); // its learner's panic goes no further
     });
@@ -498,7 +498,7 @@ fn a_reader_that_is_moved_out_of_its_loop_fails_the_graph() {
     dropped(&error, "own");
     assert!(matches!(
         kept.recv().unwrap().try_batch(1),
-        Err(BatchError::Closed(Closed::Failed(_)))
+        Err(BatchError::Wait(WaitError::Failed(_)))
     ));
     // It is read to its end elsewhere: all is well.
     ends("read elsewhere", || {
@@ -677,8 +677,8 @@ impl std::fmt::Debug for Keeper {
 }
 
 impl WaitStrategy for Keeper {
-    fn idle(&self, _: &Waited) -> Idle {
-        Idle::Yield
+    fn idle(&self, _: &WaitContext) -> WaitAction {
+        WaitAction::Yield
     }
     fn parks(&self) -> bool {
         false
@@ -727,10 +727,10 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
     #[derive(Debug)]
     struct Goes(Option<Box<Asking>>);
     impl Learner for Goes {
-        fn idle(&mut self, _: &Waited) -> Idle {
-            Idle::Yield
+        fn idle(&mut self, _: &WaitContext) -> WaitAction {
+            WaitAction::Yield
         }
-        fn over(&mut self, _: &Waited, _: bool) {}
+        fn over(&mut self, _: &WaitContext, _: bool) {}
     }
     impl Drop for Goes {
         fn drop(&mut self) {
@@ -749,8 +749,8 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
         }
     }
     impl WaitStrategy for Asking {
-        fn idle(&self, _: &Waited) -> Idle {
-            Idle::Yield
+        fn idle(&self, _: &WaitContext) -> WaitAction {
+            WaitAction::Yield
         }
         fn parks(&self) -> bool {
             false
@@ -783,8 +783,8 @@ fn a_learner_that_throws_a_bomb() {
     #[derive(Debug)]
     struct Throws;
     impl WaitStrategy for Throws {
-        fn idle(&self, _: &Waited) -> Idle {
-            Idle::Yield
+        fn idle(&self, _: &WaitContext) -> WaitAction {
+            WaitAction::Yield
         }
         fn parks(&self) -> bool {
             false

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use common::{Oops, ends};
 use slipring::{
-    At, Cause, Closed, Error, Failure, Fault, From, Graph, Monitor, OnFault, PRODUCER, PoolReader,
-    ReadHandler, Reader, Selector, Subscription, Tap, Wait, Waitable,
+    At, Cause, Error, Failure, Fault, Graph, Monitor, OnFault, PRODUCER, PoolReader, ReadHandler,
+    Reader, Selector, StartAt, Subscription, Tap, Wait, WaitError, Waitable,
 };
 
 const SOON: Duration = Duration::from_millis(if cfg!(miri) { 400 } else { 60 });
@@ -39,7 +39,7 @@ fn the_deadline_ends_publishing_on_one_thread() {
             .deadline(SOON)
             .tap(&tap)
             .run_inline(|p| {
-                let _held = tap.subscribe(From::Now)?;
+                let _held = tap.subscribe(StartAt::Now)?;
                 while p.publish(|_| ()).is_ok() {}
                 Ok(p.publish(|_| ())?)
             })
@@ -63,7 +63,7 @@ fn the_deadline_ends_the_last_turns_on_one_thread() {
                     .tap(&tap)
                     .write("behind", |_, _| ())
                     .run_inline(|p| {
-                        *kept.lock().unwrap() = Some(tap.subscribe(From::Now)?);
+                        *kept.lock().unwrap() = Some(tap.subscribe(StartAt::Now)?);
                         p.publish(|_| ())?;
                         if halves {
                             p.work();
@@ -96,7 +96,7 @@ fn the_deadline_of_each_ring_ends_a_selector() {
             assert_eq!(selector.wait(&mut [&mut patient, &mut hasty], None), Some(1));
             let closed = hasty.try_batch(1).err().unwrap();
             assert!(
-                matches!(&closed, slipring::BatchError::Closed(Closed::Failed(failure)) if is_deadline(failure)),
+                matches!(&closed, slipring::BatchError::Wait(WaitError::Failed(failure)) if is_deadline(failure)),
                 "{closed}"
             );
             assert!(
@@ -257,8 +257,8 @@ fn a_stage_that_skips_the_last_event_of_a_full_ring_keeps_nobody_waiting() {
 
 // Waiting for oneself.
 
-fn own(told: &Closed, stage: &str) {
-    assert!(matches!(told, Closed::WaitsForItself(name) if name.as_str() == stage), "{told}");
+fn own(told: &WaitError, stage: &str) {
+    assert!(matches!(told, WaitError::WaitsForItself(name) if name.as_str() == stage), "{told}");
 }
 
 /// A worker that works at a chunk that another left.
@@ -327,7 +327,7 @@ fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
 type Later = Reader<u64>;
 
 /// What a handler of an earlier stage is told that waits for a later one.
-fn waits_for_a_later_stage(how: fn(&mut Later) -> Closed, between: bool) {
+fn waits_for_a_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
     ends(&format!("a later stage, between: {between}"), move || {
         let graph = Graph::new(4, || 0u64);
         let first = graph.reader("first");
@@ -366,7 +366,7 @@ fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
         waits_for_a_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
         waits_for_a_later_stage(
             |last| match last.batch_by(1, std::time::Instant::now() + common::LIMIT) {
-                Err(slipring::BatchError::Closed(closed)) => closed,
+                Err(slipring::BatchError::Wait(closed)) => closed,
                 other => panic!("{other:?}"),
             },
             between,
@@ -385,7 +385,7 @@ fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
             let joiner = tap.clone();
             let chain = slipring::ring(4, || 0u64)
                 .write("first", |_, _| {
-                    let mut member = joiner.subscribe(From::Now).unwrap();
+                    let mut member = joiner.subscribe(StartAt::Now).unwrap();
                     told.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
                 })
                 .tap(&tap);
@@ -428,13 +428,13 @@ fn a_consumer_beside_one_that_holds_the_whole_ring_sees_the_end() {
 struct Follower<'a> {
     tap: &'a Tap<u64>,
     member: Option<Subscription<u64>>,
-    seen: &'a Mutex<Option<Result<u64, Closed>>>,
+    seen: &'a Mutex<Option<Result<u64, WaitError>>>,
 }
 
 impl ReadHandler<u64> for Follower<'_> {
     fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> {
         if self.member.is_none() {
-            self.member = Some(self.tap.subscribe(From::Now)?);
+            self.member = Some(self.tap.subscribe(StartAt::Now)?);
         }
         Ok(())
     }

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, ClaimError, Closed, Graph, Idle, Learner, Wait, WaitStrategy, Waited, Warning,
+    BatchError, ClaimError, Graph, Learner, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
+    Warning,
 };
 
 /// A wait that lasts longer than this has lost its wake-up, on a machine however busy.
@@ -94,7 +95,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
                         seen += 1;
                         batch.release();
                     }
-                    Err(BatchError::Closed(Closed::Drained)) => return seen,
+                    Err(BatchError::Wait(WaitError::Closed)) => return seen,
                     Err(other) => panic!("{other}"),
                 }
                 spin(gap(&mut random));
@@ -279,15 +280,15 @@ fn a_timeout_comes_back_and_loses_nothing() {
         let ring = graph.build().unwrap();
         let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
         assert!(
-            matches!(rx.batch(1), Err(Closed::TimedOut(who)) if who.as_str() == "producer"),
+            matches!(rx.batch(1), Err(WaitError::TimedOut(who)) if who.as_str() == "producer"),
             "{wait}"
         );
         tx.publish_all(0..2, |event, i| *event = i).unwrap();
         assert!(
-            matches!(tx.publish(|_| panic!("there is no room")), Err(Closed::TimedOut(who)) if who.as_str() == "reader"),
+            matches!(tx.publish(|_| panic!("there is no room")), Err(WaitError::TimedOut(who)) if who.as_str() == "reader"),
             "{wait}"
         );
-        assert!(matches!(tx.claim(), Err(Closed::TimedOut(_))), "{wait}");
+        assert!(matches!(tx.claim(), Err(WaitError::TimedOut(_))), "{wait}");
         assert!(matches!(tx.claim_n(1), Err(ClaimError::TimedOut { .. })), "{wait}");
         let error = tx.publish(|_| ()).unwrap_err().to_string();
         assert!(error.contains("`reader` took longer than the strategy's timeout"), "{error}");
@@ -339,11 +340,15 @@ fn no_item_of_many_is_lost_to_a_timeout() {
 struct Noting(&'static Mutex<Vec<(u64, bool)>>);
 
 impl Learner for Noting {
-    fn idle(&mut self, waited: &Waited) -> Idle {
-        if waited.looks < 3 { Idle::Spin(1) } else { Idle::ParkFor(Duration::from_millis(1)) }
+    fn idle(&mut self, waited: &WaitContext) -> WaitAction {
+        if waited.polls < 3 {
+            WaitAction::Spin(1)
+        } else {
+            WaitAction::ParkFor(Duration::from_millis(1))
+        }
     }
-    fn over(&mut self, waited: &Waited, progress: bool) {
-        self.0.lock().unwrap().push((waited.looks, progress));
+    fn over(&mut self, waited: &WaitContext, progress: bool) {
+        self.0.lock().unwrap().push((waited.polls, progress));
     }
 }
 
@@ -351,7 +356,7 @@ impl Learner for Noting {
 struct Noted(&'static Mutex<Vec<(u64, bool)>>);
 
 impl WaitStrategy for Noted {
-    fn idle(&self, _: &Waited) -> Idle {
+    fn idle(&self, _: &WaitContext) -> WaitAction {
         panic!("its learner is asked")
     }
     fn parks(&self) -> bool {
@@ -377,8 +382,8 @@ fn each_waiter_learns_for_itself() {
         rx.batch_by(1, Instant::now() + Duration::from_millis(5)),
         Err(BatchError::TimedOut)
     ));
-    let (looks, progress) = notes.lock().unwrap().pop().unwrap();
-    assert!(looks > 3 && !progress);
+    let (polls, progress) = notes.lock().unwrap().pop().unwrap();
+    assert!(polls > 3 && !progress);
     thread::scope(|scope| {
         scope.spawn(move || {
             rx.batch(1).unwrap().release();
@@ -389,7 +394,7 @@ fn each_waiter_learns_for_itself() {
         thread::sleep(Duration::from_millis(5));
         tx.close();
     });
-    assert!(notes.lock().unwrap().iter().any(|&(looks, progress)| looks > 3 && progress));
+    assert!(notes.lock().unwrap().iter().any(|&(polls, progress)| polls > 3 && progress));
 }
 
 static WARNINGS: Mutex<Vec<Warning>> = Mutex::new(Vec::new());
@@ -415,18 +420,18 @@ fn who_spins_in_a_crowd_is_warned_once() {
         let ring = graph.build().unwrap();
         drop((ring, keys));
     }
-    let crowded: Vec<Warning> = WARNINGS
+    let oversubscribed: Vec<Warning> = WARNINGS
         .lock()
         .unwrap()
         .iter()
-        .filter(|warning| matches!(warning, Warning::Crowded { .. }))
+        .filter(|warning| matches!(warning, Warning::Oversubscribed { .. }))
         .cloned()
         .collect();
-    let [Warning::Crowded { threads, cores: counted, .. }] = &crowded[..] else {
-        panic!("{crowded:?}")
+    let [Warning::Oversubscribed { threads, cores: counted, .. }] = &oversubscribed[..] else {
+        panic!("{oversubscribed:?}")
     };
     assert!(threads > counted && *counted == cores);
-    let text = crowded[0].to_string();
+    let text = oversubscribed[0].to_string();
     assert!(text.contains("holds a core") && text.contains("adaptive"), "{text}");
 }
 
@@ -470,10 +475,10 @@ fn two_that_spin_on_one_core_are_warned_once() {
         .lock()
         .unwrap()
         .iter()
-        .filter(|warning| matches!(warning, Warning::OneCore { .. }))
+        .filter(|warning| matches!(warning, Warning::SharedCore { .. }))
         .cloned()
         .collect();
-    let [Warning::OneCore { stage, other, core: held }] = &told[..] else { panic!("{told:?}") };
+    let [Warning::SharedCore { stage, other, core: held }] = &told[..] else { panic!("{told:?}") };
     let mut both = [stage.to_string(), other.to_string()];
     both.sort();
     assert_eq!((both, *held), (["left".to_owned(), "right".to_owned()], core));

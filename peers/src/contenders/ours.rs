@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 use std::time::Instant;
 
-use slipring::{Contiguous, Graph, Inside, Layout, Producer, Reader, Wait};
+use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
 
 use super::{Both, Pair, both, ping_pong};
 use crate::work::{Check, Event};
@@ -14,7 +14,7 @@ pub trait Chosen: Layout {
     fn unicast<E: Event>(capacity: usize) -> (Producer<E, Self>, Reader<E, Self>);
 }
 
-impl Chosen for Inside {
+impl Chosen for Interleaved {
     fn unicast<E: Event>(capacity: usize) -> (Producer<E>, Reader<E>) {
         let graph = Graph::new(capacity, E::default).wait(Wait::BusySpin);
         let reader = graph.reader("reader");

@@ -1,7 +1,7 @@
 //! Events published ten and a hundred at a time; queues without a call for that send them one by
 //! one.
 
-use slipring::{Contiguous, Inside};
+use slipring::{Contiguous, Interleaved};
 
 use super::one_by_one::{Stream, measured, streams};
 use crate::contenders::{Pair, ours};
@@ -28,7 +28,7 @@ pub fn figures(size: Size) -> Vec<Figure> {
 /// Everybody, and the library as those use it who take batches themselves.
 fn contenders() -> Vec<(Kind, &'static str, Stream)> {
     let mut all = streams::<u64>();
-    all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Inside>));
+    all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Interleaved>));
     all.push((Kind::Ours, "slipring contiguous, consumer polls batches", ours::batches::<Contiguous>));
     all
 }

@@ -1,7 +1,7 @@
 //! From which event size on it does not matter whether stamps lie inside the slots or beside the
 //! events.
 
-use slipring::{Contiguous, Inside};
+use slipring::{Contiguous, Interleaved};
 
 use super::one_by_one::{Stream, measured};
 use crate::contenders::{Pair, ours};
@@ -30,9 +30,9 @@ fn column<E: Event>(size: Size, nanos: u32, batch: u64) -> Figure {
     let events = size.pick(3_000, 100_000, 300_000);
     let pair = Pair { ring: RING, events, batch, steps: steps_for(nanos) };
     let all: [(Kind, &str, Stream); 4] = [
-        (Kind::Ours, "slipring", ours::stream::<E, Inside>),
+        (Kind::Ours, "slipring", ours::stream::<E, Interleaved>),
         (Kind::Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
-        (Kind::Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Inside<E>, true>),
+        (Kind::Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Interleaved<E>, true>),
         (Kind::Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
     ];
     let way = if batch == 1 { format!("one by one, work {nanos} ns") } else { format!("batches of {batch}") };

@@ -1,7 +1,7 @@
 //! Events published one by one, the producer working between two: where a consumer that keeps up
 //! and the producer fight over a line.
 
-use slipring::{Contiguous, Inside};
+use slipring::{Contiguous, Interleaved};
 
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{Pair, ours, queues, rejected, rings};
@@ -16,10 +16,10 @@ pub type Stream = fn(Pair) -> f64;
 pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
     use Kind::{Limit, Ours, Peer, Rejected};
     vec![
-        (Ours, "slipring", ours::stream::<E, Inside>),
+        (Ours, "slipring", ours::stream::<E, Interleaved>),
         (Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
-        (Limit, "limit stamps inside", limits::stream::<E, limits::Inside<E>, false>),
-        (Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Inside<E>, true>),
+        (Limit, "limit stamps inside", limits::stream::<E, limits::Interleaved<E>, false>),
+        (Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Interleaved<E>, true>),
         (Limit, "limit stamps beside", limits::stream::<E, limits::Beside<E>, false>),
         (Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
         (Limit, "limit cursor", limits::stream::<E, limits::Cursor<E>, false>),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use disruptor::{BusySpinWithSpinLoopHint, Sleep};
-use slipring::{Inside, Wait};
+use slipring::{Interleaved, Wait};
 
 use super::one_by_one::{self, Stream, measured};
 use super::oversubscribed::queues::{Blocks, Yielding, many_to_one};
@@ -25,7 +25,7 @@ fn one(size: Size, nanos: u32) -> Figure {
     use Kind::{Ours, Peer};
     let all: [(Kind, &str, Stream); 10] = [
         (Ours, "slipring, shared producer", contenders::ours::shared_stream),
-        (Ours, "slipring, single producer", contenders::ours::stream::<u64, Inside>),
+        (Ours, "slipring, single producer", contenders::ours::stream::<u64, Interleaved>),
         (Peer, "disruptor, multi producer", contenders::rings::shared_stream::<u64>),
         (Peer, "disruptor, single producer", contenders::rings::stream::<u64>),
         (Peer, "crossbeam-channel", stream::<u64, Crossbeam>),

@@ -1,6 +1,6 @@
 //! There and back: one event at a time through two rings.
 
-use slipring::{Contiguous, Inside};
+use slipring::{Contiguous, Interleaved};
 
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{ours, queues, rings};
@@ -14,7 +14,7 @@ type RoundTrip = fn(usize) -> Vec<u64>;
 pub fn figures(size: Size) -> Vec<Figure> {
     use Kind::{Limit, Ours, Peer};
     let all: [(Kind, &str, RoundTrip); 13] = [
-        (Ours, "slipring", ours::round_trip::<Inside>),
+        (Ours, "slipring", ours::round_trip::<Interleaved>),
         (Ours, "slipring contiguous", ours::round_trip::<Contiguous>),
         (Limit, "raw atomics on two lines", limits::raw_round_trip),
         (Limit, "limit stamps inside, spaced", limits::round_trip),

@@ -142,12 +142,12 @@ impl<E: Event> Way<E> for Beside<E> {
 struct Slot<E>(AtomicU64, UnsafeCell<E>);
 
 /// A stamp per run, in the slot of its first event.
-pub struct Inside<E>(Box<[Slot<E>]>);
+pub struct Interleaved<E>(Box<[Slot<E>]>);
 
 // SAFETY: as for `Plain`.
-unsafe impl<E: Event> Sync for Inside<E> {}
+unsafe impl<E: Event> Sync for Interleaved<E> {}
 
-impl<E: Event> Inside<E> {
+impl<E: Event> Interleaved<E> {
     #[inline(always)]
     fn at(&self, seq: u64) -> &Slot<E> {
         let index = seq as usize & (self.0.len() - 1);
@@ -156,9 +156,9 @@ impl<E: Event> Inside<E> {
     }
 }
 
-impl<E: Event> Way<E> for Inside<E> {
+impl<E: Event> Way<E> for Interleaved<E> {
     fn new(capacity: u64) -> Self {
-        Inside((0..capacity).map(|_| Slot(AtomicU64::new(0), UnsafeCell::new(E::default()))).collect())
+        Interleaved((0..capacity).map(|_| Slot(AtomicU64::new(0), UnsafeCell::new(E::default()))).collect())
     }
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
@@ -274,7 +274,7 @@ pub fn stream<E: Event, W: Way<E>, const SPACED: bool>(pair: Pair) -> f64 {
 /// There and back through two rings with stamps inside the slots; both sides pause after what they
 /// got, outside of the time taken.
 pub fn round_trip(rounds: usize) -> Vec<u64> {
-    let (there, back) = (Ring::<Inside<u64>>::new(1024), Ring::<Inside<u64>>::new(1024));
+    let (there, back) = (Ring::<Interleaved<u64>>::new(1024), Ring::<Interleaved<u64>>::new(1024));
     let spacing = spacing();
     crate::contenders::ping_pong(
         rounds,

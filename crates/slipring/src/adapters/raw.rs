@@ -12,13 +12,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::consumer::lease::{Consumer, Writing, sealed as lease};
+use crate::consumer::position::ConsumerPosition;
+use crate::errors::error::{BatchError, ClaimError, NotHeld};
+use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::control::ahead;
 use crate::ring::core::Core;
-use crate::errors::error::{BatchError, ClaimError, NotHeld};
-use crate::consumer::lease::{Consumer, Writing, sealed as lease};
-use crate::producer::{Producer, Single, sealed as producer};
-use crate::consumer::position::Seat;
-use crate::ring::slots::{Inside, Layout, Slots as _};
+use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
 
 /// A producer by positions: `next`, fill, `done`. From [`Producer::into_raw`].
@@ -42,7 +42,7 @@ use crate::ring::stamp::Run;
 /// ```
 #[doc(alias = "SPSequence")]
 #[doc(alias = "MPSequence")]
-pub struct RawProducer<E, L: Layout = Inside, S: producer::Sharing = Single> {
+pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single> {
     producer: Producer<E, L, S>,
     /// Claimed and not done.
     open: Seqs,
@@ -63,7 +63,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::Gated`] by which stage and how far behind, [`ClaimError::Contended`],
-    /// [`ClaimError::Closed`], and [`ClaimError::Held`] while there is a claim already.
+    /// [`ClaimError::Wait`], and [`ClaimError::Held`] while there is a claim already.
     #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
         self.next_n(1)
@@ -143,7 +143,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 /// means.
 #[doc(alias = "SCSequence")]
 #[doc(alias = "MCSequence")]
-pub struct RawConsumer<E, A: lease::Access, C: lease::Crew, L: Layout = Inside> {
+pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Interleaved> {
     consumer: Consumer<E, A, C, L>,
     /// How much of what the last look found is not done.
     left: usize,
@@ -151,14 +151,14 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Crew, L: Layout = Inside> 
     lent: PhantomData<E>,
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// This consumer by positions, see [`RawConsumer`].
     pub fn into_raw(self) -> RawConsumer<E, A, C, L> {
         RawConsumer { consumer: self, left: 0, lent: PhantomData }
     }
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L> {
     /// The position of the next event, if it is there now. The same one until it is
     /// [`done`](RawConsumer::done).
     ///
@@ -170,7 +170,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     ///   [watched](crate::Graph::watched). Elsewhere a stage that stands within a publication of
     ///   several events counts as `Unavailable`.
     /// - [`BatchError::Contended`]: another worker of the pool was faster.
-    /// - [`BatchError::Closed`]: none will come.
+    /// - [`BatchError::Wait`]: none will come.
     #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
     pub fn next(&mut self) -> Result<u64, BatchError> {
         self.available(1).map(|there| there.first_seq())
@@ -184,20 +184,20 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     pub fn available(&mut self, max: usize) -> Result<Seqs, BatchError> {
         self.left = 0;
         let len = self.consumer.find(max)?;
-        let seat = self.consumer.seat();
+        let position = self.consumer.position();
         if len == 0 {
-            return Err(match seat.ended() {
+            return Err(match position.ended() {
                 Some(closed) => closed.into(),
                 None if max == 0 => BatchError::Unavailable,
-                None if seat.was_contended() => BatchError::Contended,
+                None if position.was_contended() => BatchError::Contended,
                 None => {
-                    let desk = seat.desk();
-                    desk.core.held_up(desk.stage, seat.waits_for(), seat.next())
+                    let state = position.state();
+                    state.core.held_up(state.stage, position.waits_for(), position.next())
                 }
             });
         }
-        let first = seat.next();
-        seat.desk().touch(first, len);
+        let first = position.next();
+        position.state().touch(first, len);
         self.left = len as usize;
         Ok(self.lent())
     }
@@ -210,7 +210,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     pub fn at(&self, seq: u64) -> Option<&E> {
         // SAFETY: lent to this handle's seat and not released (I1, position::I2); `&self` keeps
         // releases away.
-        self.lent().holds(seq).then(|| unsafe { &*self.consumer.desk().slots.event(seq) })
+        self.lent().holds(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
     }
 
     /// Releases what is lent, up to this position and including it.
@@ -219,10 +219,10 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     /// [`NotHeld`] if that position is not lent. Then nothing is released.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.lent().upto(seq)?;
-        let seat = self.consumer.seat();
-        seat.count_batch();
-        seat.advance(done.len as u64, done.len as u64);
-        seat.release();
+        let position = self.consumer.position();
+        position.count_batch();
+        position.advance(done.len as u64, done.len as u64);
+        position.release();
         self.left = rest.len;
         Ok(())
     }
@@ -233,12 +233,12 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> RawConsumer<E, A, C, L> {
     }
 }
 
-impl<E, C: lease::Crew, L: Layout> RawConsumer<E, Writing, C, L> {
+impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
     /// An event that the last look found and that is not done, to change.
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
         // SAFETY: as in `at`; a stage that writes has what it is lent to itself (plan::I1), and
         // `&mut self` keeps a second reference away.
-        self.lent().holds(seq).then(|| unsafe { &mut *self.consumer.desk().slots.event(seq) })
+        self.lent().holds(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
     }
 }
 
@@ -300,10 +300,10 @@ impl<E, L: Layout> Core<E, L> {
         if self.control.reads_stamps(stage) || holder == self.control.producer_party() {
             return BatchError::Unavailable;
         }
-        let near = next.wrapping_sub(self.capacity());
-        let at = self.control.frontier(holder, near);
+        let lower_bound = next.wrapping_sub(self.capacity());
+        let at = self.control.frontier(holder, lower_bound);
         let to = if !self.control.reads_stamps(holder) {
-            self.control.upstream(holder, near).0
+            self.control.upstream(holder, lower_bound).0
         } else if self.control.plan.many_producers {
             self.control.claimed(next).0
         } else if self.control.plan.cursor {
@@ -338,7 +338,7 @@ impl<E, L: Layout, S: producer::Sharing> fmt::Debug for RawProducer<E, L, S> {
     }
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> fmt::Debug for RawConsumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> fmt::Debug for RawConsumer<E, A, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawConsumer")
             .field("consumer", &self.consumer)

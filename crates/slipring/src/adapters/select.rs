@@ -3,11 +3,11 @@
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::consumer::lease::{Consumer, sealed as lease};
-use crate::producer::{Producer, sealed as producer};
-use crate::consumer::position::Seat;
-use crate::ring::slots::Layout;
 use crate::base::sync::{Arc, Condvar, Mutex, lock, twin, whole};
+use crate::consumer::lease::{Consumer, sealed as lease};
+use crate::consumer::position::ConsumerPosition;
+use crate::producer::{Producer, sealed as producer};
+use crate::ring::slots::Layout;
 
 mod sealed {
     use std::time::Instant;
@@ -38,20 +38,20 @@ pub trait Waitable: sealed::Sealed {
     fn wakes(&self) -> bool;
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {
     fn deadline(&self) -> Option<Instant> {
-        self.desk().control().deadline()
+        self.state().control().deadline()
     }
 }
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> Waitable for Consumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Waitable for Consumer<E, A, C, L> {
     fn arm(&mut self, waker: &Waker) -> bool {
-        self.seat().arm(waker)
+        self.position().arm(waker)
     }
     fn disarm(&mut self) {
-        self.seat().disarm();
+        self.position().disarm();
     }
     fn wakes(&self) -> bool {
-        self.desk().control().parks(self.desk().stage)
+        self.state().control().parks(self.state().stage)
     }
 }
 

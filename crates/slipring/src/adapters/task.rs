@@ -11,13 +11,13 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::producer::claim::Slots;
-use crate::ring::control::Control;
-use crate::errors::error::{ClaimError, Closed};
 use crate::consumer::lease::{Batch, Consumer, sealed as lease};
+use crate::consumer::position::ConsumerPosition;
+use crate::errors::error::{ClaimError, WaitError};
+use crate::producer::claim::Slots;
 use crate::producer::{Producer, sealed as producer};
-use crate::consumer::position::Seat;
-use crate::ring::slots::{Inside, Layout};
+use crate::ring::control::Control;
+use crate::ring::slots::{Interleaved, Layout};
 
 /// What a handle's tasks are known by at a bell; drawn when one waits first.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl TaskNumber {
     }
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least
     /// one, and holds no thread meanwhile.
     ///
@@ -58,7 +58,7 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
     ///         sum += batch.iter().sum::<u64>();
     ///         batch.release();
     ///     }
-    ///     Ok::<_, slipring::Closed>(sum)
+    ///     Ok::<_, slipring::WaitError>(sum)
     /// });
     /// assert_eq!(sum?, 28);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -93,14 +93,14 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
 
 /// See [`Consumer::batch_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct BatchAsync<'c, E, A: lease::Access, C: lease::Crew, L: Layout = Inside> {
+pub struct BatchAsync<'c, E, A: lease::Access, C: lease::Delivery, L: Layout = Interleaved> {
     /// Until it is done.
     consumer: Option<&'c mut Consumer<E, A, C, L>>,
     max: usize,
 }
 
-impl<'c, E, A: lease::Access, C: lease::Crew, L: Layout> Future for BatchAsync<'c, E, A, C, L> {
-    type Output = Result<Batch<'c, E, A, C, L>, Closed>;
+impl<'c, E, A: lease::Access, C: lease::Delivery, L: Layout> Future for BatchAsync<'c, E, A, C, L> {
+    type Output = Result<Batch<'c, E, A, C, L>, WaitError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let max = self.max;
         let consumer = self.consumer.as_mut().expect("a future is not polled when it is done");
@@ -110,17 +110,17 @@ impl<'c, E, A: lease::Access, C: lease::Crew, L: Layout> Future for BatchAsync<'
     }
 }
 
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> Drop for BatchAsync<'_, E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Drop for BatchAsync<'_, E, A, C, L> {
     fn drop(&mut self) {
         if let Some(consumer) = &mut self.consumer {
-            consumer.seat().disarm();
+            consumer.position().disarm();
         }
     }
 }
 
 /// See [`Producer::publish_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct PublishAsync<'p, E, F, L: Layout = Inside, S: producer::Sharing = crate::Single> {
+pub struct PublishAsync<'p, E, F, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
     producer: &'p mut Producer<E, L, S>,
     /// Until it is done.
     fill: Option<F>,
@@ -132,7 +132,7 @@ impl<E, F, L: Layout, S: producer::Sharing> Unpin for PublishAsync<'_, E, F, L, 
 impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
     for PublishAsync<'_, E, F, L, S>
 {
-    type Output = Result<u64, Closed>;
+    type Output = Result<u64, WaitError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(self.fill.is_some(), "a future is not polled when it is done");
         let seq = ready!(self.producer.reserve_or_arm(1, cx.waker()))?;
@@ -153,7 +153,7 @@ impl<E, F, L: Layout, S: producer::Sharing> Drop for PublishAsync<'_, E, F, L, S
 
 /// See [`Producer::claim_n_async`].
 #[must_use = "futures do nothing unless they are awaited"]
-pub struct ClaimAsync<'p, E, L: Layout = Inside, S: producer::Sharing = crate::Single> {
+pub struct ClaimAsync<'p, E, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
     /// Until it is done.
     producer: Option<&'p mut Producer<E, L, S>>,
     len: usize,
@@ -187,7 +187,7 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
 /// and always before it waits, so one that is no longer polled may hold so many.
 #[cfg(feature = "stream")]
 #[must_use = "streams do nothing unless they are polled"]
-pub struct EventStream<E, A: lease::Access, C: lease::Crew, F, L: Layout = Inside> {
+pub struct EventStream<E, A: lease::Access, C: lease::Delivery, F, L: Layout = Interleaved> {
     consumer: Consumer<E, A, C, L>,
     map: F,
     left: u64,
@@ -195,7 +195,7 @@ pub struct EventStream<E, A: lease::Access, C: lease::Crew, F, L: Layout = Insid
 }
 
 #[cfg(feature = "stream")]
-impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
+impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// This consumer's events as a stream, each as `map` makes it (`|event, _| event.clone()`).
     ///
     /// ```
@@ -217,25 +217,25 @@ impl<E, A: lease::Access, C: lease::Crew, L: Layout> Consumer<E, A, C, L> {
 }
 
 #[cfg(feature = "stream")]
-impl<E, A: lease::Access, C: lease::Crew, F, L: Layout> Unpin for EventStream<E, A, C, F, L> {}
+impl<E, A: lease::Access, C: lease::Delivery, F, L: Layout> Unpin for EventStream<E, A, C, F, L> {}
 
 #[cfg(feature = "stream")]
-impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: Layout>
+impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L: Layout>
     futures_core::Stream for EventStream<E, A, C, F, L>
 {
-    type Item = Result<T, Closed>;
+    type Item = Result<T, WaitError>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         if this.ended {
             return Poll::Ready(None);
         }
         if this.left == 0 {
-            let most = (this.consumer.seat().desk().core.capacity() / 8).clamp(1, 64) as usize;
+            let most = (this.consumer.position().state().core.capacity() / 8).clamp(1, 64) as usize;
             match ready!(this.consumer.find_or_arm(most, cx.waker())) {
                 Ok(len) => this.left = len,
                 Err(closed) => {
                     this.ended = true;
-                    return Poll::Ready(if matches!(closed, Closed::Drained) {
+                    return Poll::Ready(if matches!(closed, WaitError::Closed) {
                         None
                     } else {
                         Some(Err(closed))
@@ -248,20 +248,20 @@ impl<E, A: lease::Access, C: lease::Crew, T, F: FnMut(&E, crate::At) -> T, L: La
             (this.map)(&batch[0], crate::At { seq: batch.first_seq() })
         };
         this.left -= 1;
-        let seat = this.consumer.seat();
-        seat.advance(1, 1);
+        let position = this.consumer.position();
+        position.advance(1, 1);
         if this.left == 0 {
-            seat.count_batch();
-            seat.release();
+            position.count_batch();
+            position.release();
         }
         Poll::Ready(Some(Ok(value)))
     }
 }
 
 #[cfg(feature = "stream")]
-impl<E, A: lease::Access, C: lease::Crew, F, L: Layout> Drop for EventStream<E, A, C, F, L> {
+impl<E, A: lease::Access, C: lease::Delivery, F, L: Layout> Drop for EventStream<E, A, C, F, L> {
     fn drop(&mut self) {
-        self.consumer.seat().release();
-        self.consumer.seat().disarm();
+        self.consumer.position().release();
+        self.consumer.position().disarm();
     }
 }

@@ -16,7 +16,7 @@ mod chosen {
     use rustix::thread::{self, MembarrierCommand};
     use rustix::time::{ClockId, clock_gettime};
 
-    pub(crate) fn can_bar() -> bool {
+    pub(crate) fn membarrier_available() -> bool {
         static CAN: OnceLock<bool> = OnceLock::new();
         *CAN.get_or_init(|| {
             thread::membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
@@ -24,7 +24,7 @@ mod chosen {
         })
     }
 
-    pub(crate) fn bar_all() -> bool {
+    pub(crate) fn membarrier() -> bool {
         let bar = || thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
         // A child process after a fork may have to ask anew.
         bar() || (thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && bar())
@@ -59,10 +59,10 @@ mod chosen {
 mod chosen {
     use std::time::Duration;
 
-    pub(crate) fn can_bar() -> bool {
+    pub(crate) fn membarrier_available() -> bool {
         false
     }
-    pub(crate) fn bar_all() -> bool {
+    pub(crate) fn membarrier() -> bool {
         false
     }
     pub(crate) fn sharpen_timers() {}
@@ -74,20 +74,20 @@ mod chosen {
     }
 }
 
-/// Whether [`bar_all`] may be relied on. Asked once per process, and asks the system for it.
-pub(crate) fn can_bar() -> bool {
-    chosen::can_bar()
+/// Whether [`membarrier`] may be relied on. Asked once per process, and asks the system for it.
+pub(crate) fn membarrier_available() -> bool {
+    chosen::membarrier_available()
 }
 
 /// Every thread of this process has passed a full memory barrier between the beginning and the end
 /// of this call; `false`: it was refused, and none has. membarrier(2), `PRIVATE_EXPEDITED`: an
 /// interrupt to each core on which one runs.
-pub(crate) fn bar_all() -> bool {
+pub(crate) fn membarrier() -> bool {
     #[cfg(test)]
     if BARRIER_LEFT_OUT.get() {
         return true;
     }
-    chosen::bar_all()
+    chosen::membarrier()
 }
 
 #[cfg(test)]

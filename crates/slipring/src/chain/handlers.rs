@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
+use crate::base::fault::{Fault, Outcome};
 use crate::consumer::drive::{Handler, Lent, Walked};
 use crate::ring::events::{At, Events, EventsMut};
-use crate::base::fault::{Fault, Outcome};
 use crate::ring::slots::Layout;
 
 /// A reading stage with a life: told when it starts, after each batch, and when it stops. All calls

@@ -3,23 +3,23 @@
 
 use super::Chain;
 use super::launch::{Built, finish, produce_contained};
-use super::runner::Crew;
-use crate::errors::error::{BuildError, Cause, ClaimError, Closed, Error};
-use crate::base::panics::{Contained, let_go};
+use super::runner::Delivery;
 use crate::base::fault::Fault;
-use crate::ring::owner::Owner;
+use crate::base::panics::{Contained, let_go};
+use crate::errors::error::{BuildError, Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
-use crate::ring::slots::{Inside, Layout};
+use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;
+use crate::ring::slots::{Interleaved, Layout};
 
 use super::launch::Done;
 
 /// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages
 /// work.
-pub struct Inline<'env, E, L: Layout = Inside> {
+pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
-    crews: Vec<Crew<'env>>,
+    crews: Vec<Delivery<'env>>,
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
@@ -56,9 +56,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         let produce = Contained::new(produce);
         let Built { core, threads, hooks } = self.build(false)?;
-        let crews = threads.into_iter().map(|seating| seating.crew).collect();
+        let crews = threads.into_iter().map(|seating| seating.delivery).collect();
         let mut inline = Inline { producer: Producer::of_chain(&core), core: core.clone(), crews };
-        let started = inline.crews.iter_mut().all(|crew| crew.start(&core.control));
+        let started = inline.crews.iter_mut().all(|delivery| delivery.start(&core.control));
         let produced = if started {
             produce_contained(&core.control, &mut inline, produce.into_inner())
         } else {
@@ -75,22 +75,22 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
         if started {
-            let _within = enter(&driven.control, crews.iter().flat_map(Crew::lines));
+            let _within = enter(&driven.control, crews.iter().flat_map(Delivery::lines));
             // A round may move nothing: members of taps and workers that joined are elsewhere.
             while let Some(handled) = crews
                 .iter_mut()
-                .filter_map(|crew| crew.turn(&driven.control))
+                .filter_map(|delivery| delivery.turn(&driven.control))
                 .reduce(u64::wrapping_add)
             {
                 if handled == 0
-                    && let Some((stage, at)) = crews.iter().find_map(Crew::first_waiting)
+                    && let Some((stage, at)) = crews.iter().find_map(Delivery::first_waiting)
                 {
                     driven.control.expire(stage, at);
                 }
             }
         }
-        for crew in crews {
-            crew.stop(&driven.control);
+        for delivery in crews {
+            delivery.stop(&driven.control);
         }
         if let Some(panic) = driven.take_apart() {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
@@ -106,7 +106,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     ///
     /// # Errors
     /// When a stage has failed, or the ring was halted.
-    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
+    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         loop {
             match self.producer.is_full() {
                 Ok(false) => return self.producer.publish(fill),
@@ -130,7 +130,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         &mut self,
         items: I,
         mut fill: impl FnMut(&mut E, I::Item),
-    ) -> Result<u64, Closed> {
+    ) -> Result<u64, WaitError> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.producer.next_item(&mut items) {
@@ -143,8 +143,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Gives every stage one turn; returns how many events were handled in all.
     pub fn work(&mut self) -> u64 {
         let control = &self.core.control;
-        let _within = enter(control, self.crews.iter().flat_map(Crew::lines));
-        self.crews.iter_mut().filter_map(|crew| crew.turn(control)).sum()
+        let _within = enter(control, self.crews.iter().flat_map(Delivery::lines));
+        self.crews.iter_mut().filter_map(|delivery| delivery.turn(control)).sum()
     }
 
     /// Ends the graph at once; what was published and not yet seen stays unseen.
@@ -155,13 +155,13 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
 
 impl<E, L: Layout> Producer<E, L> {
     /// Whether a claim would have to wait.
-    fn is_full(&mut self) -> Result<bool, Closed> {
+    fn is_full(&mut self) -> Result<bool, WaitError> {
         match self.try_claim() {
             Ok(slot) => {
                 drop(slot); // taken back: nothing was claimed
                 Ok(false)
             }
-            Err(ClaimError::Closed(closed)) => Err(closed),
+            Err(ClaimError::Wait(closed)) => Err(closed),
             Err(_) => Ok(true),
         }
     }

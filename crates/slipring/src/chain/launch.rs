@@ -6,20 +6,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::runner::{BoxedRunner, Crew};
+use super::runner::{BoxedRunner, Delivery};
 use super::{Chain, Maker, OnFaulted, OnStart, Parts};
+use crate::base::fault::Fault;
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::sync::whole;
+use crate::errors::error::{BuildError, Cause, Error, ErrorKind, Failure};
+use crate::errors::report::Report;
+use crate::producer::publish::FILL_PANIC;
+use crate::producer::{HELD_PANIC, Producer, SharedProducer};
 use crate::ring::control::Control;
 use crate::ring::core::Core;
-use crate::errors::error::{BuildError, Cause, Error, ErrorKind, Failure};
-use crate::base::panics::{Contained, let_go, panic_message};
-use crate::base::fault::Fault;
 use crate::ring::owner::Owner;
 use crate::ring::policy::Marks;
-use crate::producer::{HELD_PANIC, Producer, SharedProducer};
-use crate::producer::publish::FILL_PANIC;
-use crate::errors::report::Report;
 use crate::ring::slots::Layout;
-use crate::base::sync::whole;
 
 /// What a run that went well comes back with.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Done<T = ()> {
 /// A thread to be: its name, and who works on it.
 pub(super) struct Seating<'env> {
     pub(super) name: String,
-    pub(super) crew: Crew<'env>,
+    pub(super) delivery: Delivery<'env>,
     pub(super) stage: usize,
 }
 
@@ -74,7 +74,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             mut factory,
             specs,
             makers,
-            sorters,
+            partitioners,
             monitors,
             on_faults,
             on_start,
@@ -84,7 +84,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         settings.many_producers = many_producers;
         let built = match problem {
             Some(problem) => Err(problem),
-            None => Core::build(settings, specs, sorters, &mut *factory),
+            None => Core::build(settings, specs, partitioners, &mut *factory),
         };
         let dropped = factory.let_go();
         let core = built?;
@@ -92,7 +92,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
         let seated = bound
             .and_then(|()| make_marks(&core))
-            .and_then(|()| Self::seat(&core, makers, &mut groups));
+            .and_then(|()| Self::position(&core, makers, &mut groups));
         if let Err(problem) = seated {
             // Taps and pools are bound one after the other, so readers and workers may have joined
             // by now, from a worker's factory for one. No stage will run, so they are told that it
@@ -114,7 +114,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         let seating = |(name, stage, _, runners)| Seating {
             name,
-            crew: Crew::new(runners, on_faults.clone()),
+            delivery: Delivery::new(runners, on_faults.clone()),
             stage,
         };
         let threads = groups.into_iter().map(seating).collect();
@@ -122,7 +122,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 
     /// Makes the handlers, and shares them out to threads.
-    fn seat(
+    fn position(
         core: &Owner<E, L>,
         makers: Vec<Contained<Maker<'env, E, L>>>,
         groups: &mut Groups<'env>,
@@ -136,9 +136,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                 match shared {
                     Some((.., runners)) => runners.push(runner),
                     None => {
-                        let name = match (&spec.thread, spec.crew) {
+                        let name = match (&spec.thread, spec.delivery) {
                             (Some(thread), _) => thread.clone(),
-                            (None, crate::ring::plan::Crew::One) => spec.name.to_string(),
+                            (None, crate::ring::plan::Delivery::Each) => spec.name.to_string(),
                             (None, _) => format!("{}-{worker}", spec.name),
                         };
                         groups.push((name, stage, spec.thread.clone(), vec![runner]));
@@ -228,18 +228,18 @@ fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 /// what is reported is the system's refusal, not that the crew was dropped with the thread's
 /// closure.
 #[derive(Clone)]
-pub(super) struct Handed<'env>(Arc<Mutex<Option<Crew<'env>>>>);
+pub(super) struct Handed<'env>(Arc<Mutex<Option<Delivery<'env>>>>);
 
 impl<'env> Handed<'env> {
-    pub(super) fn new(crew: Crew<'env>) -> Self {
-        Handed(Arc::new(Mutex::new(Some(crew))))
+    pub(super) fn new(delivery: Delivery<'env>) -> Self {
+        Handed(Arc::new(Mutex::new(Some(delivery))))
     }
 
     /// Runs the crew on the present thread.
     pub(super) fn attend(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
-        let crew = whole(self.0.lock()).take();
-        if let Some(crew) = crew {
-            crew.attend(control, || {
+        let delivery = whole(self.0.lock()).take();
+        if let Some(delivery) = delivery {
+            delivery.attend(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
                     // The last reference of a chain that was spawned may be this one.
@@ -253,9 +253,9 @@ impl<'env> Handed<'env> {
 
     /// Lets the crew go whose thread the system refused.
     pub(super) fn refuse(self, control: &Control) {
-        let crew = whole(self.0.lock()).take();
-        if let Some(crew) = crew {
-            crew.stop(control);
+        let delivery = whole(self.0.lock()).take();
+        if let Some(delivery) = delivery {
+            delivery.stop(control);
         }
     }
 }
@@ -270,14 +270,15 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         let Built { core, threads, hooks } = self;
         let mut producer = start(&core);
         let produced = thread::scope(|scope| {
-            for Seating { name, crew, stage } in threads {
-                let (core, on_start, crew) = (&core, hooks.on_start.clone(), Handed::new(crew));
-                let (thread, taken) = (thread::Builder::new().name(name.clone()), crew.clone());
+            for Seating { name, delivery, stage } in threads {
+                let (core, on_start, delivery) =
+                    (&core, hooks.on_start.clone(), Handed::new(delivery));
+                let (thread, taken) = (thread::Builder::new().name(name.clone()), delivery.clone());
                 let spawned = thread
                     .spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
-                    crew.refuse(&core.control);
+                    delivery.refuse(&core.control);
                 }
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());

@@ -20,24 +20,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ring::core::Settings;
-use crate::live::pool::Pool;
-use crate::consumer::drive::Handler;
-use crate::errors::error::{BuildError};
-use crate::base::panics::{Contained, let_go, panic_message};
-use crate::ring::events::{At, Events, EventsMut};
 use crate::base::fault::Outcome;
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::consumer::drive::Handler;
 use crate::consumer::lease::{Consumer, Every, Reader, Writer};
-use crate::observe::mirror::{Mirror, Plain};
+use crate::consumer::pool::WorkerPosition;
+use crate::consumer::position::{ConsumerPosition, StagePosition};
+use crate::consumer::shard::{Partitioner, ShardPosition, partitioner};
+use crate::errors::error::BuildError;
 use crate::live::monitor::Monitor;
-use crate::ring::owner::Owner;
-use crate::ring::plan::{Access, Crew, Plan, StageSpec};
-use crate::ring::policy::Faulted;
-use crate::consumer::pool::Worker;
-use crate::consumer::position::{One, Seat};
-use crate::consumer::shard::{Shard, Sorter, sorter};
-use crate::ring::slots::{Contiguous, Inside, Layout};
+use crate::live::pool::Pool;
 use crate::live::tap::Tap;
+use crate::observe::mirror::{Mirror, Plain};
+use crate::ring::core::Settings;
+use crate::ring::events::{At, Events, EventsMut};
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Delivery, Plan, StageSpec};
+use crate::ring::policy::Faulted;
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::wait::{Learned, Wait};
 
 pub use handlers::{ReadHandler, WriteHandler};
@@ -46,7 +46,7 @@ pub use launch::Done;
 pub use pipeline::{JoinError, Pipeline};
 
 use handlers::{ReadBatch, ReadEach, ReadWith, WriteBatch, WriteEach, WriteWith};
-use runner::{BoxedRunner, OwnLoop, Seated};
+use runner::{BoxedRunner, OwnLoop, Positioned};
 
 /// Marks a [`Chain`] on its own line: each stage comes after all before it.
 pub struct Line(());
@@ -95,7 +95,7 @@ struct Parts<'env, E, L: Layout> {
     factory: Contained<Box<dyn FnMut() -> E + 'env>>,
     specs: Vec<StageSpec>,
     makers: Vec<Contained<Maker<'env, E, L>>>,
-    sorters: Vec<(usize, Contained<Sorter<E>>)>,
+    partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
     /// Taps declared so far that no writing stage came after.
     taps: Vec<usize>,
     monitors: Vec<Monitor<E, L>>,
@@ -117,7 +117,7 @@ struct Parts<'env, E, L: Layout> {
 /// [`run_shared`](Chain::run_shared), [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn),
 /// [`spawn_shared`](Chain::spawn_shared).
 #[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
-pub struct Chain<'env, E, L: Layout = Inside, P = Line> {
+pub struct Chain<'env, E, L: Layout = Interleaved, P = Line> {
     parts: Box<Parts<'env, E, L>>,
     /// What the next stage comes after.
     base: Vec<usize>,
@@ -146,7 +146,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
             factory: Contained::new(Box::new(factory)),
             specs: Vec::new(),
             makers: Vec::new(),
-            sorters: Vec::new(),
+            partitioners: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
             on_faults: None,
@@ -160,7 +160,7 @@ pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -
     }
 }
 
-impl<'env, E: Send> Chain<'env, E, Inside, Line> {
+impl<'env, E: Send> Chain<'env, E, Interleaved, Line> {
     /// Events side by side, stamps beside: batches can be had as slices. Comes before the first
     /// stage.
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
@@ -192,7 +192,7 @@ impl<'env, E: Send> Chain<'env, E, Inside, Line> {
             factory,
             specs: Vec::new(),
             makers: Vec::new(),
-            sorters: Vec::new(),
+            partitioners: Vec::new(),
             taps: Vec::new(),
             monitors: Vec::new(),
             on_faults,
@@ -285,7 +285,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         mut self,
         name: &str,
         access: Access,
-        crew: Crew,
+        delivery: Delivery,
         maker: impl FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env,
     ) -> Self {
         let stage = self.parts.specs.len();
@@ -295,9 +295,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             // stage has it.
             after.append(&mut self.parts.taps);
         }
-        self.parts.specs.push(StageSpec::new(name, access, crew, &after));
+        self.parts.specs.push(StageSpec::new(name, access, delivery, &after));
         self.parts.makers.push(Contained::new(Box::new(maker)));
-        if matches!(crew, Crew::Tap(_)) {
+        if matches!(delivery, Delivery::Tap(_)) {
             self.parts.taps.push(stage);
         } else if P::BESIDE {
             self.ends.push(stage);
@@ -308,10 +308,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     fn one<H: Handler<E, L> + Send + 'env>(self, name: &str, access: Access, handler: H) -> Self {
-        self.declare(name, access, Crew::One, move |core, stage| {
+        self.declare(name, access, Delivery::Each, move |core, stage| {
             let learned = core.control.learner_contained(stage);
-            Ok(vec![Box::new(Seated::new(One::new(core.clone(), stage, learned), handler))
-                as BoxedRunner<'env>])
+            Ok(vec![Box::new(Positioned::new(
+                StagePosition::new(core.clone(), stage, learned),
+                handler,
+            )) as BoxedRunner<'env>])
         })
     }
 
@@ -322,7 +324,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         workers: usize,
         make: impl FnMut(usize) -> H + 'env,
     ) -> Self {
-        self.several(name, access, Crew::pool(workers), make, Worker::new)
+        self.several(name, access, Delivery::pool(workers), make, WorkerPosition::new)
     }
 
     fn shards<K: Hash, H: Handler<E, L> + Send + 'env>(
@@ -333,30 +335,32 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         key: impl Fn(&E) -> K + Send + Sync + 'static,
         make: impl FnMut(usize) -> H + 'env,
     ) -> Self {
-        self.parts.sorters.push((self.parts.specs.len(), Contained::new(sorter(shards, key))));
-        self.several(name, access, Crew::Shards(shards), make, Shard::new)
+        self.parts
+            .partitioners
+            .push((self.parts.specs.len(), Contained::new(partitioner(shards, key))));
+        self.several(name, access, Delivery::Shards(shards), make, ShardPosition::new)
     }
 
     /// A stage of several handlers, each with a seat and a thread of its own.
-    fn several<H: Handler<E, L> + Send + 'env, S: Seat<E, L> + Send + 'env>(
+    fn several<H: Handler<E, L> + Send + 'env, S: ConsumerPosition<E, L> + Send + 'env>(
         self,
         name: &str,
         access: Access,
-        crew: Crew,
+        delivery: Delivery,
         mut make: impl FnMut(usize) -> H + 'env,
-        seat: MakeSeat<E, L, S>,
+        position: MakeSeat<E, L, S>,
     ) -> Self {
         let pool = name.to_owned();
-        self.declare(name, access, crew, move |core, stage| {
-            let workers = crew.len();
+        self.declare(name, access, delivery, move |core, stage| {
+            let workers = delivery.len();
             let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
             let mut panicked = None;
             for worker in 0..workers {
                 match catch_unwind(AssertUnwindSafe(|| make(worker))) {
                     Ok(handler) => {
                         let learned = core.control.learner_contained(stage);
-                        runners.push(Box::new(Seated::new(
-                            seat(core.clone(), stage, worker, learned),
+                        runners.push(Box::new(Positioned::new(
+                            position(core.clone(), stage, worker, learned),
                             handler,
                         )));
                     }
@@ -388,14 +392,19 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     where
         E: Sync + 'env,
     {
-        let taps = self.parts.specs.iter().filter(|spec| matches!(spec.crew, Crew::Tap(_))).count();
+        let taps = self
+            .parts
+            .specs
+            .iter()
+            .filter(|spec| matches!(spec.delivery, Delivery::Tap(_)))
+            .count();
         let name = match tap.name() {
             Some(name) => name.to_owned(),
             None if taps == 0 => "tap".to_owned(),
             None => format!("tap-{}", taps + 1),
         };
         let tap = tap.clone();
-        self.declare(&name, Access::Read, tap.crew(), move |core, stage| {
+        self.declare(&name, Access::Read, tap.delivery(), move |core, stage| {
             tap.bind(core, stage).map(|()| Vec::new())
         })
     }
@@ -459,7 +468,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         E: 'env,
     {
         match self.parts.specs.last_mut() {
-            Some(StageSpec { crew: Crew::Pool { room, .. }, .. }) => {
+            Some(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
                 *room = pool.seats();
                 let pool = pool.clone();
                 if let Some(make) = self.parts.makers.pop() {
@@ -631,7 +640,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     where
         Consumer<E, A, Every, L>: Send,
     {
-        let mut declared = self.declare(name, access, Crew::One, move |core, stage| {
+        let mut declared = self.declare(name, access, Delivery::Each, move |core, stage| {
             Ok(vec![
                 Box::new(OwnLoop::<E, A, L, _>::new(core.clone(), stage, run)) as BoxedRunner<'env>
             ])

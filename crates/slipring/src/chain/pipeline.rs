@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use super::Chain;
 use super::launch::{Built, Handed, Seating};
-use crate::ring::control::Control;
-use crate::errors::error::{Cause, Error, Failure};
-use crate::base::panics::{Contained, discard, let_go};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
-use crate::ring::owner::Owner;
-use crate::producer::{Producer, SharedProducer};
-use crate::errors::report::Report;
-use crate::ring::slots::Layout;
+use crate::base::panics::{Contained, discard, let_go};
 use crate::base::sync::whole;
+use crate::errors::error::{Cause, Error, Failure};
+use crate::errors::report::Report;
+use crate::producer::{Producer, SharedProducer};
+use crate::ring::control::Control;
+use crate::ring::owner::Owner;
+use crate::ring::slots::Layout;
 
 /// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is
 /// closed and drained.
@@ -130,11 +130,11 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         let Built { core, threads, hooks } = self;
         let working = Arc::new(Working { count: Mutex::new(threads.len()), fewer: Condvar::new() });
         let mut started = Vec::with_capacity(threads.len());
-        for Seating { name, crew, stage } in threads {
+        for Seating { name, delivery, stage } in threads {
             let (shared, on_start, shift) =
                 (core.clone(), hooks.on_start.clone(), Shift(working.clone()));
-            let crew = Handed::new(crew);
-            let taken = crew.clone();
+            let delivery = Handed::new(delivery);
+            let taken = delivery.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let shift = shift;
                 taken.attend(&name, &shared.control, on_start);
@@ -147,7 +147,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 Ok(handle) => started.push((core.control.name(stage), handle)),
                 Err(error) => {
                     core.control.fail(stage, None, Cause::Thread(error));
-                    crew.refuse(&core.control);
+                    delivery.refuse(&core.control);
                 }
             }
         }

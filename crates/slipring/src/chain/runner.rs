@@ -10,18 +10,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::OnFaulted;
-use crate::ring::control::{Control, Waiter};
-use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
-use crate::errors::error::{Cause, Closed};
-use crate::base::panics::{Contained, let_go, panic_message};
 use crate::base::fault::{Fault, Outcome};
-use crate::ring::counters::Counts;
+use crate::base::panics::{Contained, let_go, panic_message};
+use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
 use crate::consumer::lease::{Consumer, Every, sealed};
+use crate::consumer::position::ConsumerPosition;
+use crate::errors::error::{Cause, WaitError};
+use crate::ring::control::{Control, Waiter};
+use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::policy::{Faulted, Verdict, skip};
-use crate::consumer::position::Seat;
-use crate::ring::slots::Layout;
 use crate::ring::self_wait::enter;
+use crate::ring::slots::Layout;
 
 /// One virtual call per thread, or per round where stages share a thread; the loops inside are
 /// monomorphic.
@@ -54,29 +54,29 @@ pub(super) trait Runner {
     fn waits_for(&self) -> usize;
 }
 
-pub(super) struct Seated<E, L: Layout, S: Seat<E, L>, H> {
-    seat: S,
+pub(super) struct Positioned<E, L: Layout, S: ConsumerPosition<E, L>, H> {
+    position: S,
     handler: H,
     pace: Pace,
     ring: std::marker::PhantomData<(fn() -> E, L)>,
 }
 
-impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Seated<E, L, S, H> {
-    pub(super) fn new(seat: S, handler: H) -> Self {
-        let pace = Pace::new(seat.desk());
-        Seated { seat, handler, pace, ring: std::marker::PhantomData }
+impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Positioned<E, L, S, H> {
+    pub(super) fn new(position: S, handler: H) -> Self {
+        let pace = Pace::new(position.state());
+        Positioned { position, handler, pace, ring: std::marker::PhantomData }
     }
 }
 
-impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H> {
+impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Runner for Positioned<E, L, S, H> {
     fn stage(&self) -> usize {
-        self.seat.desk().stage
+        self.position.state().stage
     }
     fn at(&self) -> u64 {
-        self.seat.next()
+        self.position.next()
     }
     fn failed_at(&self) -> Option<u64> {
-        (!self.seat.desk().between).then(|| self.seat.next())
+        (!self.position.state().between).then(|| self.position.next())
     }
     fn start(&mut self) -> Result<(), Fault> {
         self.handler.start()
@@ -85,51 +85,51 @@ impl<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>> Runner for Seated<E, L, S, H
         self.handler.stop()
     }
     fn run(&mut self) -> End {
-        drive(&mut self.seat, &mut self.handler)
+        drive(&mut self.position, &mut self.handler)
     }
     fn step(&mut self) -> Result<u64, End> {
-        match step(&mut self.seat, &mut self.handler, &mut self.pace) {
-            Ok(0) => self.seat.ended().map_or(Ok(0), |closed| Err(End::Closed(closed))),
+        match step(&mut self.position, &mut self.handler, &mut self.pace) {
+            Ok(0) => self.position.ended().map_or(Ok(0), |closed| Err(End::Wait(closed))),
             other => other,
         }
     }
     fn idle(&mut self) -> Result<Option<Instant>, End> {
-        self.seat.tell_news();
-        idle(&self.seat, &mut self.handler)?;
+        self.position.flush_if_new();
+        idle(&self.position, &mut self.handler)?;
         Ok(self.pace.idles_until())
     }
     fn line(&self) -> Option<usize> {
-        Some(self.seat.line())
+        Some(self.position.line())
     }
     fn retry(&mut self) {
         // What was skipped is skipped for good: if its batch's end failed, that end alone is tried
         // again.
-        if !self.seat.desk().skipped {
-            self.seat.rewind();
+        if !self.position.state().skipped {
+            self.position.rewind();
         }
-        let desk = self.seat.desk_mut();
-        desk.between = true;
-        desk.counts.retries += 1;
+        let state = self.position.state_mut();
+        state.between = true;
+        state.counts.retries += 1;
     }
     fn skip(&mut self) {
-        if !self.seat.desk().between {
-            let len = if H::GATHERS { self.seat.desk().stretch } else { 1 };
-            skip(&mut self.seat, len);
+        if !self.position.state().between {
+            let len = if H::GATHERS { self.position.state().stretch } else { 1 };
+            skip(&mut self.position, len);
         }
-        if std::mem::replace(&mut self.seat.desk_mut().between, true) {
-            self.seat.desk_mut().skipped = false;
+        if std::mem::replace(&mut self.position.state_mut().between, true) {
+            self.position.state_mut().skipped = false;
             // What its handler was told about is let go, as if it had gone well.
-            self.seat.release();
+            self.position.release();
         }
     }
     fn released(&self) -> u64 {
-        self.seat.released()
+        self.position.released()
     }
     fn is_ready(&self) -> bool {
-        self.seat.stirs()
+        self.position.is_ready()
     }
     fn waits_for(&self) -> usize {
-        self.seat.waits_for()
+        self.position.waits_for()
     }
 }
 
@@ -157,8 +157,8 @@ impl<E, A: sealed::Access, L: Layout, F> OwnLoop<E, A, L, F> {
 
     /// The stage's handle, unless it is elsewhere.
     fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
-        let desk = self.consumer.desk();
-        (desk.core.same(&self.core) && desk.stage == self.stage).then_some(&self.consumer)
+        let state = self.consumer.state();
+        (state.core.same(&self.core) && state.stage == self.stage).then_some(&self.consumer)
     }
 
     /// The loop has come back. A handle that is here ends the graph when it is dropped too early;
@@ -190,11 +190,11 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
         Ok(())
     }
     fn run(&mut self) -> End {
-        let Some(run) = self.run.take() else { return End::Closed(Closed::Drained) };
+        let Some(run) = self.run.take() else { return End::Wait(WaitError::Closed) };
         match run(&mut self.consumer).outcome() {
             Ok(()) => {
                 self.check_handle();
-                End::Closed(Closed::Drained)
+                End::Wait(WaitError::Closed)
             }
             Err(fault) => End::Fault(fault),
         }
@@ -246,7 +246,7 @@ fn caught<T>(call: impl FnOnce() -> T) -> Result<T, End> {
 }
 
 /// Runners that share a thread (often one alone).
-pub(super) struct Crew<'env> {
+pub(super) struct Delivery<'env> {
     runners: Vec<BoxedRunner<'env>>,
     running: Vec<bool>,
     /// What each had let go when it failed last, and how often it has failed since.
@@ -255,13 +255,13 @@ pub(super) struct Crew<'env> {
     started: usize,
 }
 
-impl<'env> Crew<'env> {
+impl<'env> Delivery<'env> {
     pub(super) fn new(
         runners: Vec<BoxedRunner<'env>>,
         on_faults: Option<OnFaulted<'env>>,
-    ) -> Crew<'env> {
+    ) -> Delivery<'env> {
         let (running, faults) = (vec![true; runners.len()], vec![(0, 0); runners.len()]);
-        Crew { runners, running, faults, on_faults, started: 0 }
+        Delivery { runners, running, faults, on_faults, started: 0 }
     }
 
     /// Lets a runner go on after a failure, if its policy says so. `Some`: it does not, or there
@@ -270,7 +270,7 @@ impl<'env> Crew<'env> {
         let runner = &mut self.runners[i];
         let policy = &control.plan.stages[runner.stage()].policy;
         let on = match &end {
-            End::Closed(_) => return Some(end),
+            End::Wait(_) => return Some(end),
             End::Fault(_) => policy.error,
             End::Panic(_) => policy.panic,
         };
@@ -288,17 +288,17 @@ impl<'env> Crew<'env> {
         let (stage, hook) = (runner.stage(), &self.on_faults);
         // The error's text, the hook and the error's drop are the user's. The drop is contained by
         // itself: a panic in it while another one unwinds would end the process.
-        let tell = || {
+        let flush = || {
             let Some(hook) = hook else { return Ok(()) };
             let message = match &end {
                 End::Fault(fault) => fault.to_string(),
                 End::Panic(message) => message.clone(),
-                End::Closed(_) => String::new(),
+                End::Wait(_) => String::new(),
             };
             (***hook)(&Faulted { stage: control.name(stage), seq: at, message, verdict });
             Ok(())
         };
-        contain(control, stage, || at, tell);
+        contain(control, stage, || at, flush);
         if let Some(panic) = let_go(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
@@ -449,15 +449,15 @@ impl<'env> Crew<'env> {
                 // A strategy of the user's own may panic. Then, as past the deadline, the graph has
                 // failed, and every stage's next step says so.
                 let (party, whom, at) = (waiter.party, waiter.waits_for, waiter.at);
-                if let Some((_, spell)) = contain(
+                if let Some((_, stats)) = contain(
                     control,
                     party,
                     || Some(at),
                     || Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready)),
                 ) {
-                    let mut counts = Counts::default();
-                    counts.wait(whom, spell);
-                    control.count(party, &counts, &Counts::default());
+                    let mut counts = LocalCounts::default();
+                    counts.wait(whom, stats);
+                    control.count(party, &counts, &LocalCounts::default());
                 }
             }
         }
@@ -465,7 +465,7 @@ impl<'env> Crew<'env> {
 
     /// Stops whoever was started, and lets everybody's handler go (I2).
     pub(super) fn stop(self, control: &Control) {
-        let Crew { runners, started, on_faults, .. } = self;
+        let Delivery { runners, started, on_faults, .. } = self;
         let mut last = None;
         for (i, mut runner) in runners.into_iter().enumerate() {
             let stage = runner.stage();
@@ -493,7 +493,7 @@ impl<'env> Crew<'env> {
 /// Tells the graph how a stage's loop ended.
 fn settle(control: &Control, runner: &BoxedRunner<'_>, end: End) {
     let cause = match end {
-        End::Closed(_) => return,
+        End::Wait(_) => return,
         End::Fault(fault) => Cause::Error(fault),
         End::Panic(message) => Cause::Panic(message),
     };

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Chain, sealed};
-use crate::errors::error::{BuildError};
-use crate::base::panics::{Contained};
-use crate::ring::plan::{Crew, StageSpec};
+use crate::base::panics::Contained;
+use crate::errors::error::BuildError;
+use crate::ring::plan::{Delivery, StageSpec};
 use crate::ring::policy::{Marks, OnFault, Policy};
 use crate::ring::slots::Layout;
 use crate::wait::Wait;
@@ -14,7 +14,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Settles something for the stage declared last.
     fn settle(mut self, what: &str, change: impl FnOnce(&mut Policy)) -> Self {
         let problem = match self.parts.specs.last_mut() {
-            Some(StageSpec { crew: Crew::Tap(_), name, .. }) => {
+            Some(StageSpec { delivery: Delivery::Tap(_), name, .. }) => {
                 Some(format!("`{what}` follows tap `{name}`, whose readers are not the chain's"))
             }
             Some(StageSpec { policy: Policy { own_loop: true, .. }, name, .. }) => Some(format!(
@@ -103,14 +103,14 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             Some(StageSpec { name, policy: Policy { own_loop: true, .. }, .. }) => Some(format!(
                 "`on({thread:?})` follows `{name}`, which has a loop of its own and cannot take turns"
             )),
-            Some(StageSpec { crew: Crew::One, thread: on, .. }) => {
+            Some(StageSpec { delivery: Delivery::Each, thread: on, .. }) => {
                 *on = Some(thread.to_owned());
                 None
             }
-            Some(StageSpec { name, crew: Crew::Tap(_), .. }) => Some(format!(
+            Some(StageSpec { name, delivery: Delivery::Tap(_), .. }) => Some(format!(
                 "`on({thread:?})` follows tap `{name}`, whose readers come with threads of their own"
             )),
-            Some(StageSpec { name, crew: Crew::Shards(_), .. }) => Some(format!(
+            Some(StageSpec { name, delivery: Delivery::Shards(_), .. }) => Some(format!(
                 "`on({thread:?})` follows shards `{name}`, which have threads of their own"
             )),
             Some(StageSpec { name, .. }) => Some(format!(

@@ -10,12 +10,12 @@
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use crate::errors::error::{BatchError, Closed};
-use crate::ring::events::{At, Events, EventsMut, straight};
 use crate::base::fault::Fault;
+use crate::consumer::position::{ConsumerPosition, ConsumerState, space};
+use crate::errors::error::{BatchError, WaitError};
+use crate::ring::events::{At, Events, EventsMut, straight};
 use crate::ring::policy::Policy;
-use crate::consumer::position::{Desk, Seat, space};
-use crate::ring::slots::{Layout, Slots};
+use crate::ring::slots::{Layout, Storage};
 use crate::ring::stamp::Run;
 
 /// What runs for each stretch of events of a stage.
@@ -52,7 +52,7 @@ pub(crate) struct Walked {
 
 /// A stretch of events that the protocol lends to this stage until it is released.
 pub(crate) struct Lent<'a, E, L: Layout> {
-    desk: &'a Desk<E, L>,
+    state: &'a ConsumerState<E, L>,
     pub(crate) first: u64,
     pub(crate) len: u64,
     /// Up to how many events may be handled, if more runs are found behind these.
@@ -66,9 +66,9 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     /// is gone. `max` is more than `len` only where whatever is published is this seat's to look
     /// at.
     #[inline(always)]
-    unsafe fn new(desk: &'a Desk<E, L>, first: u64, len: u64, max: u64) -> Self {
-        desk.touch(first, len);
-        Lent { desk, first, len, max, lent: PhantomData }
+    unsafe fn new(state: &'a ConsumerState<E, L>, first: u64, len: u64, max: u64) -> Self {
+        state.touch(first, len);
+        Lent { state, first, len, max, lent: PhantomData }
     }
 
     /// For a stage that reads.
@@ -76,7 +76,7 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     pub(crate) fn read(self) -> Events<'a, E, L> {
         // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 nobody
         // writes meanwhile.
-        unsafe { Events::new(self.desk.slots, self.first, self.len) }
+        unsafe { Events::new(self.state.slots, self.first, self.len) }
     }
 
     /// For a stage that may write.
@@ -87,7 +87,7 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
         // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 nobody else
         // touches the events meanwhile.
-        unsafe { EventsMut::new(self.desk.slots, self.first, self.len) }
+        unsafe { EventsMut::new(self.state.slots, self.first, self.len) }
     }
 
     /// Calls `f` for each event of a stage that reads.
@@ -123,8 +123,8 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
         walked: &mut Walked,
         mut f: impl FnMut(*mut E, At) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Lent { desk, first, len, max, .. } = self;
-        let slots = desk.slots;
+        let Lent { state, first, len, max, .. } = self;
+        let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
             // Straight on to the ring's end, then on from its beginning.
@@ -136,7 +136,7 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
                     f(event, At { seq: first.wrapping_add(offset) })?;
                     walked.handled = offset + 1;
                     // Behind the last one this points nowhere, and is not used.
-                    event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+                    event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
                 }
             }
             if to >= max {
@@ -157,14 +157,14 @@ impl<'a, E, L: Layout> Lent<'a, E, L> {
             }
             walked.found = to + run;
             (from, to) = (to, (to + run).min(max));
-            desk.touch(next, to - from);
+            state.touch(next, to - from);
         }
     }
 }
 
 /// How a stage's loop ended.
 pub(crate) enum End {
-    Closed(Closed),
+    Wait(WaitError),
     Fault(Fault),
     /// Only where somebody catches panics.
     Panic(String),
@@ -201,11 +201,11 @@ const LONG_RUN: u64 = 192;
 const DENSE: u64 = 32;
 
 impl Pace {
-    pub(crate) fn new<E, L: Layout>(desk: &Desk<E, L>) -> Pace {
-        let capacity = desk.core.capacity();
-        let Policy { max_batch, idle_every, .. } = desk.plan().policy;
+    pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
+        let capacity = state.core.capacity();
+        let Policy { max_batch, idle_every, .. } = state.plan().policy;
         let gather = (capacity / 4).max(1).min(max_batch);
-        match desk.control().timed {
+        match state.control().timed {
             true => Pace {
                 most: (capacity / 8).clamp(1, 1024).min(max_batch),
                 gather,
@@ -263,8 +263,8 @@ impl Pace {
 }
 
 /// Advances over what was handled, even if the handler panics (I1).
-struct Pass<'a, E, L: Layout, S: Seat<E, L>> {
-    seat: &'a mut S,
+struct Pass<'a, E, L: Layout, S: ConsumerPosition<E, L>> {
+    position: &'a mut S,
     walked: Walked,
     ring: PhantomData<(E, L)>,
 }
@@ -292,35 +292,42 @@ impl Found {
 /// very same line, and a consumer that went to and fro between stamps and events there would wait
 /// for that line event by event.
 #[inline(always)]
-pub(crate) fn find<E, L: Layout, S: Seat<E, L>>(seat: &mut S, enough: u64, max: u64) -> Found {
-    if !seat.walks_runs() {
-        return Found::gathered(seat.gather(max, max), max);
+pub(crate) fn find<E, L: Layout, S: ConsumerPosition<E, L>>(
+    position: &mut S,
+    enough: u64,
+    max: u64,
+) -> Found {
+    if !position.walks_runs() {
+        return Found::gathered(position.gather(max, max), max);
     }
-    let len = seat.look(max);
-    if len == 0 || len.saturating_mul(L::Slots::<E>::STRIDE as u64) >= LONG_RUN {
+    let len = position.poll(max);
+    if len == 0 || len.saturating_mul(L::Storage::<E>::STRIDE as u64) >= LONG_RUN {
         return Found { len, to: max, all: false };
     }
     let enough = enough.min(max);
     // Of a single event it is not known whether it is all: nobody looked for a second.
-    Found::gathered(if len < enough { seat.gather(enough, max) } else { len }, enough)
+    Found::gathered(if len < enough { position.gather(enough, max) } else { len }, enough)
 }
 
 /// Hands over what was found; advances over what was handled of it.
 #[inline(always)]
-pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
+pub(crate) fn hand_over<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &mut S,
     handler: &mut H,
     found: &Found,
 ) -> (Walked, Result<(), Fault>) {
-    let first = seat.next();
-    let mut pass =
-        Pass { seat, walked: Walked { found: found.len, ..Walked::default() }, ring: PhantomData };
+    let first = position.next();
+    let mut pass = Pass {
+        position,
+        walked: Walked { found: found.len, ..Walked::default() },
+        ring: PhantomData,
+    };
     if H::GATHERS {
-        pass.seat.desk_mut().stretch = found.len;
+        pass.position.state_mut().stretch = found.len;
     }
     // SAFETY: just looked at (position::I2); the seat releases nothing while the pass borrows it. Only
     // for one that walks runs there are more.
-    let lent = unsafe { Lent::new(pass.seat.desk(), first, found.len, found.to) };
+    let lent = unsafe { Lent::new(pass.position.state(), first, found.len, found.to) };
     let outcome = handler.handle(lent, &mut pass.walked);
     let walked = pass.walked;
     drop(pass);
@@ -328,17 +335,17 @@ pub(crate) fn hand_over<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
     (walked, outcome)
 }
 
-impl<E, L: Layout, S: Seat<E, L>> Drop for Pass<'_, E, L, S> {
+impl<E, L: Layout, S: ConsumerPosition<E, L>> Drop for Pass<'_, E, L, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.seat.advance(self.walked.handled, self.walked.found);
+        self.position.advance(self.walked.handled, self.walked.found);
     }
 }
 
 /// Handles what is there now, as far as the pace lets it. Does not release.
 #[inline(always)]
-fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
+fn pass<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &mut S,
     handler: &mut H,
     pace: &mut Pace,
 ) -> (u64, Result<(), Fault>) {
@@ -353,15 +360,15 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
         // The first event is handled before anybody looks for a second, unless both come at once:
         // often it is alone.
         let found = if H::GATHERS {
-            Found::gathered(seat.gather(max, max), max)
+            Found::gathered(position.gather(max, max), max)
         } else {
-            find(seat, if done == 0 { 1 } else { ENOUGH }, max)
+            find(position, if done == 0 { 1 } else { ENOUGH }, max)
         };
         if found.len == 0 {
             pace.keeps_up = true;
             break;
         }
-        let (walked, outcome) = hand_over(seat, handler, &found);
+        let (walked, outcome) = hand_over(position, handler, &found);
         done += walked.handled;
         since_clock += walked.handled;
         if outcome.is_err() {
@@ -395,69 +402,69 @@ fn pass<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
 /// One round of a stage: what is there, up to a pace, then release. Comes back with how many events
 /// it handled.
 #[inline(always)]
-pub(crate) fn step<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
+pub(crate) fn step<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &mut S,
     handler: &mut H,
     pace: &mut Pace,
 ) -> Result<u64, End> {
-    seat.check().map_err(End::Closed)?;
+    position.check().map_err(End::Wait)?;
     // What was skipped, and what came before it, is a batch of its own: whoever starts again later
     // starts behind it.
-    if seat.holds() {
-        end_batch(seat, handler)?;
+    if position.holds() {
+        end_batch(position, handler)?;
     }
     // Only here is an event at fault if something fails; everywhere else it is nobody's, and
     // nothing can be skipped.
-    seat.desk_mut().between = false;
-    let (done, outcome) = pass(seat, handler, pace);
+    position.state_mut().between = false;
+    let (done, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
-    seat.desk_mut().between = true;
+    position.state_mut().between = true;
     if done > 0 {
-        end_batch(seat, handler)?;
+        end_batch(position, handler)?;
     }
     Ok(done)
 }
 
 #[inline(always)]
-fn end_batch<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
+fn end_batch<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &mut S,
     handler: &mut H,
 ) -> Result<(), End> {
-    handler.batch_end(seat.next()).map_err(End::Fault)?;
-    seat.count_batch();
-    seat.release();
-    seat.desk_mut().skipped = false;
+    handler.batch_end(position.next()).map_err(End::Fault)?;
+    position.count_batch();
+    position.release();
+    position.state_mut().skipped = false;
     Ok(())
 }
 
 /// Tells a handler that there is nothing.
 #[inline(always)]
-pub(crate) fn idle<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &S,
+pub(crate) fn idle<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &S,
     handler: &mut H,
 ) -> Result<(), End> {
-    debug_assert!(seat.desk().between);
+    debug_assert!(position.state().between);
     handler.idle().map_err(End::Fault)
 }
 
 /// Runs a stage until the stream ends or its handler fails. Inlined, so that what the handler's
 /// closure adds up stays in registers.
 #[inline(always)]
-pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
-    seat: &mut S,
+pub(crate) fn drive<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>>(
+    position: &mut S,
     handler: &mut H,
 ) -> End {
-    let mut pace = Pace::new(seat.desk());
+    let mut pace = Pace::new(position.state());
     loop {
-        match step(seat, handler, &mut pace) {
+        match step(position, handler, &mut pace) {
             Ok(0) => {
-                if let Some(closed) = seat.ended() {
-                    return End::Closed(closed);
+                if let Some(closed) = position.ended() {
+                    return End::Wait(closed);
                 }
-                if let Err(end) = idle(seat, handler) {
+                if let Err(end) = idle(position, handler) {
                     return end;
                 }
-                match seat.wait(pace.idles_until()) {
+                match position.wait(pace.idles_until()) {
                     Ok(())
                     | Err(
                         BatchError::TimedOut
@@ -465,10 +472,10 @@ pub(crate) fn drive<E, L: Layout, S: Seat<E, L>, H: Handler<E, L>>(
                         | BatchError::Contended
                         | BatchError::Gated { .. },
                     ) => {}
-                    Err(BatchError::Closed(closed)) => return End::Closed(closed),
+                    Err(BatchError::Wait(closed)) => return End::Wait(closed),
                 }
             }
-            Ok(had) if S::GATHERS_ALL => space(&seat.desk().core.control, pace.spaces(had)),
+            Ok(had) if S::GATHERS_ALL => space(&position.state().core.control, pace.spaces(had)),
             Ok(_) => {}
             Err(end) => return end,
         }

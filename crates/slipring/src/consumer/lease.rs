@@ -13,56 +13,56 @@ use std::ops::{Deref, Index, IndexMut};
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::consumer::drive::{ENOUGH, End, Handler, Lent, Walked, drive, find, hand_over};
-use crate::errors::error::{BatchError, Closed};
-use crate::ring::events::{At, Events, EventsIterMut};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
-use crate::ring::owner::Owner;
+use crate::consumer::drive::{ENOUGH, End, Handler, Lent, Walked, drive, find, hand_over};
 use crate::consumer::pool;
-use crate::consumer::position::{self, Seat};
+use crate::consumer::position::{self, ConsumerPosition};
 use crate::consumer::shard;
-use crate::ring::slots::{Inside, Layout, Slots};
+use crate::errors::error::{BatchError, WaitError};
 use crate::live::tap;
+use crate::ring::events::{At, Events, EventsIterMut};
+use crate::ring::owner::Owner;
+use crate::ring::self_wait::enter_position;
+use crate::ring::slots::{Interleaved, Layout, Storage};
 use crate::wait::Learned;
-use crate::ring::self_wait::enter_seat;
 
 pub(crate) mod sealed {
     use super::*;
     pub trait Access: 'static {}
-    pub trait Crew: 'static {
+    pub trait Delivery: 'static {
         #[allow(private_bounds)]
-        type Seat<E, L: Layout>: Seat<E, L>;
+        type Position<E, L: Layout>: ConsumerPosition<E, L>;
     }
     /// Who may go on without letting go.
-    pub trait Holds: Crew {
+    pub trait Holds: Delivery {
         #[doc(hidden)]
         #[allow(private_interfaces)]
-        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64);
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64);
     }
     impl Holds for super::Every {
-        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64) {
-            seat.release_until(seq);
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
+            position.release_until(seq);
         }
     }
     impl Holds for super::Joined {
-        fn release_until<E, L: Layout>(seat: &mut Self::Seat<E, L>, seq: u64) {
-            seat.release_until(seq);
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
+            position.release_until(seq);
         }
     }
     impl Access for super::Reading {}
     impl Access for super::Writing {}
-    impl Crew for super::Every {
-        type Seat<E, L: Layout> = position::One<E, L>;
+    impl Delivery for super::Every {
+        type Position<E, L: Layout> = position::StagePosition<E, L>;
     }
-    impl Crew for super::Joined {
-        type Seat<E, L: Layout> = position::Walk<E, L, tap::Member>;
+    impl Delivery for super::Joined {
+        type Position<E, L: Layout> = position::SequentialPosition<E, L, tap::MemberRole>;
     }
-    impl Crew for super::Sharded {
-        type Seat<E, L: Layout> = shard::Shard<E, L>;
+    impl Delivery for super::Sharded {
+        type Position<E, L: Layout> = shard::ShardPosition<E, L>;
     }
-    impl Crew for super::Shared {
-        type Seat<E, L: Layout> = pool::Worker<E, L>;
+    impl Delivery for super::Shared {
+        type Position<E, L: Layout> = pool::WorkerPosition<E, L>;
     }
 }
 
@@ -88,71 +88,77 @@ pub struct Sharded(());
 ///   it could never be released. A worker may go while others of its pool remain; they finish what
 ///   it had begun. Forgetting a handle (`std::mem::forget`) cannot be healed: give such graphs
 ///   deadlines.
-pub struct Consumer<E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
-    seat: C::Seat<E, L>,
+pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
+    position: C::Position<E, L>,
     access: PhantomData<A>,
 }
 
 /// The handle of a stage that reads every event.
-pub type Reader<E, L = Inside> = Consumer<E, Reading, Every, L>;
+pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Every, L>;
 /// The handle of a stage that may change every event.
-pub type Writer<E, L = Inside> = Consumer<E, Writing, Every, L>;
+pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Every, L>;
 /// A worker of a pool that reads.
-pub type PoolReader<E, L = Inside> = Consumer<E, Reading, Shared, L>;
+pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Shared, L>;
 /// A worker of a pool that may change events.
-pub type PoolWriter<E, L = Inside> = Consumer<E, Writing, Shared, L>;
+pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Shared, L>;
 /// A shard of a stage that reads.
-pub type ShardReader<E, L = Inside> = Consumer<E, Reading, Sharded, L>;
+pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
 /// A shard of a stage that may change events.
-pub type ShardWriter<E, L = Inside> = Consumer<E, Writing, Sharded, L>;
+pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
-        Consumer { seat: position::One::new(core, stage, learned), access: PhantomData }
+        Consumer {
+            position: position::StagePosition::new(core, stage, learned),
+            access: PhantomData,
+        }
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(crate) fn seat_mut(&mut self) -> &mut position::One<E, L> {
-        &mut self.seat
+    pub(crate) fn position_mut(&mut self) -> &mut position::StagePosition<E, L> {
+        &mut self.position
     }
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
-    pub(crate) fn joined(seat: position::Walk<E, L, tap::Member>) -> Self {
-        Consumer { seat, access: PhantomData }
+    pub(crate) fn joined(position: position::SequentialPosition<E, L, tap::MemberRole>) -> Self {
+        Consumer { position, access: PhantomData }
     }
 
-    pub(crate) fn membership(&self) -> (&position::Desk<E, L>, &tap::Member) {
-        (self.seat.desk(), self.seat.role())
+    pub(crate) fn membership(&self) -> (&position::ConsumerState<E, L>, &tap::MemberRole) {
+        (self.position.state(), self.position.role())
     }
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
     pub(crate) fn shard(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
-        Consumer { seat: shard::Shard::new(core, stage, shard, learned), access: PhantomData }
+        Consumer {
+            position: shard::ShardPosition::new(core, stage, shard, learned),
+            access: PhantomData,
+        }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
     pub(crate) fn worker(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
-        Self::at_work(pool::Worker::new(core, stage, worker, learned))
+        Self::at_work(pool::WorkerPosition::new(core, stage, worker, learned))
     }
 
-    pub(crate) fn at_work(seat: pool::Worker<E, L>) -> Self {
-        Consumer { seat, access: PhantomData }
+    pub(crate) fn at_work(position: pool::WorkerPosition<E, L>) -> Self {
+        Consumer { position, access: PhantomData }
     }
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// The stage's name.
     pub fn stage(&self) -> Name {
-        self.seat.desk().plan().name.clone()
+        self.position.state().plan().name.clone()
     }
 
     /// The position of the next event this handle will be lent. For a worker: where its pool
     /// stands, as far as it knows.
     pub fn next_seq(&self) -> u64 {
-        self.seat.next()
+        self.position.next()
     }
 
     /// Up to `max` events that are there now, without waiting. Costs one load of a shared line when
@@ -160,17 +166,17 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     ///
     /// # Errors
     /// [`BatchError::Unavailable`] if there is none, [`BatchError::Contended`] if another worker
-    /// left none, [`BatchError::Closed`] when none will come any more. With `max` 0 the batch is
+    /// left none, [`BatchError::Wait`] when none will come any more. With `max` 0 the batch is
     /// empty.
     #[inline]
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.find(max)?;
         if len == 0 && max != 0 {
             // What was published before the close is visible after it: one more look.
-            if let Some(closed) = self.seat.ended() {
-                return Err(BatchError::Closed(closed));
+            if let Some(closed) = self.position.ended() {
+                return Err(BatchError::Wait(closed));
             }
-            return Err(if self.seat.was_contended() {
+            return Err(if self.position.was_contended() {
                 BatchError::Contended
             } else {
                 BatchError::Unavailable
@@ -184,12 +190,12 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     ///
     /// # Errors
     /// When no event will come any more: closed and drained, halted, or failed.
-    /// [`Closed::TimedOut`] if the strategy has a timeout.
+    /// [`WaitError::TimedOut`] if the strategy has a timeout.
     #[inline]
-    pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, Closed> {
+    pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
             Ok(len) => Ok(self.lend(len)),
-            Err(BatchError::Closed(closed)) => Err(closed),
+            Err(BatchError::Wait(closed)) => Err(closed),
             Err(_) => Err(self.timed_out()),
         }
     }
@@ -197,7 +203,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     /// As [`Consumer::batch`], but waits no longer than until `deadline`.
     ///
     /// # Errors
-    /// [`BatchError::TimedOut`], [`BatchError::Closed`].
+    /// [`BatchError::TimedOut`], [`BatchError::Wait`].
     pub fn batch_by(
         &mut self,
         max: usize,
@@ -210,15 +216,17 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     /// A wait without a deadline ended without a reason of the graph's: it was the strategy's
     /// timeout.
     #[cold]
-    fn timed_out(&self) -> Closed {
-        Closed::TimedOut(Box::new(self.seat.desk().control().name(self.seat.waits_for())))
+    fn timed_out(&self) -> WaitError {
+        WaitError::TimedOut(Box::new(
+            self.position.state().control().name(self.position.waits_for()),
+        ))
     }
 
     #[inline]
-    pub(crate) fn find(&mut self, max: usize) -> Result<u64, Closed> {
-        self.seat.check()?;
-        self.seat.want(max as u64);
-        Ok(if max == 0 { 0 } else { self.seat.gather(max as u64, max as u64) })
+    pub(crate) fn find(&mut self, max: usize) -> Result<u64, WaitError> {
+        self.position.check()?;
+        self.position.want(max as u64);
+        Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
     #[inline]
@@ -228,86 +236,94 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
             if len != 0 || max == 0 {
                 return Ok(len);
             }
-            if let Some(closed) = self.seat.ended() {
+            if let Some(closed) = self.position.ended() {
                 return Err(closed.into());
             }
-            if self.seat.holds_all() {
-                return Err(Closed::WaitsForItself(Box::new(self.stage())).into());
+            if self.position.holds_all() {
+                return Err(WaitError::WaitsForItself(Box::new(self.stage())).into());
             }
-            self.seat.wait(deadline)?;
+            self.position.wait(deadline)?;
         }
     }
 
     /// How many events, at most `max`, can be had now; if none, has a task woken when there may be
     /// some.
-    pub(crate) fn find_or_arm(&mut self, max: usize, waker: &Waker) -> Poll<Result<u64, Closed>> {
+    pub(crate) fn find_or_arm(
+        &mut self,
+        max: usize,
+        waker: &Waker,
+    ) -> Poll<Result<u64, WaitError>> {
         loop {
             let len = self.find(max)?;
             if len != 0 || max == 0 {
                 return Poll::Ready(Ok(len));
             }
-            if let Some(closed) = self.seat.ended() {
+            if let Some(closed) = self.position.ended() {
                 return Poll::Ready(Err(closed));
             }
-            if self.seat.holds_all() {
-                return Poll::Ready(Err(Closed::WaitsForItself(Box::new(self.stage()))));
+            if self.position.holds_all() {
+                return Poll::Ready(Err(WaitError::WaitsForItself(Box::new(self.stage()))));
             }
-            if !self.seat.arm(waker) {
+            if !self.position.arm(waker) {
                 return Poll::Pending;
             }
         }
     }
 
-    pub(crate) fn desk(&self) -> &position::Desk<E, L> {
-        self.seat.desk()
+    pub(crate) fn state(&self) -> &position::ConsumerState<E, L> {
+        self.position.state()
     }
 
-    pub(crate) fn seat(&mut self) -> &mut C::Seat<E, L> {
-        &mut self.seat
+    pub(crate) fn position(&mut self) -> &mut C::Position<E, L> {
+        &mut self.position
     }
 
     #[inline]
     pub(crate) fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
-        let desk = self.seat.desk();
-        let first = self.seat.next();
-        desk.touch(first, len);
+        let state = self.position.state();
+        let first = self.position.next();
+        state.touch(first, len);
         // SAFETY: `[first, first + len)` is lent to this seat (position::I2); the batch borrows the
         // handle, so it is released only after the view is gone (I1).
-        let view = unsafe { Events::new(desk.slots, first, len) };
+        let view = unsafe { Events::new(state.slots, first, len) };
         Batch { view, len, consumer: self }
     }
 
     #[inline(always)]
-    fn poll_with<H: Handler<E, L>>(&mut self, max: usize, mut handler: H) -> Result<usize, Closed> {
-        self.seat.check()?;
+    fn poll_with<H: Handler<E, L>>(
+        &mut self,
+        max: usize,
+        mut handler: H,
+    ) -> Result<usize, WaitError> {
+        self.position.check()?;
         let max = max as u64;
-        self.seat.want(max);
+        self.position.want(max);
         let mut done = 0;
         let polled = Driven { consumer: self };
         while done < max {
-            let seat = &mut polled.consumer.seat;
-            let found = find(seat, ENOUGH, max - done);
+            let position = &mut polled.consumer.position;
+            let found = find(position, ENOUGH, max - done);
             if found.len == 0 {
                 break;
             }
-            let (walked, outcome) = hand_over(seat, &mut handler, &found);
+            let (walked, outcome) = hand_over(position, &mut handler, &found);
             if let Err(fault) = outcome {
                 unreachable!("a closure without errors returned one: {fault}");
             }
             done += walked.handled;
             // Where many produce, there may be a tombstone next, and more behind it.
-            if C::Seat::<E, L>::GATHERS_ALL
+            if C::Position::<E, L>::GATHERS_ALL
                 && (found.all || walked.ended)
-                && !seat.desk().control().plan.many_producers
+                && !position.state().control().plan.many_producers
             {
                 break;
             }
         }
         drop(polled);
         if done != 0 {
-            self.seat.count_batch();
+            self.position.count_batch();
         } else if max != 0
-            && let Some(closed) = self.seat.ended()
+            && let Some(closed) = self.position.ended()
         {
             return Err(closed);
         }
@@ -315,14 +331,16 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
     }
 
     #[inline(always)]
-    fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, Closed> {
-        let before = self.seat.handled();
-        self.seat.want(u64::MAX);
-        let _within = enter_seat(&self.seat);
+    fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, WaitError> {
+        let before = self.position.handled();
+        self.position.want(u64::MAX);
+        let _within = enter_position(&self.position);
         let driven = Driven { consumer: self };
-        match drive(&mut driven.consumer.seat, &mut handler) {
-            End::Closed(Closed::Drained) => Ok(driven.consumer.seat.handled().wrapping_sub(before)),
-            End::Closed(closed) => Err(closed),
+        match drive(&mut driven.consumer.position, &mut handler) {
+            End::Wait(WaitError::Closed) => {
+                Ok(driven.consumer.position.handled().wrapping_sub(before))
+            }
+            End::Wait(closed) => Err(closed),
             End::Fault(_) | End::Panic(_) => {
                 unreachable!("the closure cannot fail, and its panics go through")
             }
@@ -331,14 +349,14 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Consumer<E, A, C, L> {
 }
 
 /// Releases what was handled, even if the closure panics.
-struct Driven<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> {
+struct Driven<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> {
     consumer: &'c mut Consumer<E, A, C, L>,
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Drop for Driven<'_, E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Drop for Driven<'_, E, A, C, L> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.consumer.seat.release();
+        self.consumer.position.release();
     }
 }
 
@@ -368,7 +386,7 @@ impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
     }
 }
 
-impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles up to `max` events that are there now, releases them, and says how many: 0 when
     /// nothing is new.
     ///
@@ -377,7 +395,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
     /// # Errors
     /// When no event will come any more.
     #[inline]
-    pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, Closed> {
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachRef(f))
     }
 
@@ -391,12 +409,12 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Reading, C, L> {
     /// When the graph was halted or has failed.
     #[doc(alias = "EventHandler")]
     #[inline]
-    pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, Closed> {
+    pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
         self.drive_with(EachRef(f))
     }
 }
 
-impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles up to `max` events that are there now, releases them, and says how many: 0 when
     /// nothing is new.
     ///
@@ -406,7 +424,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
     /// # Errors
     /// When no event will come any more.
     #[inline]
-    pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, Closed> {
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachMut(f))
     }
 
@@ -420,7 +438,7 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
     /// When the graph was halted or has failed.
     #[doc(alias = "EventHandler")]
     #[inline]
-    pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, Closed> {
+    pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {
         self.drive_with(EachMut(f))
     }
 }
@@ -429,26 +447,26 @@ impl<E, C: sealed::Crew, L: Layout> Consumer<E, Writing, C, L> {
 /// to [`Events`].
 ///
 /// [`Batch::release`] gives them back; a batch that is dropped without it comes again.
-pub struct Batch<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout = Inside> {
+pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
     view: Events<'c, E, L>,
     len: u64,
     consumer: &'c mut Consumer<E, A, C, L>,
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'_, E, A, C, L> {
     /// Gives the events back: the stages behind this one, or the producers, may have them now.
     #[inline]
     pub fn release(self) {
         let Batch { len, consumer, .. } = self;
         if len != 0 {
-            consumer.seat.count_batch();
-            consumer.seat.advance(len, len);
-            consumer.seat.release();
+            consumer.position.count_batch();
+            consumer.position.advance(len, len);
+            consumer.position.release();
         }
     }
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'_, E, A, C, L> {
     /// Gives the first `count` events back early; the batch goes on with the others, and offsets
     /// count from there.
     ///
@@ -464,13 +482,17 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Batch<'_, E, A, C, L> {
             return;
         }
         let count = count as u64;
-        self.consumer.seat.advance(count, count);
-        self.consumer.seat.release();
+        self.consumer.position.advance(count, count);
+        self.consumer.position.release();
         self.len -= count;
         // SAFETY: what is left of the lease; nobody has a reference to what was released, for that
         // would have borrowed this batch.
         self.view = unsafe {
-            Events::new(self.consumer.seat.desk().slots, self.consumer.seat.next(), self.len)
+            Events::new(
+                self.consumer.position.state().slots,
+                self.consumer.position.next(),
+                self.len,
+            )
         };
     }
 }
@@ -483,8 +505,8 @@ impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
     pub fn hold(self) {
         let Batch { len, consumer, .. } = self;
         if len != 0 {
-            consumer.seat.count_batch();
-            consumer.seat.advance(len, len);
+            consumer.position.count_batch();
+            consumer.position.advance(len, len);
         }
     }
 }
@@ -495,13 +517,13 @@ impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
     /// nothing, and a later one than that stands for all.
     ///
     /// When a handle holds the whole ring nothing more can come, and a call that waits says
-    /// [`Closed::WaitsForItself`] until something is given back.
+    /// [`WaitError::WaitsForItself`] until something is given back.
     pub fn release_until(&mut self, seq: u64) {
-        C::release_until(&mut self.seat, seq);
+        C::release_until(&mut self.position, seq);
     }
 }
 
-impl<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> Deref for Batch<'c, E, A, C, L> {
+impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Deref for Batch<'c, E, A, C, L> {
     type Target = Events<'c, E, L>;
     #[inline]
     fn deref(&self) -> &Events<'c, E, L> {
@@ -509,7 +531,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Crew, L: Layout> Deref for Batch<'c, E
     }
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Index<usize> for Batch<'_, E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batch<'_, E, A, C, L> {
     type Output = E;
     #[inline]
     fn index(&self, offset: usize) -> &E {
@@ -517,7 +539,7 @@ impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> Index<usize> for Batch<'_
     }
 }
 
-impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     /// The event at an offset.
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
@@ -525,7 +547,7 @@ impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
         // SAFETY: a writing stage has its batch to itself (plan::I1), and `&mut self` keeps a
         // second reference away.
         (offset < self.view.len())
-            .then(|| unsafe { &mut *self.consumer.seat.desk().slots.event(seq) })
+            .then(|| unsafe { &mut *self.consumer.position.state().slots.event(seq) })
     }
 
     /// The events in order.
@@ -534,7 +556,7 @@ impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
         // SAFETY: as in `get_mut`; the iterator gives each event out once.
         unsafe {
             EventsIterMut::new(
-                self.consumer.seat.desk().slots,
+                self.consumer.position.state().slots,
                 self.view.first_seq(),
                 self.view.len(),
             )
@@ -542,7 +564,7 @@ impl<E, C: sealed::Crew, L: Layout> Batch<'_, E, Writing, C, L> {
     }
 }
 
-impl<E, C: sealed::Crew, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C, L> {
+impl<E, C: sealed::Delivery, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C, L> {
     #[inline]
     fn index_mut(&mut self, offset: usize) -> &mut E {
         let len = self.view.len();
@@ -550,7 +572,7 @@ impl<E, C: sealed::Crew, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C,
     }
 }
 
-impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug
+impl<E: fmt::Debug, A: sealed::Access, C: sealed::Delivery, L: Layout> fmt::Debug
     for Batch<'_, E, A, C, L>
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -558,7 +580,7 @@ impl<E: fmt::Debug, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug
     }
 }
 
-impl<E, A: sealed::Access, C: sealed::Crew, L: Layout> fmt::Debug for Consumer<E, A, C, L> {
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> fmt::Debug for Consumer<E, A, C, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
             .field("stage", &self.stage())

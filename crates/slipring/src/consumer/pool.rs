@@ -16,15 +16,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::sync::{Acquire, Relaxed, Release, twin};
+use crate::consumer::position::{ConsumerPosition, ConsumerState};
+use crate::errors::error::{Cause, WaitError};
 use crate::ring::control::{Control, IDLE, Orphan, PoolWord, ahead, later};
-use crate::errors::error::{Cause, Closed};
 use crate::ring::owner::Owner;
-use crate::consumer::position::{Desk, Seat};
+use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
-use crate::base::sync::{Acquire, Relaxed, Release, twin};
 use crate::wait::Learned;
-use crate::ring::self_wait;
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that
 /// nobody sits on work while others are idle at the end of a burst.
@@ -35,8 +35,8 @@ const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// A worker of a pool.
 #[repr(align(128))] // as a producer
-pub struct Worker<E, L: Layout> {
-    desk: Desk<E, L>,
+pub struct WorkerPosition<E, L: Layout> {
+    state: ConsumerState<E, L>,
     worker: usize,
     workers: u64,
     word_line: usize,
@@ -68,7 +68,7 @@ enum Offer {
     Tombstone(u64),
 }
 
-impl<E, L: Layout> Worker<E, L> {
+impl<E, L: Layout> WorkerPosition<E, L> {
     /// A worker that is there from the beginning.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let start = core.control.start;
@@ -84,9 +84,9 @@ impl<E, L: Layout> Worker<E, L> {
     /// `start`: a position that the claim word has passed.
     fn begin(core: Owner<E, L>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
         let plan = &core.control.plan.stages[stage];
-        let workers = plan.crew.len();
+        let workers = plan.delivery.len();
         let own_line = plan.line + 1 + worker;
-        Worker {
+        WorkerPosition {
             worker,
             workers: workers as u64,
             word_line: plan.line,
@@ -101,7 +101,7 @@ impl<E, L: Layout> Worker<E, L> {
             most: u64::MAX,
             taken: None,
             contended: false,
-            desk: Desk::new(core, stage, learned),
+            state: ConsumerState::new(core, stage, learned),
         }
     }
 
@@ -109,13 +109,14 @@ impl<E, L: Layout> Worker<E, L> {
     fn take(&mut self) -> bool {
         debug_assert!(self.next == self.end && self.bound == IDLE);
         self.contended = false;
-        if let Some(Orphan { bound_line, next, end }) = self.desk.control().adopt(self.desk.stage) {
-            self_wait::moved(self.desk.control(), self.bound_line, bound_line);
+        if let Some(Orphan { bound_line, next, end }) = self.state.control().adopt(self.state.stage)
+        {
+            self_wait::moved(self.state.control(), self.bound_line, bound_line);
             (self.bound_line, self.bound) = (bound_line, next << 1);
             (self.next, self.end) = (next, end);
             return true;
         }
-        let core = self.desk.core.clone();
+        let core = self.state.core.clone();
         let claim = core.control.line(self.word_line);
         loop {
             let word = PoolWord(claim.load(twin!("word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: events that another worker saw published
@@ -135,8 +136,8 @@ impl<E, L: Layout> Worker<E, L> {
             let own = core.control.line(self.own_line);
             let order = twin!("bound-unreleased": Release => Relaxed); // SYNC[released]: with the next chunk
             twin!("bound-after-swap": own.store(self.bound, order) => ()); // I2: before the swap
-            if held_up && twin!("lagging-bound-unrung": true => false) {
-                core.control.ring(&core.control.plan.stages[self.desk.stage].rings);
+            if held_up && twin!("lagging-bound-unnotified": true => false) {
+                core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
             }
             let taken = PoolWord::new(end, left).0;
             let passes_landmark = (self.seen ^ end) >> LANDMARK_BITS != 0;
@@ -146,7 +147,7 @@ impl<E, L: Layout> Worker<E, L> {
                 Ok(word.0)
             });
             if passes_landmark && swapped.is_ok() {
-                core.control.line(core.control.landmark_line(self.desk.stage)).store(end, Relaxed);
+                core.control.line(core.control.landmark_line(self.state.stage)).store(end, Relaxed);
             }
             match swapped {
                 Ok(_) if live => {
@@ -159,7 +160,7 @@ impl<E, L: Layout> Worker<E, L> {
                 Ok(_) => {
                     (self.next, self.end) = (end, end);
                     self.seen = end;
-                    self.desk.counts.tombstones += len;
+                    self.state.counts.tombstones += len;
                     twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
                 }
                 Err(_) => self.contended = true,
@@ -177,21 +178,21 @@ impl<E, L: Layout> Worker<E, L> {
         if cfg!(slipring_loom) {
             self.seen
         } else {
-            later(self.seen, self.desk.control().landmark(self.desk.stage))
+            later(self.seen, self.state.control().landmark(self.state.stage))
         }
     }
 
     /// What there is at the claim word's position. Where `seq` is old news the swap will fail,
     /// whatever is answered here.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
-        let core = &*self.desk.core;
+        let core = &*self.state.core;
         let plan = &core.control.plan;
         let mut most = core.capacity();
         let quota = self.quota.min(self.most).max(1);
-        if !core.control.reads_stamps(self.desk.stage) {
+        if !core.control.reads_stamps(self.state.stage) {
             if ahead(self.limit, seq) < quota as i64 {
                 // Whatever the claim word has passed, the stages before have let go (I1).
-                self.limit = core.pass(self.desk.stage, later(self.limit, seq));
+                self.limit = core.pass(self.state.stage, later(self.limit, seq));
             }
             most = ahead(self.limit, seq).max(0) as u64;
             if most == 0 {
@@ -204,7 +205,7 @@ impl<E, L: Layout> Worker<E, L> {
             }
         }
         match self.walk(seq, left, quota.min(most)) {
-            // What may be passed may end inside of it, see `Walk::skip_tombstones`.
+            // What may be passed may end inside of it, see `SequentialPosition::skip_tombstones`.
             Offer::Tombstone(run) => {
                 Offer::Tombstone(twin!("worker-past-the-limit": run.min(most) => run))
             }
@@ -223,7 +224,7 @@ impl<E, L: Layout> Worker<E, L> {
         let mut len = 0;
         while len < most {
             if left == 0 {
-                match self.desk.slots.run_at(seq.wrapping_add(len)) {
+                match self.state.slots.run_at(seq.wrapping_add(len)) {
                     Run::Live(run) => left = run,
                     Run::Tombstone(run) if len == 0 => return Offer::Tombstone(run),
                     Run::Tombstone(_) | Run::Unpublished => break,
@@ -242,7 +243,7 @@ impl<E, L: Layout> Worker<E, L> {
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
             self.bound = bound;
-            self.desk.control().release(self.bound_line, bound, self.desk.rings());
+            self.state.control().release(self.bound_line, bound, self.state.notifies());
         }
     }
 
@@ -257,21 +258,21 @@ impl<E, L: Layout> Worker<E, L> {
         if let Some((began, len)) = self.taken.take() {
             let nanos = (began.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
-            let most = MAX_CHUNK.min(self.desk.core.capacity() / (2 * self.workers)).max(1);
+            let most = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
             // By halves and doubles: one interrupted chunk does not tell much.
             self.quota = ideal.clamp(self.quota.div_ceil(2), self.quota * 2).clamp(1, most);
         }
     }
 }
 
-impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
+impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
     /// A chunk's end is not the end of what there is.
     const GATHERS_ALL: bool = false;
     fn walks_runs(&self) -> bool {
         false
     }
     #[inline(always)]
-    fn look(&mut self, max: u64) -> u64 {
+    fn poll(&mut self, max: u64) -> u64 {
         if self.next == self.end {
             if self.bound != IDLE {
                 self.release();
@@ -283,7 +284,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         self.end.wrapping_sub(self.next).min(max)
     }
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
-        self.look(max)
+        self.poll(max)
     }
     #[inline(always)]
     fn want(&mut self, max: u64) {
@@ -298,36 +299,36 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
         if self.next == self.end { self.seen } else { self.next }
     }
     fn handled(&self) -> u64 {
-        self.desk.counts.events
+        self.state.counts.events
     }
     #[inline(always)]
     fn advance(&mut self, len: u64, _found: u64) {
         debug_assert!(len <= self.end.wrapping_sub(self.next));
-        if self.desk.notes {
-            self.desk.sort(self.next, len);
+        if self.state.notes {
+            self.state.partition(self.next, len);
         }
-        self.desk.counts.events += len;
+        self.state.counts.events += len;
         self.next = self.next.wrapping_add(len);
     }
     #[inline(always)]
     fn release(&mut self) {
         debug_assert!(
-            self.unreleased() <= Some(self.desk.core.capacity()),
+            self.unreleased() <= Some(self.state.core.capacity()),
             "I2: a bound is no later than what is handled"
         );
         let done = self.next == self.end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
-        if self.desk.notes
+        if self.state.notes
             && bound != self.bound
             && let Some(len) = self.unreleased()
-            && let Some(samples) = &self.desk.control().gauges.samples
+            && let Some(samples) = &self.state.control().counters.samples
         {
-            samples.releasing(self.desk.stage, self.next.wrapping_sub(len), len, |_| true);
+            samples.releasing(self.state.stage, self.next.wrapping_sub(len), len, |_| true);
         }
         self.bind(bound);
         if done {
             if self.bound_line != self.own_line {
-                self_wait::moved(self.desk.control(), self.bound_line, self.own_line);
+                self_wait::moved(self.state.control(), self.bound_line, self.own_line);
                 self.bound_line = self.own_line;
             }
             self.adapt();
@@ -335,7 +336,7 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     }
     fn rewind(&mut self) {
         if let Some(len) = self.unreleased() {
-            self.desk.counts.events -= len;
+            self.state.counts.events -= len;
             self.next = self.next.wrapping_sub(twin!("worker-rewound-too-far": len => len + 1));
         }
     }
@@ -345,45 +346,45 @@ impl<E, L: Layout> Seat<E, L> for Worker<E, L> {
     fn holds(&self) -> bool {
         self.unreleased().is_some_and(|len| len > 0)
     }
-    fn something(&self) -> bool {
-        let core = &*self.desk.core;
+    fn has_available(&self) -> bool {
+        let core = &*self.state.core;
         // a look only; taking acquires
         let word = PoolWord(core.control.line(self.word_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.end
-            || core.control.has_orphans(self.desk.stage)
-            || match core.control.reads_stamps(self.desk.stage) {
+            || core.control.has_orphans(self.state.stage)
+            || match core.control.reads_stamps(self.state.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
-                false => ahead(core.upstream(self.desk.stage, later(self.limit, seq)).0, seq) > 0,
+                false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
             }
     }
     fn waits_for(&self) -> usize {
-        self.desk.core.upstream(self.desk.stage, later(self.limit, self.known())).1
+        self.state.core.upstream(self.state.stage, later(self.limit, self.known())).1
     }
     fn was_contended(&self) -> bool {
         self.contended
     }
     /// A worker stays until its whole pool is done: a colleague may leave it a chunk.
-    fn ended(&self) -> Option<Closed> {
+    fn ended(&self) -> Option<WaitError> {
         let frontier = self
-            .desk
+            .state
             .control()
-            .frontier(self.desk.stage, self.desk.control().start_of(self.known()));
-        self.desk.control().ended(frontier)
+            .frontier(self.state.stage, self.state.control().start_of(self.known()));
+        self.state.control().ended(frontier)
     }
-    fn desk(&self) -> &Desk<E, L> {
-        &self.desk
+    fn state(&self) -> &ConsumerState<E, L> {
+        &self.state
     }
-    fn desk_mut(&mut self) -> &mut Desk<E, L> {
-        &mut self.desk
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        &mut self.state
     }
 }
 
-impl<E, L: Layout> Drop for Worker<E, L> {
+impl<E, L: Layout> Drop for WorkerPosition<E, L> {
     fn drop(&mut self) {
         self.disarm();
-        let control = self.desk.control();
-        let remain = control.sign_off(self.desk.stage); // SYNC[signed-off]: the last one sees what the others let go
+        let control = self.state.control();
+        let remain = control.remove_worker(self.state.stage); // SYNC[signed-off]: the last one sees what the others let go
         if self.next != self.end
             && remain > 0
             && !std::thread::panicking()
@@ -391,16 +392,16 @@ impl<E, L: Layout> Drop for Worker<E, L> {
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
             let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };
-            self.desk.control().orphan(self.desk.stage, orphan);
+            self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
             // Whatever becomes of this worker's thread now is no business of the graph's.
         } else if std::thread::panicking() {
-            self.desk.left(self.next());
+            self.state.left(self.next());
         } else if remain == 0 {
-            control.fail(self.desk.stage, Some(self.next()), Cause::Dropped);
+            control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
-        self.desk.control().fire(self.desk.stage, self.worker);
-        self.tell();
+        self.state.control().release_worker(self.state.stage, self.worker);
+        self.flush();
     }
 }
 
@@ -415,12 +416,12 @@ impl Control {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
-    use crate::ring::core::{Core, Settings};
-    use crate::errors::error::{BatchError};
-    use crate::base::panics::{Contained};
+    use crate::base::panics::Contained;
     use crate::consumer::lease::{Consumer, PoolWriter};
-    use crate::ring::plan::{Access, Crew, StageSpec};
-    use crate::ring::slots::{Contiguous, Inside};
+    use crate::errors::error::BatchError;
+    use crate::ring::core::{Core, Settings};
+    use crate::ring::plan::{Access, Delivery, StageSpec};
+    use crate::ring::slots::{Contiguous, Interleaved};
     use crate::wait::{Learned, Wait};
 
     type Ring<L> = Owner<u64, L>;
@@ -428,9 +429,9 @@ mod tests {
     /// A ring of `capacity` slots with a pool of two behind its producer, or behind another pool.
     fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
         let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
-        let mut stages = vec![StageSpec::new("first", Access::Write, Crew::pool(2), &[])];
+        let mut stages = vec![StageSpec::new("first", Access::Write, Delivery::pool(2), &[])];
         if behind_a_pool {
-            stages.push(StageSpec::new("second", Access::Write, Crew::pool(2), &[0]));
+            stages.push(StageSpec::new("second", Access::Write, Delivery::pool(2), &[0]));
         }
         Core::build(settings, stages, Vec::new(), &mut || 0).unwrap()
     }
@@ -450,7 +451,7 @@ mod tests {
     fn takes_what_is_there<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
         let mut worker: PoolWriter<u64, L> =
             Consumer::worker(ring.clone(), stage, 1, Learned::default());
-        assert!(worker.seat().something(), "a look under the lock finds nothing at {at}");
+        assert!(worker.position().has_available(), "a look under the lock finds nothing at {at}");
         let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
         assert_eq!(there.first_seq(), at);
         there.release();
@@ -470,7 +471,7 @@ mod tests {
     #[test]
     fn a_worker_may_be_idle_for_any_distance_behind_stamps() {
         for at in FAR {
-            let ring: Ring<Inside> = ring(4, false);
+            let ring: Ring<Interleaved> = ring(4, false);
             went_on(&ring, 0, at);
             ring.publish(at, 1);
             takes_what_is_there(&ring, 0, at);
@@ -490,13 +491,13 @@ mod tests {
     #[test]
     fn an_idle_worker_learns_of_the_end_however_far_it_is() {
         for at in FAR {
-            let ring: Ring<Inside> = ring(4, false);
+            let ring: Ring<Interleaved> = ring(4, false);
             let mut worker: PoolWriter<u64> =
                 Consumer::worker(ring.clone(), 0, 1, Learned::default());
             went_on(&ring, 0, at);
             ring.control.close(at);
             assert!(
-                matches!(worker.try_batch(1), Err(BatchError::Closed(Closed::Drained))),
+                matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
                 "the end at {at} is not seen"
             );
             // It goes without a further look: that is no failure either.

@@ -4,7 +4,7 @@
 //! Invariants
 //! - I1: `released <= next <= live_end`, and `[next, live_end)` is published, not given up, and let
 //!   go by every stage before this one. Only the seat's owner changes any of them.
-//! - I2: from the time a position is returned by [`Seat::look`] until it is released, this seat's
+//! - I2: from the time a position is returned by [`ConsumerPosition::look`] until it is released, this seat's
 //!   stage may touch the event there: the stages after it and the producers wait for the release.
 //! - I3: tombstones are passed over: they advance `next` and are released like events, but nobody
 //!   is lent one.
@@ -13,30 +13,30 @@ use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::adapters::task::TaskNumber;
+use crate::base::sync::twin;
+use crate::errors::error::{BatchError, Cause, WaitError};
 use crate::ring::control::{Control, Waiter, ahead};
-use crate::errors::error::{BatchError, Cause, Closed};
-use crate::ring::counters::{Counts, TELL_EVERY};
+use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::owner::Owner;
 use crate::ring::plan::{Access, Stage};
+use crate::ring::self_wait;
 use crate::ring::slots::{Layout, View};
 use crate::ring::stamp::Run;
-use crate::base::sync::twin;
-use crate::adapters::task::TaskNumber;
 use crate::wait::Learned;
-use crate::ring::self_wait;
 
 /// What the loops and the leases need of a consumer, one or worker.
-pub(crate) trait Seat<E, L: Layout> {
+pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Whether having fewer than was asked for says that there is no more, so that a loop may
     /// pause. See [`space`].
     const GATHERS_ALL: bool;
     /// Whether this seat stands where whatever is stamped is its to handle: then runs can be walked
     /// while they are handled.
     fn walks_runs(&self) -> bool;
-    /// How many events, at most `max`, can be had now from [`Seat::next`] on, as far as is known or
+    /// How many events, at most `max`, can be had now from [`ConsumerPosition::next`] on, as far as is known or
     /// one look tells.
-    fn look(&mut self, max: u64) -> u64;
-    /// As [`Seat::look`], but looks on until there are `least` or no more in a row.
+    fn poll(&mut self, max: u64) -> u64;
+    /// As [`ConsumerPosition::look`], but looks on until there are `least` or no more in a row.
     fn gather(&mut self, least: u64, max: u64) -> u64;
     /// Looks from now on are for so many events at most: a worker takes no more from its
     /// colleagues.
@@ -49,9 +49,9 @@ pub(crate) trait Seat<E, L: Layout> {
     /// How many events this seat has handled.
     fn handled(&self) -> u64;
     /// So many events are handled, and at least `found` are known to be published, from
-    /// [`Seat::next`] on; nobody else is told yet.
+    /// [`ConsumerPosition::next`] on; nobody else is told yet.
     fn advance(&mut self, len: u64, found: u64);
-    /// Lets go of everything before [`Seat::next`].
+    /// Lets go of everything before [`ConsumerPosition::next`].
     fn release(&mut self);
     /// Goes back to what was released last.
     fn rewind(&mut self);
@@ -65,107 +65,108 @@ pub(crate) trait Seat<E, L: Layout> {
     }
     /// Whether a look might find something. Changes nothing and rings nothing, so it may run under
     /// a bell's lock.
-    fn something(&self) -> bool;
+    fn has_available(&self) -> bool;
     /// Whom a wait would be for: a stage by number, or the producer.
     fn waits_for(&self) -> usize;
     /// Whether another seat took what this one looked at.
     fn was_contended(&self) -> bool {
         false
     }
-    fn desk(&self) -> &Desk<E, L>;
-    fn desk_mut(&mut self) -> &mut Desk<E, L>;
+    fn state(&self) -> &ConsumerState<E, L>;
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L>;
 
     /// Whether this seat's owner may go on.
     #[inline(always)]
-    fn check(&self) -> Result<(), Closed> {
-        self.desk().control().check_running()
+    fn check(&self) -> Result<(), WaitError> {
+        self.state().control().check_running()
     }
 
     /// What the core knows of why there is nothing, now or ever. Call it after a look in vain.
-    fn ended(&self) -> Option<Closed> {
-        self.desk().core.control.ended(self.next())
+    fn ended(&self) -> Option<WaitError> {
+        self.state().core.control.ended(self.next())
     }
 
     /// Whether a look should be made: there might be something, or there never will.
-    fn stirs(&self) -> bool {
-        self.something() || self.ended().is_some()
+    fn is_ready(&self) -> bool {
+        self.has_available() || self.ended().is_some()
     }
 
     /// Has a task woken when a look should be made, unless one should be now: then `true`.
     fn arm(&mut self, waker: &Waker) -> bool {
-        let desk = self.desk_mut();
-        let number = desk.number.get(&desk.core.control);
-        let desk = self.desk();
+        let state = self.state_mut();
+        let number = state.number.get(&state.core.control);
+        let state = self.state();
         // No task is woken for the deadline, but one that looks past it in vain is told.
-        if desk.control().is_overdue() && !self.stirs() {
-            desk.control().expire(desk.stage, self.next());
+        if state.control().is_overdue() && !self.is_ready() {
+            state.control().expire(state.stage, self.next());
         }
-        desk.control().arm(desk.stage, number, waker, &mut || self.stirs())
+        state.control().arm(state.stage, number, waker, &mut || self.is_ready())
     }
 
     fn disarm(&mut self) {
-        if let Some(number) = self.desk_mut().number.taken() {
-            let desk = self.desk();
-            desk.control().bell_of(desk.stage).disarm(number);
+        if let Some(number) = self.state_mut().number.taken() {
+            let state = self.state();
+            state.control().queue_of(state.stage).disarm(number);
         }
     }
 
     /// Tells the graph's counters what this seat has counted.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self) {
-        self.desk_mut().told = self.add_up();
+    fn flush(&mut self) {
+        self.state_mut().flushed = self.flush_counts();
     }
 
     /// Tells it if there was a batch since.
-    fn tell_news(&mut self) {
-        if self.desk().counts.batches != self.desk().told.batches {
-            self.tell();
+    fn flush_if_new(&mut self) {
+        if self.state().counts.batches != self.state().flushed.batches {
+            self.flush();
         }
     }
 
     /// Tells it, for whoever notes what was told.
-    fn add_up(&self) -> Counts {
-        let desk = self.desk();
-        let now = Counts { events: self.handled(), ..desk.counts };
-        desk.control().count(desk.stage, &now, &desk.told);
+    fn flush_counts(&self) -> LocalCounts {
+        let state = self.state();
+        let now = LocalCounts { events: self.handled(), ..state.counts };
+        state.control().count(state.stage, &now, &state.flushed);
         now
     }
 
     /// A batch is done.
     #[inline(always)]
     fn count_batch(&mut self) {
-        let counts = &mut self.desk_mut().counts;
+        let counts = &mut self.state_mut().counts;
         counts.batches += 1;
-        if counts.batches.is_multiple_of(TELL_EVERY) {
-            self.tell();
+        if counts.batches.is_multiple_of(FLUSH_EVERY) {
+            self.flush();
         }
     }
 
-    /// Waits until [`Seat::look`] has something or never will. Out of line, or the loop around it
+    /// Waits until [`ConsumerPosition::look`] has something or never will. Out of line, or the loop around it
     /// would be compiled around it.
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let waits_for = self.waits_for();
-        let waiter = Waiter { party: self.desk().stage, waits_for, at: self.next() };
-        let learned = std::mem::take(&mut self.desk_mut().learned);
-        let (waited, spell) = {
+        let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
+        let learned = std::mem::take(&mut self.state_mut().learned);
+        let (waited, stats) = {
             // Dropped where it is, at the end of this block: moving it to drop it would copy all
             // its counts.
-            let mut waiting = Waiting { seat: &mut *self, learned, told: None, kind: PhantomData };
-            let Waiting { ref seat, ref mut learned, ref mut told, .. } = waiting;
-            let (desk, next) = (seat.desk(), seat.next());
+            let mut waiting =
+                Waiting { position: &mut *self, learned, flushed: None, kind: PhantomData };
+            let Waiting { ref position, ref mut learned, ref mut flushed, .. } = waiting;
+            let (state, next) = (position.state(), position.next());
             let lasts = &mut || {
-                *told = Some(seat.add_up());
-                self_wait::stuck_at(desk.control(), desk.stage, next)
-                    .filter(|_| desk.core.is_claimed(next))
+                *flushed = Some(position.flush_counts());
+                self_wait::stuck_at(state.control(), state.stage, next)
+                    .filter(|_| state.core.is_claimed(next))
             };
-            desk.control().wait_at(waiter, learned, deadline, lasts, &mut || seat.stirs())
+            state.control().wait_at(waiter, learned, deadline, lasts, &mut || position.is_ready())
         };
-        self.desk_mut().counts.wait(waits_for, spell);
+        self.state_mut().counts.wait(waits_for, stats);
         if waited.is_err() {
-            self.tell();
+            self.flush();
         }
         waited
     }
@@ -173,39 +174,39 @@ pub(crate) trait Seat<E, L: Layout> {
 
 /// A wait of a seat. Dropped, also by a panic of the strategy, it puts back what was learned and
 /// what was told, so that nothing is counted twice.
-struct Waiting<'s, E, L: Layout, S: Seat<E, L> + ?Sized> {
-    seat: &'s mut S,
+struct Waiting<'s, E, L: Layout, S: ConsumerPosition<E, L> + ?Sized> {
+    position: &'s mut S,
     learned: Learned,
-    told: Option<Counts>,
+    flushed: Option<LocalCounts>,
     kind: PhantomData<(E, L)>,
 }
 
-impl<E, L: Layout, S: Seat<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
+impl<E, L: Layout, S: ConsumerPosition<E, L> + ?Sized> Drop for Waiting<'_, E, L, S> {
     fn drop(&mut self) {
-        let desk = self.seat.desk_mut();
-        std::mem::swap(&mut desk.learned, &mut self.learned);
+        let state = self.position.state_mut();
+        std::mem::swap(&mut state.learned, &mut self.learned);
         // After a short wait there is nothing to copy.
-        if let Some(told) = self.told {
-            desk.told = told;
+        if let Some(flushed) = self.flushed {
+            state.flushed = flushed;
         }
     }
 }
 
 /// What every seat carries.
-pub struct Desk<E, L: Layout> {
+pub struct ConsumerState<E, L: Layout> {
     pub(crate) core: Owner<E, L>,
     pub(crate) slots: View<E, L>,
     pub(crate) stage: usize,
-    pub(crate) counts: Counts,
+    pub(crate) counts: LocalCounts,
     /// What of them the graph's counters know.
-    told: Counts,
+    flushed: LocalCounts,
     /// Nothing is being handled: what fails now is no event's fault.
     pub(crate) between: bool,
     /// Whether there is more to do with what it handled than to say so: to work out keys for
     /// shards, to take times, to note where a retry would go back to.
     pub(crate) notes: bool,
     /// Whether anybody may sleep until it lets something go.
-    rings: bool,
+    notifies: bool,
     /// Something was skipped since the last release.
     pub(crate) skipped: bool,
     /// How many events a handler of batches was given at once.
@@ -216,24 +217,24 @@ pub struct Desk<E, L: Layout> {
     learned: Learned,
 }
 
-impl<E, L: Layout> Desk<E, L> {
+impl<E, L: Layout> ConsumerState<E, L> {
     /// `learned`: made before its seat was counted or pinned, for that is the user's code.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
-        let (counts, told) = Default::default();
+        let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
-        let notes = !plan.sorts.is_empty()
+        let notes = !plan.partitions.is_empty()
             || plan.policy.rewinds()
-            || core.control.gauges.samples.is_some();
-        let rings = !plan.rings.is_empty();
-        Desk {
+            || core.control.counters.samples.is_some();
+        let notifies = !plan.notifies.is_empty();
+        ConsumerState {
             slots: core.slots,
             core,
             stage,
             counts,
-            told,
+            flushed,
             between: true,
             notes,
-            rings,
+            notifies,
             skipped: false,
             stretch: 1,
             number: TaskNumber::default(),
@@ -250,13 +251,13 @@ impl<E, L: Layout> Desk<E, L> {
     }
     /// The bells of those who wait for it.
     #[inline(always)]
-    pub(crate) fn rings(&self) -> &[usize] {
-        if self.rings { &self.plan().rings } else { &[] }
+    pub(crate) fn notifies(&self) -> &[usize] {
+        if self.notifies { &self.plan().notifies } else { &[] }
     }
     /// Works out whose these events are, which this stage is done with and has not let go.
     #[cold]
-    pub(crate) fn sort(&self, first: u64, len: u64) {
-        self.core.sort(&self.plan().sorts, self.stage, first, len);
+    pub(crate) fn partition(&self, first: u64, len: u64) {
+        self.core.partition(&self.plan().partitions, self.stage, first, len);
     }
     /// Tells the model checker that this stage has these events now.
     #[inline(always)]
@@ -288,29 +289,29 @@ pub trait Role {
     }
     /// Why this one may not go on, while the others may.
     #[inline(always)]
-    fn refused(&self, _control: &Control) -> Option<Closed> {
+    fn refused(&self, _control: &Control) -> Option<WaitError> {
         None
     }
     /// It goes, and has let go of what is before `released`.
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64);
+    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
 }
 
 /// The role of a declared stage: the graph cannot do without it.
-pub struct Required;
+pub struct StageRole;
 
-impl Role for Required {
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64) {
-        desk.left(released);
+impl Role for StageRole {
+    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
+        state.left(released);
     }
 }
 
 /// The seat of a stage that sees every event.
-pub(crate) type One<E, L> = Walk<E, L, Required>;
+pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 
 /// The seat of one who sees every event.
 #[repr(align(128))] // as a producer
-pub struct Walk<E, L: Layout, R: Role> {
-    desk: Desk<E, L>,
+pub struct SequentialPosition<E, L: Layout, R: Role> {
+    state: ConsumerState<E, L>,
     role: R,
     /// The line on which it tells what it has let go.
     line: usize,
@@ -341,21 +342,21 @@ pub struct Walk<E, L: Layout, R: Role> {
 }
 
 #[cfg(all(test, not(slipring_loom)))]
-impl<E, L: Layout, R: Role> Walk<E, L, R> {
+impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// As if so many more positions had been passed without an event of its own there.
     pub(crate) fn count_passed(&mut self, positions: u64) {
         self.passed = self.passed.wrapping_add(positions);
     }
 }
 
-impl<E, L: Layout> One<E, L> {
+impl<E, L: Layout> StagePosition<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
-        Walk::begin(core, stage, Required, (line, 0), start, learned)
+        SequentialPosition::begin(core, stage, StageRole, (line, 0), start, learned)
     }
 }
 
-impl<E, L: Layout, R: Role> Walk<E, L, R> {
+impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     /// Begins at a position that the stages before have let go up to, or a later one.
     pub(crate) fn begin(
         core: Owner<E, L>,
@@ -371,8 +372,8 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             && plan.stages[stage].after.is_empty()
             && plan.stages[stage].guard.is_none()
             && !plan.sentinel;
-        Walk {
-            desk: Desk::new(core, stage, learned),
+        SequentialPosition {
+            state: ConsumerState::new(core, stage, learned),
             role,
             line,
             shift,
@@ -413,7 +414,7 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         if !self.first {
             return self.extend_to_limit();
         }
-        match self.desk.slots.run_at(self.live_end) {
+        match self.state.slots.run_at(self.live_end) {
             Run::Live(len) => {
                 self.live_end = self.live_end.wrapping_add(len);
                 true
@@ -426,13 +427,13 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
     /// The same behind other stages, or a producer that does not stamp: what they have let go.
     #[inline]
     fn extend_to_limit(&mut self) -> bool {
-        let core = &*self.desk.core;
+        let core = &*self.state.core;
         let plan = &core.control.plan;
         if self.live_end == self.limit {
             let frontier = if self.follows {
                 core.control.cursor()
             } else {
-                core.pass(self.desk.stage, self.limit)
+                core.pass(self.state.stage, self.limit)
             };
             if ahead(frontier, self.limit) <= 0 {
                 return false;
@@ -465,14 +466,14 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
 
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
-            match self.desk.slots.run_at(self.live_end) {
+            match self.state.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
                 // Begun in the middle of a run, whose head may be gone; what is given up is stamped
                 // slot by slot, so this is live.
                 Run::Unpublished if R::MIDWAY => {
                     let mut end = self.live_end.wrapping_add(1);
-                    while end != self.limit && self.desk.slots.run_at(end) == Run::Unpublished {
+                    while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
                         end = end.wrapping_add(1);
                     }
                     self.run_end = end;
@@ -499,7 +500,7 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
         // The limit may lie inside of a tombstone: whoever releases by position, or pins one, may
         // say any. Each slot of a tombstone has a stamp.
         while self.first || self.next != self.limit {
-            let Run::Tombstone(run) = self.desk.slots.run_at(self.next) else { break };
+            let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.first {
                 run
             } else {
@@ -507,7 +508,7 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
             };
             self.next = self.next.wrapping_add(len);
             self.passed += len;
-            self.desk.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
+            self.state.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
         }
         self.live_end = self.next;
         self.run_end = self.next;
@@ -525,16 +526,16 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
     #[inline(never)]
     fn note(&mut self) {
         if R::SAMPLES
-            && let Some(samples) = &self.desk.control().gauges.samples
+            && let Some(samples) = &self.state.control().counters.samples
         {
             samples.releasing(
-                self.desk.stage,
+                self.state.stage,
                 self.released,
                 self.next.wrapping_sub(self.released),
                 |_| true,
             );
         }
-        self.then = (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones);
+        self.then = (self.live_end, self.run_end, self.passed, self.state.counts.tombstones);
     }
 
     /// Passes over events that are known to be there and are not its own.
@@ -545,14 +546,14 @@ impl<E, L: Layout, R: Role> Walk<E, L, R> {
     }
 }
 
-impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
+impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, R> {
     const GATHERS_ALL: bool = true;
     #[inline(always)]
     fn walks_runs(&self) -> bool {
         self.first
     }
     #[inline(always)]
-    fn look(&mut self, max: u64) -> u64 {
+    fn poll(&mut self, max: u64) -> u64 {
         while self.next == self.live_end {
             if !self.extend() {
                 return 0;
@@ -565,10 +566,10 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
         if !self.first {
             return self.gather_to_limit(least, max);
         }
-        if self.look(max) == 0 {
+        if self.poll(max) == 0 {
             return 0;
         }
-        let (slots, mut end) = (self.desk.slots, self.live_end);
+        let (slots, mut end) = (self.state.slots, self.live_end);
         while end.wrapping_sub(self.next) < least
             && let Run::Live(run) = slots.run_at(end)
         {
@@ -597,8 +598,8 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn advance(&mut self, len: u64, found: u64) {
         debug_assert!(len <= found);
-        if self.desk.notes {
-            self.desk.sort(self.next, len);
+        if self.state.notes {
+            self.state.partition(self.next, len);
         }
         if found > self.live_end.wrapping_sub(self.next) {
             self.live_end = self.next.wrapping_add(found);
@@ -608,17 +609,17 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
     #[inline(always)]
     fn release(&mut self) {
         if self.released != self.next {
-            if self.desk.notes {
+            if self.state.notes {
                 self.note();
             }
             self.released = self.next;
-            self.desk.control().release(self.line, self.next << self.shift, self.desk.rings());
+            self.state.control().release(self.line, self.next << self.shift, self.state.notifies());
         }
     }
     fn rewind(&mut self) {
-        debug_assert!(self.desk.notes);
+        debug_assert!(self.state.notes);
         self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
-        (self.live_end, self.run_end, self.passed, self.desk.counts.tombstones) = self.then;
+        (self.live_end, self.run_end, self.passed, self.state.counts.tombstones) = self.then;
     }
     fn released(&self) -> u64 {
         self.released
@@ -628,45 +629,45 @@ impl<E, L: Layout, R: Role> Seat<E, L> for Walk<E, L, R> {
         self.released != self.next
     }
     fn holds_all(&self) -> bool {
-        self.next.wrapping_sub(self.released) >= self.desk.core.capacity()
+        self.next.wrapping_sub(self.released) >= self.state.core.capacity()
     }
-    fn something(&self) -> bool {
-        let core = &*self.desk.core;
+    fn has_available(&self) -> bool {
+        let core = &*self.state.core;
         self.next != self.live_end
             || match self.first {
-                true => self.desk.slots.run_at(self.live_end) != Run::Unpublished,
+                true => self.state.slots.run_at(self.live_end) != Run::Unpublished,
                 false if self.follows => core.control.cursor() != self.live_end,
                 false => {
                     self.limit != self.live_end
-                        || ahead(core.upstream(self.desk.stage, self.limit).0, self.limit) > 0
+                        || ahead(core.upstream(self.state.stage, self.limit).0, self.limit) > 0
                 }
             }
     }
     fn waits_for(&self) -> usize {
-        self.desk.core.upstream(self.desk.stage, self.limit).1
+        self.state.core.upstream(self.state.stage, self.limit).1
     }
     #[inline(always)]
-    fn check(&self) -> Result<(), Closed> {
-        self.desk.control().check_running()?;
-        self.role.refused(self.desk.control()).map_or(Ok(()), Err)
+    fn check(&self) -> Result<(), WaitError> {
+        self.state.control().check_running()?;
+        self.role.refused(self.state.control()).map_or(Ok(()), Err)
     }
-    fn ended(&self) -> Option<Closed> {
-        self.role.refused(self.desk.control()).or_else(|| self.desk.control().ended(self.next))
+    fn ended(&self) -> Option<WaitError> {
+        self.role.refused(self.state.control()).or_else(|| self.state.control().ended(self.next))
     }
-    fn desk(&self) -> &Desk<E, L> {
-        &self.desk
+    fn state(&self) -> &ConsumerState<E, L> {
+        &self.state
     }
-    fn desk_mut(&mut self) -> &mut Desk<E, L> {
-        &mut self.desk
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        &mut self.state
     }
 }
 
-impl<E, L: Layout, R: Role> Drop for Walk<E, L, R> {
+impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
         self.disarm();
         // What it held and did not let go, nobody else ever will.
-        self.role.goes(&self.desk, self.released);
-        self.tell();
+        self.role.goes(&self.state, self.released);
+        self.flush();
     }
 }
 

@@ -15,27 +15,27 @@ use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::base::panics::{Contained, panic_message};
+use crate::base::sync::{Acquire, AtomicU32, Relaxed, twin};
+use crate::consumer::position::{ConsumerPosition, ConsumerState, Role, SequentialPosition};
+use crate::errors::error::Cause;
 use crate::ring::control::{Control, ahead};
 use crate::ring::core::Core;
-use crate::errors::error::{Cause};
-use crate::base::panics::{Contained, panic_message};
 use crate::ring::owner::Owner;
-use crate::consumer::position::{Desk, Role, Seat, Walk};
-use crate::ring::slots::{Layout, Slots as _};
-use crate::base::sync::{Acquire, AtomicU32, Relaxed, twin};
+use crate::ring::slots::{Layout, Storage as _};
 use crate::wait::Learned;
 
 /// Whose an event is that is nobody's.
-const NOBODY: u32 = u32::MAX;
+const NO_SHARD: u32 = u32::MAX;
 
 /// Says whose an event is.
-pub(crate) type Sorter<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
+pub(crate) type Partitioner<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
 
 /// A sorter for so many shards.
-pub(crate) fn sorter<E, K: Hash>(
+pub(crate) fn partitioner<E, K: Hash>(
     shards: usize,
     key: impl Fn(&E) -> K + Send + Sync + 'static,
-) -> Sorter<E> {
+) -> Partitioner<E> {
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
@@ -91,20 +91,23 @@ impl Hasher for Mixer {
 }
 
 /// Beside the slots: whose each event is.
-pub(crate) struct Lane<E> {
-    sorter: Contained<Sorter<E>>,
+pub(crate) struct ShardIds<E> {
+    partitioner: Contained<Partitioner<E>>,
     owners: Box<[AtomicU32]>,
 }
 
-impl<E> Lane<E> {
+impl<E> ShardIds<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
     /// `None`: there is no memory for it.
-    pub(crate) fn new(sorter: Contained<Sorter<E>>, capacity: usize) -> Option<Lane<E>> {
+    pub(crate) fn new(
+        partitioner: Contained<Partitioner<E>>,
+        capacity: usize,
+    ) -> Option<ShardIds<E>> {
         let mut owners = Vec::new();
         owners.try_reserve_exact(capacity).ok()?;
-        owners.extend((0..capacity).map(|_| AtomicU32::new(NOBODY)));
-        Some(Lane { sorter, owners: owners.into() })
+        owners.extend((0..capacity).map(|_| AtomicU32::new(NO_SHARD)));
+        Some(ShardIds { partitioner, owners: owners.into() })
     }
 
     fn owner(&self, seq: u64) -> &AtomicU32 {
@@ -117,16 +120,16 @@ impl<E, L: Layout> Core<E, L> {
     /// itself, and is done with them. A panic of a key ends the graph (I3).
     #[cold]
     #[inline(never)]
-    pub(crate) fn sort(&self, stages: &[usize], party: usize, first: u64, len: u64) {
-        for lane in stages.iter().filter_map(|&stage| self.lanes[stage].as_ref()) {
-            let sorter: &Sorter<E> = &lane.sorter;
+    pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
+        for ids in stages.iter().filter_map(|&stage| self.shard_ids[stage].as_ref()) {
+            let partitioner: &Partitioner<E> = &ids.partitioner;
             let at = Cell::new(0);
             let sorted = catch_unwind(AssertUnwindSafe(|| {
                 while at.get() < len {
                     let seq = first.wrapping_add(at.get());
                     // SAFETY: the caller has these events to itself.
-                    let owner = sorter(unsafe { &*self.slots.event(seq) });
-                    lane.owner(seq).store(owner, Relaxed); // I1
+                    let owner = partitioner(unsafe { &*self.slots.event(seq) });
+                    ids.owner(seq).store(owner, Relaxed); // I1
                     at.set(at.get() + 1);
                 }
             }));
@@ -137,7 +140,7 @@ impl<E, L: Layout> Core<E, L> {
                     Cause::Panic(panic_message(panic)),
                 );
                 (at.get()..len).for_each(|offset| {
-                    lane.owner(first.wrapping_add(offset)).store(NOBODY, Relaxed)
+                    ids.owner(first.wrapping_add(offset)).store(NO_SHARD, Relaxed)
                 });
             }
         }
@@ -145,37 +148,37 @@ impl<E, L: Layout> Core<E, L> {
 }
 
 /// The role of one shard of a stage: the graph cannot do without it.
-pub(crate) struct Sharer {
+pub(crate) struct ShardRole {
     shard: u32,
 }
 
-impl Role for Sharer {
+impl Role for ShardRole {
     /// A shard samples its own events only.
     const SAMPLES: bool = false;
     /// All shards pass the same tombstones; one counts them.
     fn counts_tombstones(&self) -> bool {
         self.shard == 0
     }
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, released: u64) {
-        desk.left(released);
+    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
+        state.left(released);
     }
 }
 
 /// The seat of one shard.
-pub struct Shard<E, L: Layout> {
-    walk: Walk<E, L, Sharer>,
+pub struct ShardPosition<E, L: Layout> {
+    walk: SequentialPosition<E, L, ShardRole>,
     /// So many events from the next one on are known to be its own.
     own: u64,
     /// Whether something was handled since the last release. If not, others are passed for good.
     handled: bool,
 }
 
-impl<E, L: Layout> Shard<E, L> {
+impl<E, L: Layout> ShardPosition<E, L> {
     pub(crate) fn new(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
-        let sharer = Sharer { shard: shard as u32 };
-        Shard {
-            walk: Walk::begin(core, stage, sharer, (line, 0), start, learned),
+        let sharer = ShardRole { shard: shard as u32 };
+        ShardPosition {
+            walk: SequentialPosition::begin(core, stage, sharer, (line, 0), start, learned),
             own: 0,
             handled: false,
         }
@@ -183,29 +186,29 @@ impl<E, L: Layout> Shard<E, L> {
 
     /// How many events in a row are this shard's, or are not, from `seq` on and among `len`.
     fn count(&self, seq: u64, len: u64, own: bool) -> u64 {
-        let desk = self.walk.desk();
-        let Some(lane) = &desk.core.lanes[desk.stage] else { return 0 };
+        let state = self.walk.state();
+        let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };
         let is = |offset: &u64| {
-            let owner = lane.owner(seq.wrapping_add(*offset)).load(Relaxed); // I1
+            let owner = ids.owner(seq.wrapping_add(*offset)).load(Relaxed); // I1
             (owner == self.walk.role().shard) == own
         };
         (0..len).take_while(is).count() as u64
     }
 }
 
-impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
+impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
     /// The end of what is its own in a row is not the end of what there is.
     const GATHERS_ALL: bool = false;
     fn walks_runs(&self) -> bool {
         false
     }
-    fn look(&mut self, max: u64) -> u64 {
+    fn poll(&mut self, max: u64) -> u64 {
         while self.own == 0 {
-            let found = self.walk.look(u64::MAX);
+            let found = self.walk.poll(u64::MAX);
             let others = self.count(self.walk.next(), found, false);
             self.walk.pass_over(others);
             self.own = self.count(self.walk.next(), found - others, true);
-            let share = (self.walk.desk().core.capacity() / 8).max(1);
+            let share = (self.walk.state().core.capacity() / 8).max(1);
             if !self.handled
                 && (found == 0 || self.walk.next().wrapping_sub(self.walk.released()) >= share)
             {
@@ -218,7 +221,7 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
         self.own.min(max)
     }
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
-        self.look(max)
+        self.poll(max)
     }
     #[inline(always)]
     fn line(&self) -> usize {
@@ -237,10 +240,10 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
         self.walk.advance(len, len);
     }
     fn release(&mut self) {
-        let desk = self.walk.desk();
-        if let Some(samples) = &desk.control().gauges.samples {
+        let state = self.walk.state();
+        if let Some(samples) = &state.control().counters.samples {
             let from = self.walk.released();
-            samples.releasing(desk.stage, from, self.walk.next().wrapping_sub(from), |seq| {
+            samples.releasing(state.stage, from, self.walk.next().wrapping_sub(from), |seq| {
                 self.count(seq, 1, true) == 1
             });
         }
@@ -257,30 +260,30 @@ impl<E, L: Layout> Seat<E, L> for Shard<E, L> {
     fn holds(&self) -> bool {
         self.handled
     }
-    fn something(&self) -> bool {
-        self.walk.something()
+    fn has_available(&self) -> bool {
+        self.walk.has_available()
     }
     fn waits_for(&self) -> usize {
         self.walk.waits_for()
     }
-    fn desk(&self) -> &Desk<E, L> {
-        self.walk.desk()
+    fn state(&self) -> &ConsumerState<E, L> {
+        self.walk.state()
     }
-    fn desk_mut(&mut self) -> &mut Desk<E, L> {
-        self.walk.desk_mut()
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        self.walk.state_mut()
     }
 }
 
 impl Control {
     /// The least that the shards of a stage have passed, if that is known to be no less than
-    /// `near`.
-    pub(crate) fn least_passed(&self, line: usize, shards: usize, near: u64) -> u64 {
+    /// `lower_bound`.
+    pub(crate) fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| {
             let line = self.line(line + shard);
-            ahead(line.load(twin!("shard-relaxed": Acquire => Relaxed)), near) // SYNC[released]: behind shards
+            ahead(line.load(twin!("shard-relaxed": Acquire => Relaxed)), lower_bound) // SYNC[released]: behind shards
         };
-        near.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
+        lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 }
 
@@ -294,7 +297,7 @@ mod tests {
         let (keys, all): (u64, &[usize]) =
             if cfg!(miri) { (1_000, &[1, 7]) } else { (10_000, &[1, 2, 3, 7, 64]) };
         for &shards in all {
-            let sort = sorter(shards, |key: &u64| *key);
+            let sort = partitioner(shards, |key: &u64| *key);
             for step in [1, 8, 1 << 20, 1 << 40] {
                 let mut counts = vec![0u32; shards];
                 (0..keys).for_each(|key| counts[sort(&(key * step)) as usize] += 1);
@@ -304,7 +307,7 @@ mod tests {
                     "{shards} shards, step {step}: {counts:?}"
                 );
             }
-            let sort = sorter(shards, |key: &(u8, String)| key.clone());
+            let sort = partitioner(shards, |key: &(u8, String)| key.clone());
             let mut counts = vec![0u32; shards];
             (0..keys).for_each(|key| counts[sort(&(key as u8, format!("SYM{key}"))) as usize] += 1);
             let even = keys as u32 / shards as u32;

@@ -1,24 +1,22 @@
 //! What can go wrong, in the words of the one who has to mend it.
 //!
-//! - [`Closed`]: why a blocking call will never succeed again.
+//! - [`WaitError`]: why a blocking call will never succeed again.
 //! - [`ClaimError`], [`BatchError`]: why a non-blocking or a bounded call did not succeed this
 //!   time.
 //! - [`Failure`]: what ended a graph: which stage, at which event, why.
 //! - [`Error`]: what building or running a graph comes back with.
 
-use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fault::Fault;
 use crate::base::name::{Name, PRODUCER};
-use crate::ring::plan::MAX_CREW;
 use crate::errors::report::Report;
 use crate::live::tap::SubscribeError;
+use crate::ring::plan::MAX_STAGE_HANDLES;
 
 /// Why a stage (or the producer) failed.
 #[derive(Debug)]
@@ -134,14 +132,14 @@ impl fmt::Display for Failure {
 
 /// Why a blocking call will never succeed again.
 ///
-/// All later calls on the same handle say the same, but for [`Closed::WaitsForItself`], which ends
+/// All later calls on the same handle say the same, but for [`WaitError::WaitsForItself`], which ends
 /// as soon as something is let go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Closed {
+pub enum WaitError {
     /// The producers closed the ring. A reader gets this when it has seen every event; a producer,
     /// when another one closed for all.
-    Drained,
+    Closed,
     /// Somebody halted the graph: what was published and not yet seen stays unseen.
     Halted,
     /// A stage or a producer failed; the graph has ended.
@@ -163,44 +161,44 @@ pub enum Closed {
     Refused(Arc<SubscribeError>),
 }
 
-impl Closed {
+impl WaitError {
     /// The failure, if it was one.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Closed::Failed(failure) => Some(failure),
+            WaitError::Failed(failure) => Some(failure),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Closed {
+impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Closed::Drained => f.write_str("the ring is closed"),
-            Closed::Halted => f.write_str("the graph was halted"),
-            Closed::Failed(failure) => write!(f, "the graph has ended: {failure}"),
-            Closed::WaitsForItself(stage) => {
+            WaitError::Closed => f.write_str("the ring is closed"),
+            WaitError::Halted => f.write_str("the graph was halted"),
+            WaitError::Failed(failure) => write!(f, "the graph has ended: {failure}"),
+            WaitError::WaitsForItself(stage) => {
                 write!(
                     f,
                     "this would wait for ever: stage `{stage}` holds what is waited for, and only the caller can move it on"
                 )
             }
-            Closed::TimedOut(stage) => {
+            WaitError::TimedOut(stage) => {
                 write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows")
             }
-            Closed::Left => f.write_str("the reader was asked to leave its tap"),
-            Closed::Refused(why) => why.fmt(f),
+            WaitError::Left => f.write_str("the reader was asked to leave its tap"),
+            WaitError::Refused(why) => why.fmt(f),
         }
     }
 }
 
-impl StdError for Closed {
+impl StdError for WaitError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.failure().and_then(Failure::source)
     }
 }
 
-const _: () = assert!(size_of::<Closed>() <= 2 * size_of::<usize>());
+const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 
 /// Why slots could not be claimed this time.
 #[derive(Clone, Debug)]
@@ -237,16 +235,16 @@ pub enum ClaimError {
         len: usize,
     },
     /// It will never succeed again.
-    Closed(Closed),
+    Wait(WaitError),
 }
 
 impl ClaimError {
     /// What ended a wait of a possible length that had no deadline: only an end of the graph can,
     /// or the strategy's timeout.
-    pub(crate) fn without_deadline(self) -> Closed {
+    pub(crate) fn without_deadline(self) -> WaitError {
         match self {
-            ClaimError::Closed(closed) => closed,
-            ClaimError::TimedOut { stage } => Closed::TimedOut(Box::new(stage)),
+            ClaimError::Wait(closed) => closed,
+            ClaimError::TimedOut { stage } => WaitError::TimedOut(Box::new(stage)),
             other => unreachable!("a wait without a deadline ended with: {other}"),
         }
     }
@@ -274,7 +272,7 @@ impl fmt::Display for ClaimError {
                     "{len} slots from position {first} on are claimed already: publish them with `done`, or give them up"
                 )
             }
-            ClaimError::Closed(closed) => closed.fmt(f),
+            ClaimError::Wait(closed) => closed.fmt(f),
         }
     }
 }
@@ -282,15 +280,15 @@ impl fmt::Display for ClaimError {
 impl StdError for ClaimError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            ClaimError::Closed(closed) => closed.source(),
+            ClaimError::Wait(closed) => closed.source(),
             _ => None,
         }
     }
 }
 
-impl From<Closed> for ClaimError {
-    fn from(closed: Closed) -> ClaimError {
-        ClaimError::Closed(closed)
+impl From<WaitError> for ClaimError {
+    fn from(closed: WaitError) -> ClaimError {
+        ClaimError::Wait(closed)
     }
 }
 
@@ -346,7 +344,7 @@ pub enum BatchError {
     /// The deadline passed and nothing came.
     TimedOut,
     /// Nothing will come any more.
-    Closed(Closed),
+    Wait(WaitError),
 }
 
 impl fmt::Display for BatchError {
@@ -359,7 +357,7 @@ impl fmt::Display for BatchError {
             ),
             BatchError::Contended => f.write_str("another worker took the events"),
             BatchError::TimedOut => f.write_str("no event came until the deadline"),
-            BatchError::Closed(closed) => closed.fmt(f),
+            BatchError::Wait(closed) => closed.fmt(f),
         }
     }
 }
@@ -367,15 +365,15 @@ impl fmt::Display for BatchError {
 impl StdError for BatchError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            BatchError::Closed(closed) => closed.source(),
+            BatchError::Wait(closed) => closed.source(),
             _ => None,
         }
     }
 }
 
-impl From<Closed> for BatchError {
-    fn from(closed: Closed) -> BatchError {
-        BatchError::Closed(closed)
+impl From<WaitError> for BatchError {
+    fn from(closed: WaitError) -> BatchError {
+        BatchError::Wait(closed)
     }
 }
 
@@ -429,7 +427,7 @@ pub enum BuildError {
         stage: String,
     },
     /// A pool (or a stage of shards) needs at least one worker, and no more than the ring has
-    /// slots, nor than [`MAX_CREW`](crate::MAX_CREW).
+    /// slots, nor than [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     Workers {
         /// The pool.
         stage: String,
@@ -512,7 +510,7 @@ impl fmt::Display for BuildError {
                 write!(
                     f,
                     "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {}",
-                    MAX_CREW.min(*capacity)
+                    MAX_STAGE_HANDLES.min(*capacity)
                 )
             }
             BuildError::SideBySide { writer, other } => write!(

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::ring::counters::Latency;
 use crate::base::name::Name;
+use crate::ring::counters::Latency;
 
 /// What happened in a graph, per stage; it prints as a table.
 ///

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use crate::ring::control::{Control, ahead};
-use crate::errors::error::BuildError;
 use crate::base::name::{Name, PRODUCER};
-use crate::ring::owner::Owner;
-use crate::ring::plan::Crew;
-use crate::errors::report::{Report, StageReport};
-use crate::ring::slots::{Inside, Layout};
 use crate::base::sync::{Acquire, Relaxed, twin};
+use crate::errors::error::BuildError;
+use crate::errors::report::{Report, StageReport};
 use crate::live::tap::Place;
+use crate::ring::control::{Control, ahead};
+use crate::ring::owner::Owner;
+use crate::ring::plan::Delivery;
+use crate::ring::slots::{Interleaved, Layout};
 
 /// Tells how a graph is doing, any time, from any thread; reading costs the graph nothing.
 ///
@@ -29,7 +29,7 @@ use crate::live::tap::Place;
 /// assert!(monitor.report().is_none()); // it is over
 /// # Ok::<(), slipring::Error>(())
 /// ```
-pub struct Monitor<E, L: Layout = Inside> {
+pub struct Monitor<E, L: Layout = Interleaved> {
     place: Place<E, L>,
 }
 
@@ -86,25 +86,27 @@ impl Control {
     /// How far a stage has let go, for whoever knows no earlier position of it.
     pub(crate) fn position(&self, stage: usize) -> u64 {
         let plan = &self.plan.stages[stage];
-        match plan.crew {
-            Crew::One => self.line(plan.line).load(twin!("position-relaxed": Acquire => Relaxed)), // SYNC[released]: lookers-on
-            Crew::Pool { .. } => {
+        match plan.delivery {
+            Delivery::Each => {
+                self.line(plan.line).load(twin!("position-relaxed": Acquire => Relaxed))
+            } // SYNC[released]: lookers-on
+            Delivery::Pool { .. } => {
                 self.frontier(stage, self.landmark(stage).wrapping_sub(self.plan.capacity as u64))
             }
             // No shard is further ahead of the others than that.
-            Crew::Shards(_) => self.frontier(
+            Delivery::Shards(_) => self.frontier(
                 stage,
                 self.line(plan.line).load(Relaxed).wrapping_sub(self.plan.capacity as u64),
             ),
-            Crew::Tap(_) => self.frontier(stage, self.said(plan)),
+            Delivery::Tap(_) => self.frontier(stage, self.announced(plan)),
         }
     }
 
     /// Up to where events are published, or with many producers claimed, if somebody keeps that.
     fn published(&self, positions: &[u64]) -> Option<u64> {
         if self.plan.many_producers {
-            let near = positions.first().copied().unwrap_or(self.start);
-            Some(self.claimed(near).0)
+            let lower_bound = positions.first().copied().unwrap_or(self.start);
+            Some(self.claimed(lower_bound).0)
         } else {
             self.plan.cursor.then(|| self.cursor())
         }
@@ -122,15 +124,15 @@ impl Control {
         let newest = newest.unwrap_or(self.start);
         let oldest = self
             .plan
-            .leaves
+            .gating
             .iter()
             .map(|&leaf| positions[leaf])
             .min_by(|a, b| ahead(*a, *b).cmp(&0));
-        let gauges = &self.gauges;
+        let counters = &self.counters;
         let names =
             self.plan.stages.iter().map(|stage| stage.name.clone()).chain([Name::new(PRODUCER)]);
         let stages = names.enumerate().map(|(i, name)| {
-            let own = gauges.party(i);
+            let own = counters.party(i);
             let seq = positions.get(i).copied().unwrap_or(newest);
             StageReport {
                 name,
@@ -144,13 +146,15 @@ impl Control {
                 dropped: own.dropped.load(Relaxed),
                 waits: own.waits.load(Relaxed),
                 wakes: own.wakes.load(Relaxed),
-                waited: (0..gauges.parties()).map(|whom| gauges.waited_for(i, whom)).sum(),
-                waited_for: (0..gauges.parties()).map(|party| gauges.waited_for(party, i)).sum(),
-                latency: gauges.samples.as_ref().and_then(|samples| samples.latency(i)),
+                waited: (0..counters.parties()).map(|whom| counters.waited_for(i, whom)).sum(),
+                waited_for: (0..counters.parties())
+                    .map(|party| counters.waited_for(party, i))
+                    .sum(),
+                latency: counters.samples.as_ref().and_then(|samples| samples.latency(i)),
             }
         });
-        let waited = (0..gauges.parties() * gauges.parties())
-            .map(|i| gauges.waited_for(i / gauges.parties(), i % gauges.parties()));
+        let waited = (0..counters.parties() * counters.parties())
+            .map(|i| counters.waited_for(i / counters.parties(), i % counters.parties()));
         Report {
             stages: stages.collect(),
             waited: waited.collect(),

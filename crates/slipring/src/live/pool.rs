@@ -14,15 +14,15 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::ring::control::{Control, IDLE};
-use crate::errors::error::{BuildError, Closed};
+use crate::base::sync::{Acquire, Relaxed, lock, twin};
 use crate::consumer::lease::{Consumer, Reading, Shared, Writing};
+use crate::consumer::pool::WorkerPosition;
+use crate::errors::error::{BuildError, WaitError};
+use crate::live::tap::{Place, SubscribeError};
+use crate::ring::control::{Control, IDLE};
 use crate::ring::owner::Owner;
 use crate::ring::plan::Access;
-use crate::consumer::pool::Worker;
-use crate::ring::slots::{Inside, Layout};
-use crate::base::sync::{Acquire, Relaxed, lock, twin};
-use crate::live::tap::{Place, SubscribeError};
+use crate::ring::slots::{Interleaved, Layout};
 
 /// A pool that workers can join while it works, from any thread.
 ///
@@ -49,7 +49,7 @@ use crate::live::tap::{Place, SubscribeError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[doc(alias = "WorkerPool")]
-pub struct Pool<E, A, L: Layout = Inside> {
+pub struct Pool<E, A, L: Layout = Interleaved> {
     place: Place<E, L>,
     room: usize,
     access: PhantomData<fn() -> A>,
@@ -122,20 +122,20 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Pool<E, A
     /// that chunk.
     ///
     /// # Errors
-    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Closed`].
+    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
     pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         core.control.check_running()?;
         let learned = core.control.learner(stage); // the user's code: before the worker is counted
-        let room = core.control.plan.stages[stage].crew.room();
-        let worker = core.control.hire(stage)?.ok_or(SubscribeError::Full { room })?;
+        let room = core.control.plan.stages[stage].delivery.room();
+        let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
         // Last, so that one who is refused has owned nothing.
         let Some(owner) = Owner::of(&core) else {
-            core.control.sign_off(stage);
-            core.control.fire(stage, worker);
+            core.control.remove_worker(stage);
+            core.control.release_worker(stage, worker);
             return Err(SubscribeError::NotRunning);
         };
-        Ok(Consumer::at_work(Worker::join(owner, stage, worker, learned)))
+        Ok(Consumer::at_work(WorkerPosition::join(owner, stage, worker, learned)))
     }
 }
 
@@ -150,10 +150,10 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Consumer<
     /// The pool this worker is of, so that others can join it: as many at a time as it was declared
     /// with room for.
     pub fn pool(&self) -> Pool<E, A, L> {
-        let desk = self.desk();
+        let state = self.state();
         Pool {
-            place: Place::at(&desk.core, desk.stage),
-            room: desk.plan().crew.room(),
+            place: Place::at(&state.core, state.stage),
+            room: state.plan().delivery.room(),
             access: PhantomData,
         }
     }
@@ -162,7 +162,7 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Consumer<
 impl Control {
     /// Takes a seat in a pool, if one is free. An error if the pool has nobody left, and so is
     /// over.
-    fn hire(&self, pool: usize) -> Result<Option<usize>, Closed> {
+    fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         let line = self.plan.stages[pool].line;
         let mut taken = lock(&self.seats[pool]);
         let free = |(seat, taken): (usize, &bool)| {
@@ -171,20 +171,20 @@ impl Control {
                 && twin!("bounded-seat": self.line(line + 1 + seat).load(twin!("seat-unacquired": Acquire => Relaxed)) == IDLE => true)
         };
         let Some(seat) = taken.iter().enumerate().position(free) else { return Ok(None) };
-        self.sign_on(pool)?;
+        self.add_worker(pool)?;
         taken[seat] = true;
         Ok(Some(seat))
     }
 
     /// Gives a seat in a pool back.
-    pub(crate) fn fire(&self, pool: usize, worker: usize) {
+    pub(crate) fn release_worker(&self, pool: usize, worker: usize) {
         lock(&self.seats[pool])[worker] = false;
     }
 
     /// Where a pool's landmark is.
     pub(crate) fn landmark_line(&self, pool: usize) -> usize {
         let stage = &self.plan.stages[pool];
-        stage.line + 1 + stage.crew.room()
+        stage.line + 1 + stage.delivery.room()
     }
 
     /// A position that a pool's claim word has passed, and not long ago.

@@ -20,15 +20,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
+use crate::base::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
+use crate::consumer::lease::{Consumer, Joined, Reading};
+use crate::consumer::position::{ConsumerState, Role, SequentialPosition};
+use crate::errors::error::{BuildError, WaitError};
 use crate::ring::control::{Control, IDLE, ahead, bound_ahead, later};
 use crate::ring::core::Core;
-use crate::errors::error::{BuildError, Closed};
-use crate::consumer::lease::{Consumer, Joined, Reading};
 use crate::ring::owner::Owner;
-use crate::ring::plan::{Crew, Guard, Stage};
-use crate::consumer::position::{Desk, Role, Walk};
-use crate::ring::slots::{Inside, Layout};
-use crate::base::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
+use crate::ring::plan::{Delivery, Guard, Stage};
+use crate::ring::slots::{Interleaved, Layout};
 
 /// A member's ticket with this bit says: leave.
 const LEAVE: u64 = 1;
@@ -38,7 +38,7 @@ const NEXT_TICKET: u64 = 2;
 /// Where a new member begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum From {
+pub enum StartAt {
     /// At what the stages before the tap have let go of by now: the first event that it sees is the
     /// next one they let go.
     Now,
@@ -75,7 +75,7 @@ pub enum SubscribeError {
     /// No graph with this tap is running: none was started yet, or it has ended and is gone.
     NotRunning,
     /// The graph has ended.
-    Closed(Closed),
+    Ended(WaitError),
 }
 
 impl fmt::Display for SubscribeError {
@@ -99,7 +99,7 @@ impl fmt::Display for SubscribeError {
             SubscribeError::NotRunning => {
                 f.write_str("no graph with this tap is running: start it first, or it has ended")
             }
-            SubscribeError::Closed(closed) => closed.fmt(f),
+            SubscribeError::Ended(closed) => closed.fmt(f),
         }
     }
 }
@@ -107,23 +107,23 @@ impl fmt::Display for SubscribeError {
 impl std::error::Error for SubscribeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            SubscribeError::Closed(closed) => closed.source(),
+            SubscribeError::Ended(closed) => closed.source(),
             _ => None,
         }
     }
 }
 
-impl std::convert::From<Closed> for SubscribeError {
-    fn from(closed: Closed) -> Self {
-        SubscribeError::Closed(closed)
+impl std::convert::From<WaitError> for SubscribeError {
+    fn from(closed: WaitError) -> Self {
+        SubscribeError::Ended(closed)
     }
 }
 
-impl std::convert::From<SubscribeError> for Closed {
+impl std::convert::From<SubscribeError> for WaitError {
     fn from(error: SubscribeError) -> Self {
         match error {
-            SubscribeError::Closed(closed) => closed,
-            refused => Closed::Refused(std::sync::Arc::new(refused)),
+            SubscribeError::Ended(closed) => closed,
+            refused => WaitError::Refused(std::sync::Arc::new(refused)),
         }
     }
 }
@@ -134,7 +134,7 @@ impl std::convert::From<SubscribeError> for Closed {
 /// It sees every event from [`next_seq`](Consumer::next_seq) on, once, and holds back the stages
 /// that write behind the tap, and the producers, until it releases or leaves. Dropping it, on
 /// whatever thread and for whatever reason, is leaving.
-pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
+pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
 /// A place of a running graph where readers come and go.
 ///
@@ -147,11 +147,11 @@ pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
 /// outlives its run keeps its own ring, whose events go with it.
 ///
 /// ```
-/// use slipring::{From, Tap};
+/// use slipring::{StartAt, Tap};
 /// let tap = Tap::new();
 /// slipring::ring(64, || 0u64).write("double", |v, _| *v *= 2).tap(&tap).run(|p| {
 ///     p.publish(|v| *v = 1)?;
-///     let mut late = tap.subscribe(From::Now)?;
+///     let mut late = tap.subscribe(StartAt::Now)?;
 ///     for i in 2..5 { p.publish(|v| *v = i)?; }
 ///     let first = late.batch(1)?;
 ///     assert!([2, 4].contains(&first[0])); // the first event may have passed already, or not
@@ -161,7 +161,7 @@ pub type Subscription<E, L = Inside> = Consumer<E, Reading, Joined, L>;
 /// # Ok::<(), slipring::Error>(())
 /// ```
 #[doc(alias = "FanOut")]
-pub struct Tap<E, L: Layout = Inside> {
+pub struct Tap<E, L: Layout = Interleaved> {
     place: Place<E, L>,
     name: Option<std::sync::Arc<str>>,
     room: usize,
@@ -249,14 +249,14 @@ impl<E, L: Layout> Tap<E, L> {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// With room for so many readers at a time, 1 to [`MAX_CREW`](crate::MAX_CREW). Each takes two
+    /// With room for so many readers at a time, 1 to [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each takes two
     /// lines of 128 bytes, and those behind the tap look at all of them when one is there.
     pub fn room(self, readers: usize) -> Self {
         Tap { room: readers, ..self }
     }
 
-    pub(crate) fn crew(&self) -> Crew {
-        Crew::Tap(self.room)
+    pub(crate) fn delivery(&self) -> Delivery {
+        Delivery::Tap(self.room)
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -269,7 +269,7 @@ impl<E, L: Layout> Tap<E, L> {
         Tap {
             place: Place::at(core, stage),
             name: Some(plan.name.as_str().into()),
-            room: plan.crew.room(),
+            room: plan.delivery.room(),
         }
     }
 
@@ -289,10 +289,10 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// fence, and a look at who stands behind.
     ///
     /// # Errors
-    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`From::At`];
-    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Closed`]. It
-    /// turns into [`Closed`] with `?`.
-    pub fn subscribe(&self, from: From) -> Result<Subscription<E, L>, SubscribeError> {
+    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`StartAt::At`];
+    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`]. It
+    /// turns into [`WaitError`] with `?`.
+    pub fn subscribe(&self, from: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         join(&core, stage, from)
     }
@@ -305,26 +305,26 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
 }
 
 /// The role of a member: the graph does without it.
-pub struct Member {
+pub struct MemberRole {
     seat: usize,
     ticket_line: usize,
     ticket: u64,
 }
 
-impl Role for Member {
+impl Role for MemberRole {
     const MIDWAY: bool = true;
     #[inline(always)]
-    fn refused(&self, control: &Control) -> Option<Closed> {
+    fn refused(&self, control: &Control) -> Option<WaitError> {
         // No data goes with it; whoever waits is rung.
-        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(Closed::Left)
+        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
     }
-    fn goes<E, L: Layout>(&self, desk: &Desk<E, L>, _next: u64) {
-        desk.control().vacate(desk.stage, self.seat);
+    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, _next: u64) {
+        state.control().release_member(state.stage, self.seat);
     }
 }
 
 /// Makes one subscription leave, from any thread. See [`Consumer::leaver`].
-pub struct Leaver<E, L: Layout = Inside> {
+pub struct Leaver<E, L: Layout = Interleaved> {
     ring: Weak<Core<E, L>>,
     stage: usize,
     line: usize,
@@ -340,7 +340,7 @@ impl<E, L: Layout> Clone for Leaver<E, L> {
 
 impl<E, L: Layout> Leaver<E, L> {
     /// Asks the reader to leave: its next call, or the one it waits in, comes back with
-    /// [`Closed::Left`]. It holds what it was lent until then, and until it is dropped. `false`: it
+    /// [`WaitError::Left`]. It holds what it was lent until then, and until it is dropped. `false`: it
     /// was asked before, or is gone.
     pub fn leave(&self) -> bool {
         let Some(core) = self.ring.upgrade() else { return false };
@@ -350,8 +350,8 @@ impl<E, L: Layout> Leaver<E, L> {
             .compare_exchange(self.ticket, self.ticket | LEAVE, Relaxed, Relaxed)
             .is_ok();
         if asked {
-            let bells = [control.plan.stages[self.stage].bell];
-            control.ring(twin!("leaving-unrung": &bells[..] => &[]));
+            let queues = [control.plan.stages[self.stage].queue];
+            control.notify(twin!("leaving-unnotified": &queues[..] => &[]));
         }
         asked
     }
@@ -369,10 +369,10 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 
     /// What makes this reader leave from another thread.
     pub fn leaver(&self) -> Leaver<E, L> {
-        let (desk, member) = self.membership();
+        let (state, member) = self.membership();
         Leaver {
-            ring: desk.core.observed(),
-            stage: desk.stage,
+            ring: state.core.observed(),
+            stage: state.stage,
             line: member.ticket_line,
             ticket: member.ticket,
             kind: PhantomData,
@@ -384,120 +384,126 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 pub(crate) fn join<E, L: Layout>(
     core: &Arc<Core<E, L>>,
     stage: usize,
-    from: From,
+    from: StartAt,
 ) -> Result<Subscription<E, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
     let learned = control.learner(stage); // the user's code: before anything is counted or pinned
     let tap = &control.plan.stages[stage];
     // Everybody behind says positions that the stages before had let go.
-    let near = control.said(tap);
-    let newest = later(core.upstream(stage, near).0, near);
+    let lower_bound = control.announced(tap);
+    let newest = later(core.upstream(stage, lower_bound).0, lower_bound);
     let asked = match from {
-        From::Now => newest,
-        From::Oldest => near,
+        StartAt::Now => newest,
+        StartAt::Oldest => lower_bound,
         // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind.
         // So the distance decides whether it is accepted, and the sign only which error it is.
-        From::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
-        From::At(asked) if ahead(asked, newest) > 0 => {
+        StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
+        StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
         }
-        From::At(asked) => return Err(SubscribeError::Overwritten { asked, oldest: near }),
+        StartAt::At(asked) => {
+            return Err(SubscribeError::Overwritten { asked, oldest: lower_bound });
+        }
     };
-    let seat = control.occupy(stage).ok_or(SubscribeError::Full { room: tap.crew.room() })?;
+    let seat =
+        control.acquire_member(stage).ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
     let bound = tap.line + 1 + seat;
     let order = twin!("pin-unreleased": Release => Relaxed); // SYNC[released]: what the last one in this seat was done with
     control.line(bound).store(asked << 1, order); // I3: pinned
     twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
     twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
-    let oldest = control.said(tap);
+    let oldest = control.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
     // By distance: however far others went between the pin and this look, the pin is good only if
     // it is within a lap.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
-    if late && matches!(from, From::At(_)) {
-        control.vacate(stage, seat);
+    if late && matches!(from, StartAt::At(_)) {
+        control.release_member(stage, seat);
         return Err(SubscribeError::Overwritten { asked, oldest });
     }
     let at = if late { oldest } else { asked };
     if late {
         // Somebody behind may have fallen asleep over the pin.
-        control.release(bound, at << 1, twin!("late-unrung": &tap.rings[..] => &[]));
+        control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
-    let ticket_line = tap.line + 1 + tap.crew.room() + seat;
-    let member = Member { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
+    let ticket_line = tap.line + 1 + tap.delivery.room() + seat;
+    let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
     // Last, so that a joiner that is refused has owned nothing.
     let Some(owner) = Owner::of(core) else {
-        control.vacate(stage, seat);
+        control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
     };
-    Ok(Consumer::joined(Walk::begin(owner, stage, member, (bound, 1), at, learned)))
+    Ok(Consumer::joined(SequentialPosition::begin(owner, stage, member, (bound, 1), at, learned)))
 }
 
 impl Control {
     /// The furthest that anybody behind a tap has said to go.
-    pub(crate) fn said(&self, tap: &Stage) -> u64 {
+    pub(crate) fn announced(&self, tap: &Stage) -> u64 {
         let mut furthest = None;
-        for &line in twin!("said-by-first": &tap.said[..] => &tap.said[..1]) {
-            let said = self.line(line).load(Relaxed);
-            if furthest.is_none_or(|furthest| twin!("said-least": ahead(said, furthest) > 0 => ahead(said, furthest) < 0)) {
-                furthest = Some(said);
+        for &line in twin!("announced-by-first": &tap.announced[..] => &tap.announced[..1]) {
+            let announced = self.line(line).load(Relaxed);
+            if furthest.is_none_or(|furthest| twin!("announced-least": ahead(announced, furthest) > 0 => ahead(announced, furthest) < 0)) {
+                furthest = Some(announced);
             }
         }
         furthest.expect("somebody comes after every tap: a stage, or the producers")
     }
 
-    /// How far ahead of `near` the members of a tap let others go.
+    /// How far ahead of `lower_bound` the members of a tap let others go.
     #[inline]
-    pub(crate) fn held(&self, tap: usize, near: u64) -> i64 {
+    pub(crate) fn held(&self, tap: usize, lower_bound: u64) -> i64 {
         let tap = &self.plan.stages[tap];
         // SYNC[left]: those behind, who may have what the members are done with.
         if self.line(tap.line).load(twin!("left-unseen": Acquire => Relaxed)) == 0 {
             return i64::MAX;
         }
         let mut least = i64::MAX;
-        for member in 1..=tap.crew.room() {
+        for member in 1..=tap.delivery.room() {
             let bound =
                 self.line(tap.line + member).load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a tap
             if bound & IDLE == 0 {
-                least = least.min(bound_ahead(bound, near));
+                least = least.min(bound_ahead(bound, lower_bound));
             }
         }
         least
     }
 
-    /// How far a party may pass its taps, of what it could go to and at least to `near` (I2).
+    /// How far a party may pass its taps, of what it could go to and at least to `lower_bound` (I2).
     #[inline(always)]
-    pub(crate) fn secure(&self, guard: &Option<Guard>, to: u64, near: u64) -> u64 {
+    pub(crate) fn secure(&self, guard: &Option<Guard>, to: u64, lower_bound: u64) -> u64 {
         match guard {
             None => to,
-            Some(guard) => self.pass_taps(guard, to, near),
+            Some(guard) => self.pass_taps(guard, to, lower_bound),
         }
     }
 
-    fn pass_taps(&self, guard: &Guard, to: u64, near: u64) -> u64 {
-        if ahead(to, near) <= 0 {
-            return near;
+    fn pass_taps(&self, guard: &Guard, to: u64, lower_bound: u64) -> u64 {
+        if ahead(to, lower_bound) <= 0 {
+            return lower_bound;
         }
         let line = self.line(guard.line);
-        let raise = |said| {
-            twin!("said-stored": line.compare_exchange(said, to, Relaxed, Relaxed) => {
+        let raise = |announced| {
+            twin!("announced-stored": line.compare_exchange(announced, to, Relaxed, Relaxed) => {
                 line.store(to, Relaxed);
-                Ok(said)
+                Ok(announced)
             })
         };
         let look = || {
             let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
-            let least =
-                taps.iter().map(|&tap| twin!("unasked": self.held(tap, near) => i64::MAX)).min();
-            near.wrapping_add(ahead(to, near).min(least.unwrap_or(i64::MAX)).max(0) as u64)
+            let least = taps
+                .iter()
+                .map(|&tap| twin!("unasked": self.held(tap, lower_bound) => i64::MAX))
+                .min();
+            lower_bound
+                .wrapping_add(ahead(to, lower_bound).min(least.unwrap_or(i64::MAX)).max(0) as u64)
         };
-        let mut said = line.load(Relaxed);
-        twin!("high-word-unfenced": () => if ahead(to, said) <= 0 { return look() });
-        while ahead(to, said) > 0 {
-            match twin!("unsaid": raise(said) => Ok::<u64, u64>(said)) {
+        let mut announced = line.load(Relaxed);
+        twin!("high-word-unfenced": () => if ahead(to, announced) <= 0 { return look() });
+        while ahead(to, announced) > 0 {
+            match twin!("unannounced": raise(announced) => Ok::<u64, u64>(announced)) {
                 Ok(_) => break,
-                Err(other) => said = other,
+                Err(other) => announced = other,
             }
         }
         twin!("passer-unfenced": fence(SeqCst) => ()); // SYNC[joined]: those behind, word before look
@@ -505,18 +511,18 @@ impl Control {
     }
 
     /// Takes a seat at a tap, if one is free.
-    fn occupy(&self, tap: usize) -> Option<usize> {
+    fn acquire_member(&self, tap: usize) -> Option<usize> {
         let stage = &self.plan.stages[tap];
         let mut taken = lock(&self.seats[tap]);
         let seat = taken.iter().position(|taken| !taken)?;
         taken[seat] = true;
-        let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
+        let ticket = self.line(stage.line + 1 + stage.delivery.room() + seat);
         ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
         Some(seat)
     }
 
     /// Gives a seat at a tap back, and wakes those whom its owner held up.
-    fn vacate(&self, tap: usize, seat: usize) {
+    fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         {
             let unbind = || {
@@ -526,13 +532,13 @@ impl Control {
             };
             // Before the seat is free: whoever takes it next stores there.
             twin!("seat-freed-first": unbind() => ());
-            let ticket = self.line(stage.line + 1 + stage.crew.room() + seat);
+            let ticket = self.line(stage.line + 1 + stage.delivery.room() + seat);
             // whoever asks it to leave from now on is told that it is gone
             ticket.fetch_or(LEAVE, Relaxed);
             lock(&self.seats[tap])[seat] = false;
             twin!("seat-freed-first": () => unbind());
         }
-        self.ring(twin!("vacated-unrung": &stage.rings[..] => &[]));
+        self.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
     }
 }
 
@@ -547,13 +553,14 @@ mod tests {
     /// alone.
     #[test]
     fn a_tap_counts_its_members() {
-        let tap = StageSpec::new("tap", Access::Read, Crew::Tap(2), &[]);
+        let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(2), &[]);
         let core =
-            Core::<u64, Inside>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
+            Core::<u64, Interleaved>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0)
+                .unwrap();
         let observed = core.observed().upgrade().unwrap();
         let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
-        let one = join(&observed, 0, From::Now).unwrap();
-        let two = join(&observed, 0, From::Now).unwrap();
+        let one = join(&observed, 0, StartAt::Now).unwrap();
+        let two = join(&observed, 0, StartAt::Now).unwrap();
         assert_eq!(count(), 2);
         drop(one);
         assert_eq!(count(), 1);
@@ -576,12 +583,12 @@ mod tests {
     fn observers_inside_their_calls_own_nothing_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
         let inside = std::cell::RefCell::new(Vec::new());
-        let leave = |inside: Vec<Arc<Core<Fragile, Inside>>>| {
+        let leave = |inside: Vec<Arc<Core<Fragile, Interleaved>>>| {
             for core in inside {
                 assert!(Owner::of(&core).is_none(), "the run is over, so nobody joins");
                 assert!(matches!(
-                    join(&core, 0, From::Now),
-                    Err(SubscribeError::NotRunning | SubscribeError::Closed(_))
+                    join(&core, 0, StartAt::Now),
+                    Err(SubscribeError::NotRunning | SubscribeError::Ended(_))
                 ));
                 drop(core.report());
             }
@@ -602,7 +609,7 @@ mod tests {
                 if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
             let error = ended.expect_err("the events went with the run, whoever looked");
             assert!(
-                matches!(error.kind(), ErrorKind::EventDrop(said) if said == "an event's drop"),
+                matches!(error.kind(), ErrorKind::EventDrop(announced) if announced == "an event's drop"),
                 "{run}: {error}"
             );
             assert!(tap.place.find().is_err());
@@ -624,7 +631,7 @@ mod tests {
         let (tx, rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap_key));
         drop(ring);
         let (core, stage) = tap.place.find().unwrap();
-        let late = join(&core, stage, From::Now).unwrap();
+        let late = join(&core, stage, StartAt::Now).unwrap();
         drop((tx, rx));
         let again = Owner::of(&core).expect("the member owns the ring");
         drop((again, late));

@@ -4,8 +4,8 @@
 use loom::thread;
 
 use super::*;
-use crate::errors::error::{Cause, ClaimError, Closed};
 use crate::base::sync::unwind;
+use crate::errors::error::{Cause, ClaimError, WaitError};
 use Access::{Read, Write};
 
 /// The stages drain what was published before the close, and end then.
@@ -48,7 +48,7 @@ fn loom_twin_closed_seen_relaxed() {
 
 #[test]
 fn loom_twin_closed_unrung() {
-    caught("ending::loom_a_close_drains", "closed-unrung", Caught::Deadlock(&["s0"]));
+    caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
 /// Of two producers the one that goes last closes, and states the position of both.
@@ -85,7 +85,7 @@ fn loom_a_failure_comes_before_the_close() {
         });
         let going = thread::spawn(move || drop(two));
         let ended = rx.for_each(|_, _| ());
-        assert!(matches!(ended, Err(Closed::Failed(_))), "closed without the failure");
+        assert!(matches!(ended, Err(WaitError::Failed(_))), "closed without the failure");
         unwinding.join().unwrap();
         going.join().unwrap();
     });
@@ -110,7 +110,7 @@ fn loom_a_claim_races_with_a_close() {
         let closing = thread::spawn(move || one.close_all());
         let publishing = thread::spawn(move || match two.try_publish(|event| *event = 7) {
             Ok(_) => 1,
-            Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+            Err(ClaimError::Contended | ClaimError::Wait(WaitError::Closed)) => 0,
             Err(other) => panic!("{other}"),
         });
         let seen = rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap();
@@ -137,7 +137,7 @@ fn loom_a_close_wakes_the_producers() {
             (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         one.publish(|event| *event = 0).unwrap();
         let publishing =
-            thread::spawn(move || assert!(matches!(two.publish(|_| ()), Err(Closed::Drained))));
+            thread::spawn(move || assert!(matches!(two.publish(|_| ()), Err(WaitError::Closed))));
         one.close_all();
         publishing.join().unwrap();
         drop(rx);
@@ -148,7 +148,7 @@ fn loom_a_close_wakes_the_producers() {
 fn loom_twin_closed_unrung_to_the_producers() {
     caught(
         "ending::loom_a_close_wakes_the_producers",
-        "closed-unrung",
+        "closed-unnotified",
         Caught::Deadlock(&["producer"]),
     );
 }
@@ -159,8 +159,9 @@ fn loom_a_halt_wakes() {
     explore(60, None, || {
         let ring = ring(blocking(2), &[(Read, 0, &[])]);
         let (tx, mut rx) = (producer(&ring), reader(&ring, 0));
-        let reading =
-            thread::spawn(move || assert!(matches!(rx.batch(1).map(|_| ()), Err(Closed::Halted))));
+        let reading = thread::spawn(move || {
+            assert!(matches!(rx.batch(1).map(|_| ()), Err(WaitError::Halted)))
+        });
         tx.halt();
         reading.join().unwrap();
     });
@@ -168,7 +169,7 @@ fn loom_a_halt_wakes() {
 
 #[test]
 fn loom_twin_halted_unrung() {
-    caught("ending::loom_a_halt_wakes", "halted-unrung", Caught::Deadlock(&["s0"]));
+    caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
 /// A stage in the middle goes: the producer before it and the stage behind it are woken, and told
@@ -179,8 +180,8 @@ fn loom_a_failure_wakes_everybody() {
         let ring = ring(blocking(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, middle, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
-        let told = |closed: Closed| match closed {
-            Closed::Failed(failure) => assert_eq!(&**failure.stage(), "s0"),
+        let told = |closed: WaitError| match closed {
+            WaitError::Failed(failure) => assert_eq!(&**failure.stage(), "s0"),
             other => panic!("{other}"),
         };
         let publishing = thread::spawn(move || told(tx.publish(|_| ()).unwrap_err()));
@@ -195,7 +196,7 @@ fn loom_a_failure_wakes_everybody() {
 fn loom_twin_failed_unrung() {
     caught(
         "ending::loom_a_failure_wakes_everybody",
-        "failed-unrung",
+        "failed-unnotified",
         Caught::Deadlock(&["producer", "s1"]),
     );
 }
@@ -210,7 +211,7 @@ fn loom_a_failure_says_why() {
             thread::spawn(move || ring.control.fail(stage, None, Cause::Panic("model".into())))
         });
         let why = || match ring.control.stopped() {
-            Some(Closed::Failed(failure)) => failure.stage().clone(),
+            Some(WaitError::Failed(failure)) => failure.stage().clone(),
             _ => panic!("it has failed, and nobody knows why"),
         };
         let early = (!ring.control.is_running()).then(why);
@@ -251,7 +252,7 @@ fn loom_a_close_is_seen_without_waiting() {
         for _ in 0..3 {
             match rx.poll(4, |&event, _| assert_eq!(event, 7)) {
                 Ok(polled) => seen += polled,
-                Err(Closed::Drained) => drained = true,
+                Err(WaitError::Closed) => drained = true,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -298,7 +299,7 @@ fn loom_a_failure_is_seen_without_waiting() {
             thread::spawn(move || failed.control.fail(0, None, Cause::Panic("model".into())));
         if !ring.control.is_running() {
             assert!(
-                matches!(ring.control.stopped(), Some(Closed::Failed(_))),
+                matches!(ring.control.stopped(), Some(WaitError::Failed(_))),
                 "it has failed, and nobody knows why"
             );
         }

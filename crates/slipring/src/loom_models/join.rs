@@ -3,29 +3,29 @@
 use loom::thread;
 
 use super::*;
-use crate::live::tap::{From, Subscription, join};
+use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
-use Crew::{One, Tap};
+use Delivery::{Each, Tap};
 
 /// The ring, as an observer has it.
-pub(super) fn observed(ring: &Ring) -> Arc<Core<u64, Inside>> {
+pub(super) fn observed(ring: &Ring) -> Arc<Core<u64, Interleaved>> {
     ring.observed().upgrade().expect("its owner is here")
 }
 
-pub(super) fn subscribe(ring: &Ring, from: From) -> Subscription<u64> {
+pub(super) fn subscribe(ring: &Ring, from: StartAt) -> Subscription<u64> {
     subscribe_to(ring, 0, from)
 }
 
 /// Joins the tap that is this stage.
-pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: From) -> Subscription<u64> {
+pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: StartAt) -> Subscription<u64> {
     join(&observed(ring), stage, from).expect("a seat, and a graph that runs")
 }
 
 /// Polls so often; each event is its own position, counted from the first, and they follow each
 /// other without a gap.
-pub(super) fn follow(reader: &mut Subscription<u64>, looks: usize) {
+pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     let mut next = reader.next_seq();
-    for _ in 0..looks {
+    for _ in 0..polls {
         reader
             .poll(4, |event, at| {
                 assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq);
@@ -45,7 +45,7 @@ fn loom_a_reader_joins_before_the_producer() {
         publish_some(&mut tx, 0..1, 1);
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe(&joining, From::Oldest);
+            let mut late = subscribe(&joining, StartAt::Oldest);
             follow(&mut late, 1);
             drop(late);
         });
@@ -71,7 +71,7 @@ fn loom_twin_passer_unfenced() {
 
 #[test]
 fn loom_twin_unsaid() {
-    caught("join::loom_a_reader_joins_before_the_producer", "unsaid", Caught::Race);
+    caught("join::loom_a_reader_joins_before_the_producer", "unannounced", Caught::Race);
 }
 
 #[test]
@@ -83,15 +83,15 @@ fn loom_twin_unasked() {
 #[test]
 fn loom_a_reader_joins_before_a_writer() {
     explore(4_000, Some(3), || {
-        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Each, &[0][..])]);
         let (mut tx, mut spoil) = (producer(&ring), writer(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe(&joining, From::Now);
+            let mut late = subscribe(&joining, StartAt::Now);
             follow(&mut late, 1);
             drop(late);
-            let mut late = subscribe(&joining, From::Oldest);
+            let mut late = subscribe(&joining, StartAt::Oldest);
             follow(&mut late, 1);
             late
         });
@@ -128,7 +128,7 @@ fn loom_a_reader_leaves() {
     explore(4_000, None, || {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
-        let mut member = subscribe(&ring, From::Now);
+        let mut member = subscribe(&ring, StartAt::Now);
         publish_some(&mut tx, 0..1, 1);
         let leaving = thread::spawn(move || {
             let batch = member.try_batch(1).expect("it was published before");
@@ -152,7 +152,7 @@ fn loom_a_reader_stays() {
     explore(1_000, None, || {
         let ring = ring_of(settings(1), [(Read, Tap(2), &[][..])]);
         let mut tx = producer(&ring);
-        let (mut member, other) = (subscribe(&ring, From::Now), subscribe(&ring, From::Now));
+        let (mut member, other) = (subscribe(&ring, StartAt::Now), subscribe(&ring, StartAt::Now));
         let reading = thread::spawn(move || {
             follow(&mut member, 2);
             member
@@ -174,13 +174,13 @@ fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
-        let mut member = subscribe(&ring, From::Now);
+        let mut member = subscribe(&ring, StartAt::Now);
         publish_some(&mut tx, 0..1, 1);
         let again = ring.clone();
         let changing = thread::spawn(move || {
             follow(&mut member, 1);
             drop(member);
-            let mut member = subscribe(&again, From::Now);
+            let mut member = subscribe(&again, StartAt::Now);
             follow(&mut member, 1);
             member
         });
@@ -201,7 +201,7 @@ fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
         let ring = ring_of(shared(settings(2)), [(Read, Tap(2), &[][..])]);
         let mut tx = shared_producer(&ring);
-        let (mut one, mut two) = (subscribe(&ring, From::Now), subscribe(&ring, From::Now));
+        let (mut one, mut two) = (subscribe(&ring, StartAt::Now), subscribe(&ring, StartAt::Now));
         let first = thread::spawn(move || {
             follow(&mut one, 1);
             one
@@ -226,7 +226,7 @@ fn loom_leaving_wakes_the_producer() {
     explore(10_000, None, || {
         let ring = ring_of(blocking(1), [(Read, Tap(1), &[][..])]);
         let mut tx = producer(&ring);
-        let member = subscribe(&ring, From::Now);
+        let member = subscribe(&ring, StartAt::Now);
         tx.publish(|event| *event = 0).unwrap();
         let leaving = thread::spawn(move || drop(member));
         tx.publish(|event| *event = 1).unwrap();
@@ -238,7 +238,7 @@ fn loom_leaving_wakes_the_producer() {
 fn loom_twin_vacated_unrung() {
     caught(
         "join::loom_leaving_wakes_the_producer",
-        "vacated-unrung",
+        "vacated-unnotified",
         Caught::Deadlock(&["producer"]),
     );
 }
@@ -249,10 +249,10 @@ fn loom_a_sleeper_is_asked_to_leave() {
     explore(150, None, || {
         let ring = ring_of(blocking(1), [(Read, Tap(1), &[][..])]);
         let tx = producer(&ring);
-        let mut member = subscribe(&ring, From::Now);
+        let mut member = subscribe(&ring, StartAt::Now);
         let leaver = member.leaver();
         let asking = thread::spawn(move || assert!(leaver.leave()));
-        assert!(matches!(member.batch(1), Err(crate::Closed::Left)));
+        assert!(matches!(member.batch(1), Err(crate::WaitError::Left)));
         asking.join().unwrap();
         drop((member, tx));
     });
@@ -260,7 +260,11 @@ fn loom_a_sleeper_is_asked_to_leave() {
 
 #[test]
 fn loom_twin_leaving_unrung() {
-    caught("join::loom_a_sleeper_is_asked_to_leave", "leaving-unrung", Caught::Deadlock(&["s0"]));
+    caught(
+        "join::loom_a_sleeper_is_asked_to_leave",
+        "leaving-unnotified",
+        Caught::Deadlock(&["s0"]),
+    );
 }
 
 /// A joiner pins a position that one stage behind has passed already; the other one, which fell
@@ -270,7 +274,7 @@ fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
         let ring = ring_of(
             blocking(2),
-            [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])],
+            [(Read, Tap(1), &[][..]), (Read, Each, &[0][..]), (Read, Each, &[0][..])],
         );
         let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
         tx.publish(|event| *event = 0).unwrap();
@@ -280,7 +284,7 @@ fn loom_a_late_pin_moves_on() {
         });
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe(&joining, From::Oldest);
+            let mut late = subscribe(&joining, StartAt::Oldest);
             if late.next_seq() == START {
                 follow(&mut late, 1);
             }
@@ -293,7 +297,7 @@ fn loom_a_late_pin_moves_on() {
 
 #[test]
 fn loom_twin_late_unrung() {
-    caught("join::loom_a_late_pin_moves_on", "late-unrung", Caught::Deadlock(&["s1"]));
+    caught("join::loom_a_late_pin_moves_on", "late-unnotified", Caught::Deadlock(&["s1"]));
 }
 
 /// Takes a chunk of two, and is done with one of them.
@@ -309,7 +313,8 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
-        let ring = ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, One, &[0][..])]);
+        let ring =
+            ring_of(settings(4), [(Write, Delivery::pool(2), &[][..]), (Read, Each, &[0][..])]);
         let (mut tx, mut end) = (producer(&ring), reader(&ring, 1));
         let (mut first, mut second) = (worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish_some(&mut tx, 0..4, 4);
@@ -360,7 +365,7 @@ fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {
         let ring = ring_of(
             settings(4),
-            [(Write, Crew::Pool { workers: 1, room: 2 }, &[][..]), (Read, One, &[0][..])],
+            [(Write, Delivery::Pool { workers: 1, room: 2 }, &[][..]), (Read, Each, &[0][..])],
         );
         let (mut tx, mut end, mut first) = (producer(&ring), reader(&ring, 1), worker(&ring, 0, 0));
         publish_some(&mut tx, 0..4, 4);

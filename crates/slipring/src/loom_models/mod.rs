@@ -27,15 +27,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::ring::core::{Core, Settings};
-use crate::errors::error::{BatchError};
-use crate::base::panics::{Contained};
-use crate::consumer::lease::{Consumer, PoolWriter, Reader, Writer};
-use crate::ring::owner::Owner;
-use crate::ring::plan::{Access, Crew, StageSpec};
-use crate::producer::{Producer, SharedProducer};
-use crate::ring::slots::Inside;
+use crate::base::panics::Contained;
 use crate::base::sync::{Arc, choose_twin, fencing_threads};
+use crate::consumer::lease::{Consumer, PoolWriter, Reader, Writer};
+use crate::errors::error::BatchError;
+use crate::producer::{Producer, SharedProducer};
+use crate::ring::core::{Core, Settings};
+use crate::ring::owner::Owner;
+use crate::ring::plan::{Access, Delivery, StageSpec};
+use crate::ring::slots::Interleaved;
 use crate::wait::{Learned, Wait};
 pub(crate) use asleep::asleep;
 
@@ -150,7 +150,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
 }
 
 /// A ring of a model: its events are their own positions, counted from the first.
-type Ring = Owner<u64, Inside>;
+type Ring = Owner<u64, Interleaved>;
 
 /// A stage of a model: whether it writes, how many workers it has (0: it is no pool), and after
 /// which stages it comes.
@@ -173,21 +173,24 @@ fn shared(settings: Settings) -> Settings {
 }
 
 fn ring(settings: Settings, stages: &[Spec]) -> Ring {
-    let crew = |workers| if workers == 0 { Crew::One } else { Crew::pool(workers) };
-    ring_of(settings, stages.iter().map(|&(access, workers, after)| (access, crew(workers), after)))
+    let delivery = |workers| if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
+    ring_of(
+        settings,
+        stages.iter().map(|&(access, workers, after)| (access, delivery(workers), after)),
+    )
 }
 
 /// As [`ring`], with any crews.
 fn ring_of<'a>(
     settings: Settings,
-    stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>,
+    stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>,
 ) -> Ring {
     Core::build(settings, named(stages), Vec::new(), &mut || u64::MAX).expect("a sound graph")
 }
 
-fn named<'a>(stages: impl IntoIterator<Item = (Access, Crew, &'a [usize])>) -> Vec<StageSpec> {
-    let named = |(i, (access, crew, after)): (usize, (Access, Crew, &[usize]))| {
-        StageSpec::new(&format!("s{i}"), access, crew, after)
+fn named<'a>(stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>) -> Vec<StageSpec> {
+    let named = |(i, (access, delivery, after)): (usize, (Access, Delivery, &[usize]))| {
+        StageSpec::new(&format!("s{i}"), access, delivery, after)
     };
     stages.into_iter().enumerate().map(named).collect()
 }
@@ -233,11 +236,11 @@ fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64
     next
 }
 
-/// Reads what is there, `looks` times, and says how many events that were; each event is its own
+/// Reads what is there, `polls` times, and says how many events that were; each event is its own
 /// position, counted from the first.
-fn read_some(reader: &mut Reader<u64>, looks: usize) -> usize {
+fn read_some(reader: &mut Reader<u64>, polls: usize) -> usize {
     let mut seen = 0;
-    for _ in 0..looks {
+    for _ in 0..polls {
         seen += reader
             .poll(4, |event, at| {
                 assert_eq!(*event, at.seq.wrapping_sub(START), "the event at {}", at.seq)

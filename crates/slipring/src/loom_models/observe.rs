@@ -6,7 +6,7 @@
 use loom::thread;
 
 use super::*;
-use crate::observe::mirror::{Mirror, Mirrored, Plain};
+use crate::observe::mirror::{Mirror, MirrorHandle, Plain};
 use crate::observe::observer::{ObserveError, Observer, Seen};
 
 /// An observer, and how many puts it has accounted for.
@@ -40,8 +40,8 @@ impl<T: Plain + Into<u64>> Watch<T> {
     }
 
     /// Looks so often, or until it is closed.
-    fn look(&mut self, looks: usize, puts: u64) {
-        for _ in 0..looks {
+    fn look(&mut self, polls: usize, puts: u64) {
+        for _ in 0..polls {
             let looked = self.observer.try_next();
             if !self.account(looked, puts) {
                 return;
@@ -226,23 +226,23 @@ fn loom_twin_mirror_closed_seen_relaxed() {
 fn loom_what_is_told_is_there() {
     explore_unfenced(150, None, || {
         let mut mirror = mirror::<u64>(2);
-        let mirrored: Mirrored<u64> = mirror.mirrored();
+        let mirrored: MirrorHandle<u64> = mirror.mirrored();
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
-            let told = watch.observer.behind();
-            let looked = if told == 2 {
+            let completed = watch.observer.behind();
+            let looked = if completed == 2 {
                 watch.observer.latest()
             } else {
                 mirrored.observe_from_oldest().try_next()
             };
-            if told > 0 {
+            if completed > 0 {
                 assert_ne!(
                     looked.map(|seen| seen.value),
                     Err(ObserveError::Unavailable),
                     "what is told is not there"
                 );
             }
-            if told == 2 {
+            if completed == 2 {
                 watch.account(looked, 2);
                 assert_eq!(watch.counted, 2);
             }
@@ -256,7 +256,7 @@ fn loom_what_is_told_is_there() {
 fn loom_twin_told_relaxed() {
     caught(
         "observe::loom_what_is_told_is_there",
-        "told-relaxed",
+        "completed-relaxed",
         Caught::Saying("what is told is not there"),
     );
 }
@@ -265,7 +265,7 @@ fn loom_twin_told_relaxed() {
 fn loom_twin_told_seen_relaxed() {
     caught(
         "observe::loom_what_is_told_is_there",
-        "told-seen-relaxed",
+        "completed-seen-relaxed",
         Caught::Saying("what is told is not there"),
     );
 }

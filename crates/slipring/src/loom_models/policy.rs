@@ -3,12 +3,12 @@
 use loom::thread;
 
 use super::*;
+use crate::consumer::position::ConsumerPosition;
 use crate::ring::policy::{Marks, skip};
-use crate::consumer::position::Seat;
 use Access::{Read, Write};
 
 /// Handles what is there twice, as after a failure at its end, and then releases it.
-fn twice<C: crate::consumer::lease::sealed::Crew>(
+fn twice<C: crate::consumer::lease::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::lease::Writing, C>,
     max: usize,
     again: impl Fn(&mut Consumer<u64, crate::consumer::lease::Writing, C>, usize),
@@ -28,7 +28,7 @@ fn loom_a_writer_starts_again() {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
-        writer.seat().desk_mut().notes = true;
+        writer.position().state_mut().notes = true;
         let writing = thread::spawn(move || {
             let mut batch = writer.try_batch(1).unwrap();
             batch[0] += 100;
@@ -38,7 +38,7 @@ fn loom_a_writer_starts_again() {
                     batch.iter_mut().for_each(|event| *event += 1000);
                     batch.hold();
                 }
-                writer.seat().rewind();
+                writer.position().rewind();
             });
             writer
         });
@@ -73,11 +73,11 @@ fn loom_a_worker_starts_again() {
         let working = thread::spawn(move || {
             for _ in 0..2 {
                 twice(&mut one, 1, |worker, max| {
-                    let seat = worker.seat();
+                    let position = worker.position();
                     let len = seat.gather(max as u64, max as u64);
-                    seat.desk().touch(seat.next(), len);
-                    seat.advance(len, len);
-                    seat.rewind();
+                    seat.state().touch(seat.next(), len);
+                    position.advance(len, len);
+                    position.rewind();
                 });
             }
             one
@@ -101,7 +101,7 @@ fn loom_twin_worker_rewound_too_far() {
 fn loom_a_skipped_event_is_marked() {
     explore_unfenced(100, None, || {
         let marks = Marks::new();
-        let mut stages = named([(Write, Crew::One, &[][..]), (Read, Crew::One, &[0])]);
+        let mut stages = named([(Write, Delivery::Each, &[][..]), (Read, Delivery::Each, &[0])]);
         stages[0].policy.marks = Some(marks.clone());
         let ring: Ring = Core::build(settings(2), stages, Vec::new(), &mut || 0).unwrap();
         assert_eq!(marks.make(START, 2), Some(true));
@@ -109,9 +109,9 @@ fn loom_a_skipped_event_is_marked() {
         publish_some(&mut tx, 0..2, 2);
         let writing = thread::spawn(move || {
             writer.poll(1, |_, _| ()).unwrap();
-            assert_eq!(writer.seat().look(1), 1);
-            skip(writer.seat(), 1);
-            writer.seat().release();
+            assert_eq!(writer.position().poll(1), 1);
+            skip(writer.position(), 1);
+            writer.position().release();
             writer
         });
         let reading = thread::spawn(move || {

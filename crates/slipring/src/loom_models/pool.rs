@@ -278,7 +278,7 @@ fn loom_a_chunk_is_adopted() {
 
 #[test]
 fn loom_twin_orphan_unrung() {
-    caught("pool::loom_a_chunk_is_adopted", "orphan-unrung", Caught::Deadlock(&["s0"]));
+    caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
 /// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one
@@ -352,7 +352,7 @@ fn loom_idle_workers_end() {
 
 #[test]
 fn loom_twin_idle_workers_unrung() {
-    caught("pool::loom_idle_workers_end", "idle-workers-unrung", Caught::Deadlock(&["s0"]));
+    caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
 /// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and
@@ -382,7 +382,7 @@ fn loom_a_bound_that_lagged_is_rung() {
 fn loom_twin_lagging_bound_unrung() {
     caught(
         "pool::loom_a_bound_that_lagged_is_rung",
-        "lagging-bound-unrung",
+        "lagging-bound-unnotified",
         Caught::Deadlock(&["s1"]),
     );
 }

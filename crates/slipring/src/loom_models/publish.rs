@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::errors::error::{ClaimError, Closed};
+use crate::errors::error::{ClaimError, WaitError};
 use crate::ring::slots::Contiguous;
 use Access::Read;
 
@@ -107,7 +107,7 @@ fn loom_twin_alone_in_company() {
 #[test]
 fn loom_a_cursor_publishes() {
     explore_unfenced(90, None, || {
-        let reader = StageSpec::new("s0", Read, Crew::One, &[]);
+        let reader = StageSpec::new("s0", Read, Delivery::Each, &[]);
         let ring =
             Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX)
                 .expect("a sound graph");
@@ -245,7 +245,7 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
-        Err(ClaimError::Contended | ClaimError::Closed(Closed::Drained)) => 0,
+        Err(ClaimError::Contended | ClaimError::Wait(WaitError::Closed)) => 0,
         Err(other) => panic!("{other}"),
     }
 }

@@ -12,9 +12,9 @@ use Access::Read;
 #[test]
 fn loom_one_thread_waits_for_two_rings() {
     explore(500, Some(2), || {
-        let rings = [(); 2].map(|()| ring(blocking(1), &[(Read, 0, &[])]));
-        let [mut left, mut right] = [0, 1].map(|i| reader(&rings[i], 0));
-        let publishing = rings.each_ref().map(|ring| {
+        let notifies = [(); 2].map(|()| ring(blocking(1), &[(Read, 0, &[])]));
+        let [mut left, mut right] = [0, 1].map(|i| reader(&notifies[i], 0));
+        let publishing = notifies.each_ref().map(|ring| {
             let mut tx = producer(ring);
             thread::spawn(move || {
                 tx.publish(|event| *event = 7).unwrap();
@@ -61,7 +61,7 @@ fn loom_twin_task_unfenced_in_a_selector() {
 fn loom_twin_ringer_unfenced_before_a_selector() {
     caught(
         "select::loom_one_thread_waits_for_two_rings",
-        "ringer-unfenced",
+        "notifier-unfenced",
         Caught::Deadlock(&["selector"]),
     );
 }

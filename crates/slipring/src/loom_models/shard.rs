@@ -4,15 +4,15 @@ use loom::thread;
 
 use super::*;
 use crate::consumer::lease::ShardWriter;
-use crate::consumer::shard::Sorter;
+use crate::consumer::shard::Partitioner;
 use Access::{Read, Write};
 
 /// Even events are the first shard's, odd ones the second's.
-fn by_parity() -> Sorter<u64> {
+fn by_parity() -> Partitioner<u64> {
     Box::new(|event| (event % 2) as u32)
 }
 
-fn sharded(settings: Settings, stages: &[(Access, Crew, &[usize])], shards: usize) -> Ring {
+fn sharded(settings: Settings, stages: &[(Access, Delivery, &[usize])], shards: usize) -> Ring {
     Core::build(
         settings,
         named(stages.iter().copied()),
@@ -27,9 +27,9 @@ fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
 }
 
 /// Polls so often; says how many events there were, each of them the shard's own.
-fn work(shard: &mut ShardWriter<u64>, own: u64, looks: usize) -> usize {
+fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
     let mut seen = 0;
-    for _ in 0..looks {
+    for _ in 0..polls {
         seen += shard
             .poll(4, |event, _| {
                 assert_eq!(*event % 2, own, "an event of the other shard");
@@ -44,7 +44,7 @@ fn work(shard: &mut ShardWriter<u64>, own: u64, looks: usize) -> usize {
 #[test]
 fn loom_the_producer_waits_for_every_shard() {
     explore_unfenced(3_000, Some(2), || {
-        let ring = sharded(settings(2), &[(Write, Crew::Shards(2), &[])], 0);
+        let ring = sharded(settings(2), &[(Write, Delivery::Shards(2), &[])], 0);
         let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         let evens = thread::spawn(move || (work(&mut even, 0, 2), even));
         let odds = thread::spawn(move || (work(&mut odd, 1, 2), odd));
@@ -77,7 +77,7 @@ fn loom_twin_one_shard_gates() {
 fn loom_twin_sorted_late() {
     caught(
         "shard::loom_the_producer_waits_for_every_shard",
-        "sorted-late",
+        "partitioned-late",
         Caught::Saying("events were lost"),
     );
 }
@@ -88,7 +88,11 @@ fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {
         let ring = sharded(
             settings(2),
-            &[(Write, Crew::One, &[]), (Write, Crew::Shards(2), &[0]), (Read, Crew::One, &[1])],
+            &[
+                (Write, Delivery::Each, &[]),
+                (Write, Delivery::Shards(2), &[0]),
+                (Read, Delivery::Each, &[1]),
+            ],
             1,
         );
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 2));
@@ -111,7 +115,7 @@ fn loom_shards_between_a_writer_and_a_reader() {
 #[test]
 fn loom_a_shard_without_events_holds_nobody() {
     explore(20, Some(2), || {
-        let ring = sharded(blocking(2), &[(Write, Crew::Shards(2), &[])], 0);
+        let ring = sharded(blocking(2), &[(Write, Delivery::Shards(2), &[])], 0);
         let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         (0..2).for_each(|_| _ = tx.publish(|event| *event = 1).unwrap());
         assert_eq!(work(&mut odd, 1, 1), 2);
@@ -139,7 +143,7 @@ fn loom_twin_others_held() {
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {
-        let ring = sharded(shared(settings(2)), &[(Write, Crew::Shards(2), &[])], 0);
+        let ring = sharded(shared(settings(2)), &[(Write, Delivery::Shards(2), &[])], 0);
         let (mut tx, mut even, mut odd) =
             (shared_producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
         tx.publish(|event| *event = 0).unwrap();

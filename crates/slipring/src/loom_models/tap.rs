@@ -11,9 +11,9 @@ use loom::thread;
 use super::join::{follow, observed, subscribe, subscribe_to};
 use super::*;
 use crate::At;
-use crate::live::tap::{From, SubscribeError, Subscription, join};
+use crate::live::tap::{StartAt, SubscribeError, Subscription, join};
 use Access::{Read, Write};
-use Crew::{One, Tap};
+use Delivery::{Each, Tap};
 
 /// Tests that a model catches a weakened step, and how.
 macro_rules! twins {
@@ -69,7 +69,7 @@ fn see(reader: &mut Subscription<u64>) {
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
-        let ring = ring_of(shared(settings(1)), [(Read, One, &[][..]), (Read, Tap(1), &[0][..])]);
+        let ring = ring_of(shared(settings(1)), [(Read, Each, &[][..]), (Read, Tap(1), &[0][..])]);
         let (mut one, mut two, mut before) =
             (shared_producer(&ring), shared_producer(&ring), reader(&ring, 0));
         assert!(try_fill(&mut one));
@@ -80,7 +80,7 @@ fn loom_two_producers_pass_a_tap() {
         });
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe_to(&joining, 1, From::Oldest);
+            let mut late = subscribe_to(&joining, 1, StartAt::Oldest);
             see(&mut late);
             late
         });
@@ -95,7 +95,7 @@ fn loom_two_producers_pass_a_tap() {
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
         let ring =
-            ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Crew::pool(2), &[0][..])]);
+            ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Delivery::pool(2), &[0][..])]);
         let (mut tx, mut one, mut two) =
             (producer(&ring), worker(&ring, 1, 0), worker(&ring, 1, 1));
         publish_some(&mut tx, 0..1, 1);
@@ -105,7 +105,7 @@ fn loom_two_workers_pass_a_tap() {
         });
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe(&joining, From::Oldest);
+            let mut late = subscribe(&joining, StartAt::Oldest);
             see(&mut late);
             late
         });
@@ -123,7 +123,7 @@ fn passes_two_taps(joined: usize) {
         publish_some(&mut tx, 0..1, 1);
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe_to(&joining, joined, From::Oldest);
+            let mut late = subscribe_to(&joining, joined, StartAt::Oldest);
             follow(&mut late, 1);
             late
         });
@@ -147,9 +147,9 @@ fn loom_the_second_of_two_taps_is_passed() {
 /// numbers, which order the lines.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
-        let behind: [(Access, Crew, &[usize]); 2] = match reader {
-            1 => [(Read, One, &[0, 2]), (Write, One, &[0])],
-            _ => [(Write, One, &[0]), (Read, One, &[0, 1])],
+        let behind: [(Access, Delivery, &[usize]); 2] = match reader {
+            1 => [(Read, Each, &[0, 2]), (Write, Each, &[0])],
+            _ => [(Write, Each, &[0]), (Read, Each, &[0, 1])],
         };
         let ring = ring_of(settings(2), [(Read, Tap(1), &[][..])].into_iter().chain(behind));
         let (mut tx, mut spoiling, end) =
@@ -157,7 +157,7 @@ fn two_stages_pass_a_tap(reader: usize, writer: usize) {
         publish_some(&mut tx, 0..1, 1);
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe(&joining, From::Oldest);
+            let mut late = subscribe(&joining, StartAt::Oldest);
             follow(&mut late, 1);
             late
         });
@@ -179,21 +179,21 @@ fn loom_the_further_line_is_the_first() {
 twins! {
     loom_twin_passer_unfenced_beside_a_producer: "loom_two_producers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_joiner_unfenced_before_two_producers: "loom_two_producers_pass_a_tap", "joiner-unfenced", Caught::Race;
-    loom_twin_said_stored: "loom_two_workers_pass_a_tap", "said-stored", Caught::Race;
+    loom_twin_said_stored: "loom_two_workers_pass_a_tap", "announced-stored", Caught::Race;
     loom_twin_high_word_unfenced: "loom_two_producers_pass_a_tap", "high-word-unfenced", Caught::Race;
     loom_twin_passer_unfenced_beside_a_worker: "loom_two_workers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_one_tap_asked: "loom_the_second_of_two_taps_is_passed", "one-tap-asked", Caught::Race;
     loom_twin_counted_late: "loom_the_first_of_two_taps_is_passed", "counted-late", Caught::Race;
-    loom_twin_said_by_first: "loom_the_further_line_is_the_second", "said-by-first", Caught::Race;
-    loom_twin_said_least: "loom_the_further_line_is_the_first", "said-least", Caught::Race;
-    loom_twin_said_least_by_the_first: "loom_the_further_line_is_the_second", "said-least", Caught::Race;
+    loom_twin_said_by_first: "loom_the_further_line_is_the_second", "announced-by-first", Caught::Race;
+    loom_twin_said_least: "loom_the_further_line_is_the_first", "announced-least", Caught::Race;
+    loom_twin_said_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
 // A pool before the tap.
 
 /// Polls so often; each event was handled by the stage before the tap, once.
-fn follow_handled(reader: &mut Subscription<u64>, looks: usize) {
-    for _ in 0..looks {
+fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
+    for _ in 0..polls {
         let handled = |event: &u64, at: At| {
             assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice")
         };
@@ -206,10 +206,10 @@ fn follow_handled(reader: &mut Subscription<u64>, looks: usize) {
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
         let ring =
-            ring_of(settings(4), [(Write, Crew::pool(2), &[][..]), (Read, Tap(1), &[0][..])]);
+            ring_of(settings(4), [(Write, Delivery::pool(2), &[][..]), (Read, Tap(1), &[0][..])]);
         let (mut tx, mut one, mut two) =
             (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
-        let mut member = subscribe_to(&ring, 1, From::Now);
+        let mut member = subscribe_to(&ring, 1, StartAt::Now);
         publish_some(&mut tx, 0..3, 3);
         let working = thread::spawn(move || {
             work(&mut one);
@@ -231,8 +231,11 @@ fn loom_a_member_behind_a_pool() {
 #[test]
 fn loom_a_reader_joins_behind_a_pool() {
     explore(30_000, Some(2), || {
-        let stages =
-            [(Write, Crew::pool(1), &[][..]), (Read, Tap(1), &[0][..]), (Write, One, &[1][..])];
+        let stages = [
+            (Write, Delivery::pool(1), &[][..]),
+            (Read, Tap(1), &[0][..]),
+            (Write, Each, &[1][..]),
+        ];
         let ring = ring_of(settings(2), stages);
         let (mut tx, mut working, mut spoiling) =
             (producer(&ring), worker(&ring, 0, 0), writer(&ring, 2));
@@ -247,7 +250,7 @@ fn loom_a_reader_joins_behind_a_pool() {
         });
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            let mut late = subscribe_to(&joining, 1, From::Oldest);
+            let mut late = subscribe_to(&joining, 1, StartAt::Oldest);
             drop(nothing(late.try_batch(1)));
             late
         });
@@ -274,13 +277,13 @@ fn one_leaves_and_another_joins(room: usize) {
     explore(1_000, Some(2), move || {
         let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
         let mut tx = producer(&ring);
-        let member = subscribe(&ring, From::Now);
+        let member = subscribe(&ring, StartAt::Now);
         publish_some(&mut tx, 0..1, 1);
         let leaving = thread::spawn(move || drop(member));
         let joining = ring.clone();
         let late = thread::spawn(move || {
             // Refused where the one seat is still taken.
-            let mut late = join(&observed(&joining), 0, From::Oldest).ok()?;
+            let mut late = join(&observed(&joining), 0, StartAt::Oldest).ok()?;
             follow(&mut late, 1);
             Some(late)
         });
@@ -313,9 +316,9 @@ twins! {
 #[test]
 fn loom_a_member_releases_and_wakes_a_follower() {
     explore(500, None, || {
-        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, Each, &[0][..])]);
         let (mut tx, mut member, mut behind) =
-            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+            (producer(&ring), subscribe(&ring, StartAt::Now), writer(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
         let reading = thread::spawn(move || {
             follow(&mut member, 1);
@@ -330,9 +333,9 @@ fn loom_a_member_releases_and_wakes_a_follower() {
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {
-        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Write, Each, &[0][..])]);
         let (mut tx, member, mut behind) =
-            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+            (producer(&ring), subscribe(&ring, StartAt::Now), writer(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
         let leaving = thread::spawn(move || drop(member));
         behind.batch(1).unwrap().release();
@@ -348,14 +351,14 @@ fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
         let ring = ring_of(
             blocking(2),
-            [(Read, Tap(1), &[][..]), (Read, One, &[0][..]), (Read, One, &[0][..])],
+            [(Read, Tap(1), &[][..]), (Read, Each, &[0][..]), (Read, Each, &[0][..])],
         );
         let (mut tx, mut one, mut other) = (producer(&ring), reader(&ring, 1), reader(&ring, 2));
         tx.publish(|event| *event = 0).unwrap();
         other.batch(1).unwrap().release();
         let refused = thread::spawn(move || {
             assert!(matches!(
-                join(&observed(&ring), 0, From::At(START)),
+                join(&observed(&ring), 0, StartAt::At(START)),
                 Err(SubscribeError::Overwritten { .. })
             ));
         });
@@ -369,7 +372,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
 #[test]
 fn loom_a_follower_sleeps_behind_an_empty_tap() {
     explore(150, None, || {
-        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, One, &[0][..])]);
+        let ring = ring_of(blocking(2), [(Read, Tap(1), &[][..]), (Read, Each, &[0][..])]);
         let (mut tx, mut behind) = (producer(&ring), reader(&ring, 1));
         let reading = thread::spawn(move || {
             behind.batch(1).unwrap().release();
@@ -384,7 +387,7 @@ fn loom_a_follower_sleeps_behind_an_empty_tap() {
 #[test]
 fn loom_a_producer_sleeps_behind_an_empty_tap() {
     explore(100, None, || {
-        let ring = ring_of(blocking(1), [(Read, One, &[][..]), (Read, Tap(1), &[0][..])]);
+        let ring = ring_of(blocking(1), [(Read, Each, &[][..]), (Read, Tap(1), &[0][..])]);
         let (mut tx, mut before) = (producer(&ring), reader(&ring, 0));
         tx.publish(|event| *event = 0).unwrap();
         let publishing = thread::spawn(move || {
@@ -414,16 +417,16 @@ fn loom_a_producer_sleeps_behind_a_tap_alone() {
 }
 
 twins! {
-    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock(&["s1"]);
-    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
     loom_twin_sleeper_unfenced_over_a_pin: "loom_a_member_releases_and_wakes_a_follower", "sleeper-unfenced", Caught::Deadlock(&["s1"]);
-    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unrung", Caught::Deadlock(&["s1"]);
-    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unrung", Caught::Deadlock(&["s1"]);
-    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "ringer-unfenced", Caught::Deadlock(&["s1"]);
-    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unrung", Caught::Deadlock(&["s1"]);
-    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unrung", Caught::Deadlock(&["s1"]);
-    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unrung", Caught::Deadlock(&["producer"]);
-    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unrung", Caught::Deadlock(&["producer"]);
+    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
+    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
 // Data edges through a tap. The releasing thread does not fence.
@@ -434,7 +437,7 @@ twins! {
 fn loom_a_member_reads_what_is_published() {
     explore(100, None, || {
         let ring = ring_of(settings(4), [(Read, Tap(1), &[][..])]);
-        let (mut tx, mut member) = (producer(&ring), subscribe(&ring, From::Now));
+        let (mut tx, mut member) = (producer(&ring), subscribe(&ring, StartAt::Now));
         let reading = thread::spawn(move || {
             follow(&mut member, 2);
             member
@@ -450,15 +453,15 @@ fn loom_a_member_reads_what_is_published() {
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {
         let stages = [
-            (Write, One, &[][..]),
+            (Write, Each, &[][..]),
             (Read, Tap(1), &[0][..]),
             (Read, Tap(1), &[0][..]),
-            (Read, One, &[2][..]),
+            (Read, Each, &[2][..]),
         ];
         let ring = ring_of(settings(2), stages);
         let (mut tx, mut writing, mut behind) =
             (producer(&ring), writer(&ring, 0), reader(&ring, 3));
-        let mut member = subscribe_to(&ring, 1, From::Now);
+        let mut member = subscribe_to(&ring, 1, StartAt::Now);
         publish_some(&mut tx, 0..2, 2);
         let reading = thread::spawn(move || {
             follow_handled(&mut member, 1);
@@ -484,9 +487,9 @@ fn loom_a_writer_before_a_tap_releases() {
 #[test]
 fn loom_a_member_releases_to_a_writer() {
     explore(150, None, || {
-        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, One, &[0][..])]);
+        let ring = ring_of(settings(2), [(Read, Tap(1), &[][..]), (Write, Each, &[0][..])]);
         let (mut tx, mut member, mut behind) =
-            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+            (producer(&ring), subscribe(&ring, StartAt::Now), writer(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
         let writing = thread::spawn(move || {
             for _ in 0..2 {
@@ -510,11 +513,11 @@ fn loom_a_member_releases_to_a_writer() {
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {
-        let ring = ring_of(settings(2), [(Read, Tap(2), &[][..]), (Write, One, &[0][..])]);
+        let ring = ring_of(settings(2), [(Read, Tap(2), &[][..]), (Write, Each, &[0][..])]);
         let (mut tx, mut member, mut behind) =
-            (producer(&ring), subscribe(&ring, From::Now), writer(&ring, 1));
+            (producer(&ring), subscribe(&ring, StartAt::Now), writer(&ring, 1));
         publish_some(&mut tx, 0..1, 1);
-        let stays = subscribe(&ring, From::Now);
+        let stays = subscribe(&ring, StartAt::Now);
         let writing = thread::spawn(move || {
             behind.poll(4, |event, _| spoil(event)).unwrap();
             behind

@@ -62,7 +62,7 @@ fn loom_twin_task_unfenced() {
 
 #[test]
 fn loom_twin_ringer_unfenced_before_a_task() {
-    caught("task::loom_a_task_reads", "ringer-unfenced", Caught::Deadlock(&["s0"]));
+    caught("task::loom_a_task_reads", "notifier-unfenced", Caught::Deadlock(&["s0"]));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn loom_a_task_publishes() {
 
 #[test]
 fn loom_twin_leaf_unrung_before_a_task() {
-    caught("task::loom_a_task_publishes", "leaf-unrung", Caught::Deadlock(&["producer"]));
+    caught("task::loom_a_task_publishes", "leaf-unnotified", Caught::Deadlock(&["producer"]));
 }
 
 /// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all

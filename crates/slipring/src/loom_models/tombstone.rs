@@ -152,9 +152,11 @@ fn loom_a_tombstone_is_lapped() {
 /// A reader joins in the middle of what was given up: whoever follows stops there, and does not
 /// jump to what is behind.
 fn from_the_middle_of_a_tombstone(workers: usize) {
-    let behind = if workers == 0 { Crew::One } else { Crew::pool(workers) };
-    let ring =
-        ring_of(shared(settings(4)), [(Read, Crew::Tap(1), &[][..]), (Write, behind, &[0][..])]);
+    let behind = if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
+    let ring = ring_of(
+        shared(settings(4)),
+        [(Read, Delivery::Tap(1), &[][..]), (Write, behind, &[0][..])],
+    );
     let mut tx = shared_producer(&ring);
     tx.publish(|event| *event = 0).unwrap();
     drop(tx.try_claim_n(2).unwrap());
@@ -162,14 +164,14 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
     let mut late = crate::live::tap::join(
         &ring.observed().upgrade().expect("its owner is here"),
         0,
-        crate::live::tap::From::At(START.wrapping_add(2)),
+        crate::live::tap::StartAt::At(START.wrapping_add(2)),
     )
     .expect("a seat");
     let reading = thread::spawn(move || {
         late.poll(1, |event, _| assert_eq!(*event, 3, "an event of the next lap")).unwrap();
         late
     });
-    macro_rules! looks {
+    macro_rules! polls {
         ($behind:expr) => {{
             let mut behind = $behind;
             (0..3).for_each(|_| _ = behind.poll(1, |event, _| *event += 0).unwrap());
@@ -178,7 +180,7 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
             drop((reading.join().unwrap(), behind));
         }};
     }
-    if workers == 0 { looks!(writer(&ring, 1)) } else { looks!(worker(&ring, 1, 0)) }
+    if workers == 0 { polls!(writer(&ring, 1)) } else { polls!(worker(&ring, 1, 0)) }
 }
 
 #[test]

@@ -112,12 +112,12 @@ fn loom_a_producer_sleeps_and_there_is_no_stage() {
 #[test]
 fn loom_a_publication_rings_two_bells() {
     explore(1_000, Some(3), || {
-        let mut stages = named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[])]);
+        let mut stages = named([(Read, Delivery::Each, &[][..]), (Read, Delivery::Each, &[])]);
         // Stages of different threads have different bells.
         stages[1].thread = Some("another".to_owned());
         let ring =
             Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
-        assert_eq!(ring.control.plan.producer_rings.len(), 2);
+        assert_eq!(ring.control.plan.producer_notifies.len(), 2);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         let reading = [left, right].map(|mut rx| {
             thread::spawn(move || {
@@ -134,12 +134,15 @@ fn loom_a_publication_rings_two_bells() {
 #[test]
 fn loom_a_release_rings_two_bells() {
     explore(500, Some(2), || {
-        let mut stages =
-            named([(Read, Crew::One, &[][..]), (Read, Crew::One, &[0]), (Read, Crew::One, &[0])]);
+        let mut stages = named([
+            (Read, Delivery::Each, &[][..]),
+            (Read, Delivery::Each, &[0]),
+            (Read, Delivery::Each, &[0]),
+        ]);
         stages[2].thread = Some("another".to_owned());
         let ring =
             Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
-        assert_eq!(ring.control.plan.stages[0].rings.len(), 2);
+        assert_eq!(ring.control.plan.stages[0].notifies.len(), 2);
         let mut tx = producer(&ring);
         let [mut first, left, right] = [0, 1, 2].map(|stage| reader(&ring, stage));
         tx.publish(|event| *event = 7).unwrap();
@@ -158,7 +161,7 @@ fn loom_a_release_rings_two_bells() {
 #[test]
 fn loom_a_reader_sleeps_behind_a_cursor() {
     explore(40, None, || {
-        let stages = named([(Read, Crew::One, &[][..])]);
+        let stages = named([(Read, Delivery::Each, &[][..])]);
         let ring =
             Core::<u64, Contiguous>::build(blocking(2), stages, Vec::new(), &mut || u64::MAX)
                 .expect("a sound graph");
@@ -187,26 +190,26 @@ macro_rules! twins {
 }
 twins! {
     loom_twin_sleeper_unfenced: "loom_a_reader_sleeps", "sleeper-unfenced", ["s0"];
-    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "ringer-unfenced", ["s0"];
+    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "notifier-unfenced", ["s0"];
     loom_twin_sleeper_blind: "loom_a_reader_sleeps", "sleeper-blind", ["s0"];
-    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "ringer-unlocked", ["s0"];
+    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "notifier-unlocked", ["s0"];
     loom_twin_sleeper_unfenced_producer: "loom_a_producer_sleeps", "sleeper-unfenced", ["producer"];
-    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "ringer-unfenced", ["producer"];
+    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "notifier-unfenced", ["producer"];
     loom_twin_sleeper_blind_producer: "loom_a_producer_sleeps", "sleeper-blind", ["producer"];
-    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "ringer-unlocked", ["producer"];
+    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "notifier-unlocked", ["producer"];
     loom_twin_one_of_two_woken: "loom_two_sleep_at_one_bell", "one-woken", ["s1"];
-    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "ringer-unfenced", ["s1"];
+    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "notifier-unfenced", ["s1"];
     loom_twin_sleeper_unfenced_worker: "loom_a_worker_and_its_follower_sleep", "sleeper-unfenced", ["s0", "s1"];
-    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "ringer-unfenced", ["s0", "s1"];
-    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unrung", ["producer"];
-    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unrung", ["producer"];
-    loom_twin_one_of_two_bells_rung: "loom_a_publication_rings_two_bells", "one-bell-rung", ["s1"];
-    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "ringer-unfenced", ["s0", "s1"];
+    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "notifier-unfenced", ["s0", "s1"];
+    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unnotified", ["producer"];
+    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unnotified", ["producer"];
+    loom_twin_one_of_two_bells_rung: "loom_a_publication_rings_two_bells", "one-queue-notified", ["s1"];
+    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "notifier-unfenced", ["s0", "s1"];
     loom_twin_sleeper_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "sleeper-unfenced", ["s0", "s1"];
-    loom_twin_one_of_two_bells_rung_by_a_release: "loom_a_release_rings_two_bells", "one-bell-rung", ["s2"];
-    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "ringer-unfenced", ["s1", "s2"];
+    loom_twin_one_of_two_bells_rung_by_a_release: "loom_a_release_rings_two_bells", "one-queue-notified", ["s2"];
+    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "notifier-unfenced", ["s1", "s2"];
     loom_twin_sleeper_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-unfenced", ["s0"];
-    loom_twin_ringer_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "ringer-unfenced", ["s0"];
+    loom_twin_ringer_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unfenced", ["s0"];
     loom_twin_sleeper_blind_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-blind", ["s0"];
-    loom_twin_ringer_unlocked_cursor: "loom_a_reader_sleeps_behind_a_cursor", "ringer-unlocked", ["s0"];
+    loom_twin_ringer_unlocked_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unlocked", ["s0"];
 }

@@ -22,8 +22,8 @@
 //!   put that was asked for. The first look acquires what was put (`SYNC[mirrored]`). A word of a
 //!   later put cannot be among the copies: then the second look, behind a fence, would see the
 //!   later mark (`SYNC[overwritten]`).
-//! - I3: `told` is how many puts are done. Whoever has acquired it finds each of these in its slot,
-//!   or a later one (`SYNC[told]`).
+//! - I3: `completed` is how many puts are done. Whoever has acquired it finds each of these in its slot,
+//!   or a later one (`SYNC[completed]`).
 //! - I4: the writer stores nothing after `closed`, and whoever has acquired that sees all that was
 //!   put (`SYNC[mirror-closed]`).
 //! - I5: observers write none of the words, so there is nothing that the writer could wait for.
@@ -33,10 +33,10 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::ring::control::ahead;
+use crate::base::sync::{Acquire, Arc, AtomicU32, AtomicU64, Line, Relaxed, Release, fence, twin};
 use crate::errors::error::BuildError;
 use crate::observe::observer::Observer;
-use crate::base::sync::{Acquire, Arc, AtomicU32, AtomicU64, Line, Relaxed, Release, fence, twin};
+use crate::ring::control::ahead;
 
 /// One put, in doubled counts.
 pub(crate) const PUT: u64 = 2;
@@ -84,12 +84,12 @@ pub(crate) struct Shared {
     /// For each slot its mark, the event's position, and the words of the value.
     words: Box<[AtomicU64]>,
     mask: usize,
-    /// What `told` was before the first put.
+    /// What `completed` was before the first put.
     start: u64,
     /// Whether the writer is gone; on a line that is not written before.
     closed: AtomicU32,
     /// How many puts are done, doubled.
-    told: Line<AtomicU64>,
+    completed: Line<AtomicU64>,
 }
 
 impl Shared {
@@ -115,7 +115,7 @@ impl Shared {
             mask,
             start,
             closed: AtomicU32::new(0),
-            told: Line(AtomicU64::new(start)),
+            completed: Line(AtomicU64::new(start)),
         })
     }
 
@@ -132,14 +132,15 @@ impl Shared {
     }
 
     /// How many puts are done.
-    pub(crate) fn told(&self) -> u64 {
-        self.told.0.load(twin!("told-seen-relaxed": Acquire => Relaxed)) // SYNC[told]: observers
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.0.load(twin!("completed-seen-relaxed": Acquire => Relaxed)) // SYNC[completed]: observers
     }
 
     /// The oldest put that is still held, if nothing is put just now.
     fn oldest(&self) -> u64 {
-        let told = self.told();
-        told.wrapping_sub((told.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
+        let completed = self.completed();
+        completed
+            .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
     /// How many puts there were, if the writer is gone. All of them can be seen now, so whoever
@@ -147,7 +148,7 @@ impl Shared {
     #[inline]
     pub(crate) fn closed(&self) -> Option<u64> {
         let closed = self.closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed)); // SYNC[mirror-closed]: observers
-        (closed != 0).then(|| self.told.0.load(Relaxed))
+        (closed != 0).then(|| self.completed.0.load(Relaxed))
     }
 
     /// Looks for one put. What it comes back with is whole, and that very put (I2).
@@ -168,8 +169,8 @@ impl Shared {
             return Found::Nothing;
         }
         // What the mark tells may be newer than what is told, and the other way round.
-        let (told, marked) = (self.told(), mark & !WRITING);
-        Found::Overwritten(if ahead(told, marked) > 0 { told } else { marked })
+        let (completed, marked) = (self.completed(), mark & !WRITING);
+        Found::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
 }
 
@@ -269,15 +270,15 @@ impl<T: Plain> Mirror<T> {
             word.store(u64::from_ne_bytes(bytes), Relaxed);
         }
         slot[0].store(done, twin!("put-relaxed": Release => Relaxed)); // SYNC[mirrored]: the writer
-        self.shared.told.0.store(done, twin!("told-relaxed": Release => Relaxed)); // SYNC[told]: the writer
+        self.shared.completed.0.store(done, twin!("completed-relaxed": Release => Relaxed)); // SYNC[completed]: the writer
         self.next = done;
     }
 }
 
 impl<T> Mirror<T> {
     /// What observers are made of; any number, any time, also after the mirror is gone.
-    pub fn mirrored(&self) -> Mirrored<T> {
-        Mirrored { shared: self.shared.clone(), values: PhantomData }
+    pub fn mirrored(&self) -> MirrorHandle<T> {
+        MirrorHandle { shared: self.shared.clone(), values: PhantomData }
     }
 }
 
@@ -295,22 +296,22 @@ impl<T> fmt::Debug for Mirror<T> {
 
 /// Makes observers of a [`Mirror`]. Clones are the same; any thread may have one. It keeps the
 /// mirror's memory, and nothing else.
-pub struct Mirrored<T> {
+pub struct MirrorHandle<T> {
     pub(crate) shared: Arc<Shared>,
     values: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for Mirrored<T> {
+impl<T> Clone for MirrorHandle<T> {
     fn clone(&self) -> Self {
-        Mirrored { shared: self.shared.clone(), values: PhantomData }
+        MirrorHandle { shared: self.shared.clone(), values: PhantomData }
     }
 }
 
-impl<T: Plain> Mirrored<T> {
+impl<T: Plain> MirrorHandle<T> {
     /// An observer from now on: it sees, or counts as missed, all that is put later.
     #[doc(alias = "subscribe")]
     pub fn observe(&self) -> Observer<T> {
-        Observer::new(self.clone(), self.shared.told())
+        Observer::new(self.clone(), self.shared.completed())
     }
 
     /// An observer that begins at the oldest value that is still held: up to `capacity` values that
@@ -326,9 +327,9 @@ impl<T: Plain> Mirrored<T> {
     }
 }
 
-impl<T> fmt::Debug for Mirrored<T> {
+impl<T> fmt::Debug for MirrorHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mirrored")
+        f.debug_struct("MirrorHandle")
             .field("capacity", &self.shared.capacity())
             .finish_non_exhaustive()
     }

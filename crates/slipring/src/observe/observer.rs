@@ -11,9 +11,9 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::wait::queue::Bell;
+use crate::observe::mirror::{Found, MirrorHandle, PUT, Plain};
 use crate::ring::control::ahead;
-use crate::observe::mirror::{Found, Mirrored, PUT, Plain};
+use crate::wait::queue::WaitQueue;
 use crate::wait::{Learned, Site, Wait, WaitStrategy, wait_until};
 
 /// How often one look starts again because the writer overtook it.
@@ -61,7 +61,7 @@ impl fmt::Display for ObserveError {
 
 impl std::error::Error for ObserveError {}
 
-/// Sees what is put into a [`Mirror`](crate::Mirror), as far as it keeps up; made by [`Mirrored`].
+/// Sees what is put into a [`Mirror`](crate::Mirror), as far as it keeps up; made by [`MirrorHandle`].
 /// A clone goes on from the same place by itself.
 ///
 /// Observers hold nobody up and cost the writer nothing but the lines that they look at. One that
@@ -93,7 +93,7 @@ impl std::error::Error for ObserveError {}
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub struct Observer<T> {
-    mirrored: Mirrored<T>,
+    mirrored: MirrorHandle<T>,
     /// The number of the put to look at next, doubled.
     next: u64,
     /// Behind the last one that was given out.
@@ -103,7 +103,7 @@ pub struct Observer<T> {
 }
 
 impl<T: Plain> Observer<T> {
-    pub(crate) fn new(mirrored: Mirrored<T>, next: u64) -> Observer<T> {
+    pub(crate) fn new(mirrored: MirrorHandle<T>, next: u64) -> Observer<T> {
         Observer {
             mirrored,
             next,
@@ -146,7 +146,7 @@ impl<T: Plain> Observer<T> {
     /// # Errors
     /// As [`Observer::try_next`].
     pub fn latest(&mut self) -> Result<Seen<T>, ObserveError> {
-        let newest = self.mirrored.shared.told().wrapping_sub(PUT);
+        let newest = self.mirrored.shared.completed().wrapping_sub(PUT);
         if ahead(newest, self.next) > 0 {
             self.next = newest;
         }
@@ -164,11 +164,11 @@ impl<T: Plain> Observer<T> {
     /// How many values this observer has neither seen nor been told of as missed; more by the time
     /// that it is used. Some of them may be overwritten already.
     pub fn behind(&self) -> u64 {
-        ahead(self.mirrored.shared.told(), self.counted).max(0) as u64 / PUT
+        ahead(self.mirrored.shared.completed(), self.counted).max(0) as u64 / PUT
     }
 
     /// A handle to make more observers of the same mirror.
-    pub fn mirrored(&self) -> &Mirrored<T> {
+    pub fn mirrored(&self) -> &MirrorHandle<T> {
         &self.mirrored
     }
 
@@ -213,9 +213,9 @@ impl<T: Plain> Observer<T> {
         let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
         let site = Site {
             wait: &wait,
-            crowded: false,
+            oversubscribed: false,
             parks: false,
-            bell: &Bell::new(),
+            queue: &WaitQueue::new(),
             deadline,
             timeout: deadline.map_or(wait.timeout(), |_| None),
         };

@@ -11,17 +11,17 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::time::Instant;
 
-use crate::errors::error::{ClaimError, Closed};
-use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
+use crate::errors::error::{ClaimError, WaitError};
 use crate::producer::{Producer, Single, sealed};
-use crate::ring::slots::{Inside, Layout};
+use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
+use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims one slot, waiting while the ring is full.
     ///
     /// # Errors
     /// As [`Producer::publish`].
-    pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, Closed> {
+    pub fn claim(&mut self) -> Result<Slot<'_, E, L, S>, WaitError> {
         self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
 
@@ -44,7 +44,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    /// [`ClaimError::Length`], [`ClaimError::Wait`].
     #[inline]
     pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.claim_n_by(len, None)
@@ -54,7 +54,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`],
-    /// [`ClaimError::Closed`].
+    /// [`ClaimError::Wait`].
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
@@ -65,7 +65,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// if it is `None`.
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Wait`].
     #[inline]
     pub fn claim_n_by(
         &mut self,
@@ -80,13 +80,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
 /// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped
 /// without it, it is given up.
-pub struct Slot<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
+pub struct Slot<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     slots: Slots<'p, E, L, S>,
 }
 
 /// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it,
 /// they are given up.
-pub struct Slots<'p, E, L: Layout = Inside, S: sealed::Sharing = Single> {
+pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,

@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-use crate::errors::error::{BuildError, ClaimError, Closed};
+use crate::errors::error::{BuildError, ClaimError, WaitError};
 use crate::producer::{Producer, sealed};
 use crate::ring::slots::Layout;
 
@@ -60,7 +60,7 @@ mod sends {
     pub trait Sends {
         type Event;
         /// A position, if the ring has room.
-        fn reserve_now(&mut self) -> Result<Option<u64>, Closed>;
+        fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
         fn count_dropped(&mut self);
@@ -68,7 +68,7 @@ mod sends {
 
     impl<E, L: Layout, S: sealed::Sharing> Sends for Producer<E, L, S> {
         type Event = E;
-        fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+        fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             Producer::reserve_now(self)
         }
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError> {
@@ -84,7 +84,7 @@ mod sends {
 
     impl<P: Sends> Sends for &mut P {
         type Event = P::Event;
-        fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+        fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             (**self).reserve_now()
         }
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError> {
@@ -123,7 +123,7 @@ pub enum ConflateError<T> {
         value: T,
     },
     /// The ring takes nothing any more.
-    Closed(Closed),
+    Wait(WaitError),
 }
 
 impl<T> fmt::Display for ConflateError<T> {
@@ -135,16 +135,16 @@ impl<T> fmt::Display for ConflateError<T> {
                     "the ring is full, and values of {room} other keys are kept, as many as there is room for; make more room, or drop this one"
                 )
             }
-            ConflateError::Closed(closed) => closed.fmt(f),
+            ConflateError::Wait(closed) => closed.fmt(f),
         }
     }
 }
 
 impl<T: fmt::Debug> std::error::Error for ConflateError<T> {}
 
-impl<T> From<Closed> for ConflateError<T> {
-    fn from(closed: Closed) -> Self {
-        ConflateError::Closed(closed)
+impl<T> From<WaitError> for ConflateError<T> {
+    fn from(closed: WaitError) -> Self {
+        ConflateError::Wait(closed)
     }
 }
 
@@ -189,7 +189,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     /// waits.
     ///
     /// # Errors
-    /// [`ConflateError::Full`], [`ConflateError::Closed`].
+    /// [`ConflateError::Full`], [`ConflateError::Wait`].
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         if self.flush()? == 0
             && let Some(seq) = self.producer.reserve_now()?
@@ -216,7 +216,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     ///
     /// # Errors
     /// When the ring takes nothing any more.
-    pub fn flush(&mut self) -> Result<usize, Closed> {
+    pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
         {
@@ -229,7 +229,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     /// (`None`: as long as it takes).
     ///
     /// # Errors
-    /// [`ClaimError::TimedOut`] with what is left still kept, [`ClaimError::Closed`].
+    /// [`ClaimError::TimedOut`] with what is left still kept, [`ClaimError::Wait`].
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
@@ -252,7 +252,7 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
     ///
     /// # Errors
     /// When the ring takes nothing any more.
-    pub fn finish(mut self) -> Result<(), Closed> {
+    pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }
 

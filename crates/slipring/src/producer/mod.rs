@@ -20,18 +20,18 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::wait::queue::Glance;
+use crate::adapters::task::TaskNumber;
+use crate::base::sync::{AcqRel, Relaxed, SeqCst, compiler_fence, panicking, twin};
+use crate::errors::error::{BatchError, Cause, ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::ring::control::{ClaimWord, Company, Control, Waiter, ahead};
 use crate::ring::core::Core;
-use crate::errors::error::{BatchError, Cause, ClaimError, Closed};
-use crate::ring::counters::Counts;
+use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::slots::{Inside, Layout, Slots as _, View};
-use crate::base::sync::{AcqRel, Relaxed, SeqCst, compiler_fence, panicking, twin};
-use crate::adapters::task::TaskNumber;
-use crate::wait::Learned;
 use crate::ring::self_wait;
+use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
+use crate::wait::Learned;
+use crate::wait::queue::QuietCheck;
 
 pub(crate) mod sealed {
     pub trait Sharing: 'static {
@@ -61,7 +61,7 @@ pub struct Many(());
 /// - A slot holds what was there a lap ago: reset everything that matters.
 // on lines of its own: it is written at every step, and what lies beside it may be another thread's
 #[repr(align(128))]
-pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
+pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     core: Owner<E, L>,
     slots: View<E, L>,
     /// Single: the next position to claim. Many: the newest position this handle has seen claimed.
@@ -75,15 +75,15 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
     /// Whether a publication takes the long way: it is told to others than those who look at
     /// stamps, or at the cursor where there are none; or it may lie in a lap in which stamps are
     /// refreshed.
-    tells: bool,
+    long_way: bool,
     /// Whether it takes the long way in every lap.
-    tells_always: bool,
+    always_long_way: bool,
     learned: Learned,
     /// Whether a publication has to be rung for.
-    glance: Glance,
-    counts: Counts,
+    quiet_check: QuietCheck,
+    counts: LocalCounts,
     /// What of them the graph's counters know.
-    told: Counts,
+    flushed: LocalCounts,
     /// How many events were published together with one before them. What the counts tell of a
     /// single producer's events and batches is worked out from this and its position, so that
     /// publishing one event counts nothing.
@@ -95,13 +95,13 @@ pub struct Producer<E, L: Layout = Inside, S: sealed::Sharing = Single> {
 }
 
 /// A handle of a ring that many producers share; clone it for each.
-pub type SharedProducer<E, L = Inside> = Producer<E, L, Many>;
+pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 /// Why a claim did not succeed at once.
 pub(crate) enum Refusal {
     Gated(usize),
     Contended,
-    Closed(Closed),
+    Wait(WaitError),
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
@@ -115,8 +115,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // allowed to.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
-        let tells_always = core.control.gauges.samples.is_some()
-            || !plan.producer_sorts.is_empty()
+        let always_long_way = core.control.counters.samples.is_some()
+            || !plan.producer_partitions.is_empty()
             || (!S::MANY && plan.cursor && plan.stamped);
         Producer {
             slots: core.slots,
@@ -124,12 +124,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             limit,
             open: None,
             learned,
-            glance: core.control.glance(),
-            counts: Counts::default(),
-            told: Counts::default(),
+            quiet_check: core.control.quiet_check(),
+            counts: LocalCounts::default(),
+            flushed: LocalCounts::default(),
             number: TaskNumber::default(),
-            tells: tells_always || core.may_refresh(next, limit),
-            tells_always,
+            long_way: always_long_way || core.may_refresh(next, limit),
+            always_long_way,
             joined: 0,
             excused: panicking(),
             sharing: PhantomData,
@@ -192,7 +192,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Ends the graph at once: what was published and not yet seen stays unseen, and all blocking
-    /// calls come back with [`Closed::Halted`].
+    /// calls come back with [`WaitError::Halted`].
     pub fn halt(&self) {
         self.core.control.halt();
     }
@@ -224,14 +224,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
                 ClaimError::Gated { stage, lag }
             }
             Refusal::Contended => ClaimError::Contended,
-            Refusal::Closed(closed) => ClaimError::Closed(closed),
+            Refusal::Wait(closed) => ClaimError::Wait(closed),
         })
     }
 
     /// Takes `len` positions if they are free now.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
-        self.core.control.check_running().map_err(Refusal::Closed)?;
+        self.core.control.check_running().map_err(Refusal::Wait)?;
         if S::MANY {
             return self.reserve_shared(len);
         }
@@ -280,7 +280,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // free says the gate, which this handle loads itself.
         let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
         if word.is_closed() {
-            return Err(Refusal::Closed(Closed::Drained));
+            return Err(Refusal::Wait(WaitError::Closed));
         }
         self.next = word.seq(self.next);
         if twin!("settled-in-company": company == Company::Earlier => true) {
@@ -293,12 +293,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
         let capacity = self.core.capacity();
-        let near = self.next.wrapping_sub(capacity);
-        let (gate, slowest) = self.core.pass_gate(near);
+        let lower_bound = self.next.wrapping_sub(capacity);
+        let (gate, slowest) = self.core.pass_gate(lower_bound);
         // The first guard: no frontier is less than what its reader knows, so the limit is not
         // behind `next`.
         debug_assert!(
-            S::MANY || ahead(gate, near) >= 0,
+            S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is behind what this producer knows"
         );
         let limit = gate.wrapping_add(capacity);
@@ -312,7 +312,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // All that is claimed until this is asked again lies in the lap before the limit, and a
         // claim that is open already in one before that, for it holds up the others. Not from
         // `next` on: others may have gone on since it was read.
-        self.tells = self.tells_always
+        self.long_way = self.always_long_way
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
             Err(Refusal::Gated(slowest))
@@ -323,13 +323,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Takes a position if the ring has room now; `None`: it is full.
     #[inline]
-    pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, Closed> {
+    pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
         loop {
             match self.reserve(1) {
                 Ok(seq) => return Ok(Some(seq)),
                 Err(Refusal::Gated(_)) => return Ok(None),
                 Err(Refusal::Contended) => crate::base::sync::spin_loop(),
-                Err(Refusal::Closed(closed)) => return Err(closed),
+                Err(Refusal::Wait(closed)) => return Err(closed),
             }
         }
     }
@@ -348,7 +348,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Takes `len` positions, however long that takes: no timeout of the strategy's ends it.
     #[inline(always)]
-    pub(crate) fn reserve_patiently(&mut self, len: u64) -> Result<u64, Closed> {
+    pub(crate) fn reserve_patiently(&mut self, len: u64) -> Result<u64, WaitError> {
         loop {
             match self.reserve_by(len, None) {
                 Err(ClaimError::TimedOut { .. }) => {}
@@ -358,7 +358,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     #[cold]
-    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, Closed> {
+    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, WaitError> {
         self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
     }
 
@@ -371,7 +371,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ) -> Result<u64, ClaimError> {
         loop {
             match refusal {
-                Refusal::Closed(closed) => return Err(closed.into()),
+                Refusal::Wait(closed) => return Err(closed.into()),
                 Refusal::Contended => crate::base::sync::spin_loop(),
                 Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
             }
@@ -388,24 +388,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         slowest: usize,
         deadline: Option<Instant>,
     ) -> Result<(), ClaimError> {
-        self.tell();
+        self.flush();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
         let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
-        let (waited, spell) = control.wait_at(
+        let (waited, stats) = control.wait_at(
             waiter,
             &mut self.learned,
             deadline,
             &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
             &mut || Self::may_claim(core, next, len),
         );
-        self.counts.wait(slowest, spell);
+        self.counts.wait(slowest, stats);
         let error = match waited {
             Ok(()) => return Ok(()),
-            Err(BatchError::Closed(closed)) => closed.into(),
+            Err(BatchError::Wait(closed)) => closed.into(),
             Err(_) => ClaimError::TimedOut { stage: control.name(slowest) },
         };
-        self.tell();
+        self.flush();
         Err(error)
     }
 
@@ -422,11 +422,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Takes `len` positions if they are free now; if not, has a task woken when they may be.
-    pub(crate) fn reserve_or_arm(&mut self, len: u64, waker: &Waker) -> Poll<Result<u64, Closed>> {
+    pub(crate) fn reserve_or_arm(
+        &mut self,
+        len: u64,
+        waker: &Waker,
+    ) -> Poll<Result<u64, WaitError>> {
         loop {
             match self.reserve(len) {
                 Ok(seq) => return Poll::Ready(Ok(seq)),
-                Err(Refusal::Closed(closed)) => return Poll::Ready(Err(closed)),
+                Err(Refusal::Wait(closed)) => return Poll::Ready(Err(closed)),
                 Err(Refusal::Contended) => crate::base::sync::spin_loop(),
                 Err(Refusal::Gated(_)) if !self.arm_for(len, waker) => return Poll::Pending,
                 Err(Refusal::Gated(_)) => {}
@@ -449,7 +453,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     pub(crate) fn disarm(&mut self) {
         if let Some(number) = self.number.taken() {
-            self.core.control.bell_of(self.core.control.producer_party()).disarm(number);
+            self.core.control.queue_of(self.core.control.producer_party()).disarm(number);
         }
     }
 
@@ -470,27 +474,27 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Where somebody keeps times, goes by keys, or follows a cursor besides the stamps.
     #[inline(never)]
-    fn commit_and_tell(&mut self, seq: u64, len: u64) {
+    fn commit_long_way(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
-        twin!("sorted-late": core.sort(&core.control.plan.producer_sorts, core.control.producer_party(), seq, len) => ());
-        if let Some(samples) = &self.core.control.gauges.samples {
+        twin!("partitioned-late": core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len) => ());
+        if let Some(samples) = &self.core.control.counters.samples {
             samples.publishing(seq, len, true);
         }
         if !S::MANY && View::<E, L>::CURSOR {
             self.core.publish_to(seq.wrapping_add(len));
         } else if !S::MANY && core.control.plan.cursor {
-            self.core.publish_and_tell(seq, len);
+            self.core.publish_with_cursor(seq, len);
         } else {
             self.core.stamp_runs(seq, len);
         }
-        twin!("sorted-late": () => core.sort(&core.control.plan.producer_sorts, core.control.producer_party(), seq, len));
+        twin!("partitioned-late": () => core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len));
     }
 
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
-        if self.tells {
-            self.commit_and_tell(seq, len);
+        if self.long_way {
+            self.commit_long_way(seq, len);
         } else if View::<E, L>::CURSOR && !S::MANY {
             self.core.publish_to(seq.wrapping_add(len));
         } else {
@@ -510,8 +514,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, publication before word; the sleeper bars (queue::I4)
         // SAFETY: queue::I5; the core is alive.
-        if !unsafe { self.glance.is_quiet() } {
-            self.core.control.ring_publication();
+        if !unsafe { self.quiet_check.is_quiet() } {
+            self.core.control.notify_publication();
         }
     }
 
@@ -522,21 +526,21 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 
     /// Tells the graph's counters what this handle has counted.
-    fn tell(&mut self) {
+    fn flush(&mut self) {
         let control = &self.core.control;
         if !S::MANY {
             self.counts.events = self.next.wrapping_sub(control.start);
         }
         self.counts.batches = self.counts.events.wrapping_sub(self.joined);
-        control.count(control.producer_party(), &self.counts, &self.told);
-        self.told = self.counts;
+        control.count(control.producer_party(), &self.counts, &self.flushed);
+        self.flushed = self.counts;
     }
 
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
         // A single producer claims the same positions again (I3).
         if S::MANY && len != 0 {
-            if let Some(samples) = &self.core.control.gauges.samples {
+            if let Some(samples) = &self.core.control.counters.samples {
                 samples.publishing(seq, len, false);
             }
             twin!("given-up-unburied": self.core.bury(seq, len) => ());
@@ -555,7 +559,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// An event was dropped instead of published.
     pub(crate) fn dropped(&mut self) {
         self.counts.dropped += 1;
-        self.tell();
+        self.flush();
     }
 
     /// A claim of this handle has come to its end.
@@ -583,7 +587,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
 impl<E, L: Layout> Producer<E, L, Many> {
     /// Closes the ring for all its producers. Claims that were made before are still published or
-    /// given up, and drained; later ones are refused with [`Closed::Drained`].
+    /// given up, and drained; later ones are refused with [`WaitError::Closed`].
     pub fn close_all(mut self) {
         self.settle();
         self.close_shared();
@@ -623,7 +627,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         });
         // After the close: a maker that is left alone by this one finds the closed bit.
         twin!("left-unclosed": control.remove_maker() => ());
-        self.tell();
+        self.flush();
     }
 }
 

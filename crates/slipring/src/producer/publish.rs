@@ -6,9 +6,9 @@
 
 use std::time::Instant;
 
-use crate::errors::error::{Cause, ClaimError, Closed};
+use crate::errors::error::{Cause, ClaimError, WaitError};
 use crate::producer::{Producer, sealed};
-use crate::ring::slots::{Layout, Slots as _};
+use crate::ring::slots::{Layout, Storage as _};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the
@@ -17,10 +17,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// If `fill` panics, nothing is published, and the graph fails.
     ///
     /// # Errors
-    /// When the ring was closed, halted, or has failed. [`Closed::TimedOut`] if the strategy has a
+    /// When the ring was closed, halted, or has failed. [`WaitError::TimedOut`] if the strategy has a
     /// timeout: then `fill` was not called.
     #[inline]
-    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, Closed> {
+    pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         let seq = match self.reserve(1) {
             Ok(seq) => seq,
             Err(refusal) => self.wait_for_room(1, refusal)?,
@@ -33,7 +33,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer
-    /// was faster, [`ClaimError::Closed`].
+    /// was faster, [`ClaimError::Wait`].
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         let seq = self.try_reserve(1)?;
@@ -44,7 +44,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// As [`Producer::publish`], but waits no longer than until `deadline`.
     ///
     /// # Errors
-    /// [`ClaimError::TimedOut`], [`ClaimError::Closed`].
+    /// [`ClaimError::TimedOut`], [`ClaimError::Wait`].
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -69,7 +69,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// When the ring was closed, halted, or has failed.
     #[inline]
-    pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, Closed> {
+    pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
         match seq {
             Some(seq) => self.fill(seq, fill),
@@ -101,7 +101,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         &mut self,
         items: I,
         mut fill: impl FnMut(&mut E, I::Item),
-    ) -> Result<u64, Closed> {
+    ) -> Result<u64, WaitError> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
@@ -121,7 +121,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `fill` panics, the batch it was in is given up, and the graph fails.
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Closed`].
+    /// [`ClaimError::Length`], [`ClaimError::Wait`].
     pub fn publish_batches<I: IntoIterator>(
         &mut self,
         len: usize,

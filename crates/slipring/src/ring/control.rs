@@ -19,18 +19,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::wait::queue::{self, Bell, Glance};
-use crate::errors::error::{BatchError, Cause, Closed, Failure};
-use crate::base::panics::{panic_message};
-use crate::ring::counters::{Counts, Gauges, Samples};
 use crate::base::name::{Name, PRODUCER};
-use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Crew, PRODUCER_BELL, Plan, SENTINEL_LINE, Stage};
+use crate::base::panics::panic_message;
 use crate::base::sync::{
     AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock,
     twin,
 };
-use crate::wait::{self, Learned, Site, Spell, Wait, WaitStrategy};
+use crate::errors::error::{BatchError, Cause, Failure, WaitError};
+use crate::ring::counters::{Counters, LocalCounts, Samples};
+use crate::ring::plan::{
+    CLAIM_LINE, CURSOR_LINE, Delivery, PRODUCER_QUEUE, Plan, SENTINEL_LINE, Stage,
+};
+use crate::wait::queue::{self, QuietCheck, WaitQueue};
 use crate::wait::warning::Cores;
+use crate::wait::{self, Learned, Site, Wait, WaitStats, WaitStrategy};
 
 const CLOSED: u32 = 1;
 const HALTED: u32 = 2;
@@ -89,7 +91,7 @@ pub(crate) struct Waiter {
 pub struct Control {
     pub(crate) plan: Plan,
     /// Whether there are more threads than cores.
-    crowded: bool,
+    oversubscribed: bool,
     pub(crate) start: u64,
     /// Whether loops and pools learn from the clock.
     pub(crate) timed: bool,
@@ -97,12 +99,12 @@ pub struct Control {
     pub(crate) spacing: u32,
     lines: Box<[Line<AtomicU64>]>,
     status: Line<Status>,
-    bells: Box<[Bell]>,
+    queues: Box<[WaitQueue]>,
     /// Who spins where.
     cores: Cores,
     failure: Mutex<Option<Failure>>,
     deadline: Option<(Instant, Duration)>,
-    pub(crate) gauges: Gauges,
+    pub(crate) counters: Counters,
     /// Producer handles that are alive.
     pub(crate) producers: AtomicUsize,
     /// Live makers times [`MAKER`], and [`COMPANY`]. A maker is a handle that can claim, or can
@@ -119,14 +121,15 @@ pub struct Control {
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
-/// The position nearest to `near` whose low `bits` bits are `low`. Nearest either way: what a
+/// The position nearest to `lower_bound` whose low `bits` bits are `low`. Nearest either way: what a
 /// handle knows may be newer than the word it just loaded, where it learned of it from somebody
 /// else.
 #[inline(always)]
-fn widen(low: u64, bits: u32, near: u64) -> u64 {
+fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
     let spare = 64 - bits;
-    let away = low.wrapping_sub(near) << spare;
-    near.wrapping_add(twin!("widened-forwards": (away as i64 >> spare) as u64 => away >> spare))
+    let away = low.wrapping_sub(lower_bound) << spare;
+    lower_bound
+        .wrapping_add(twin!("widened-forwards": (away as i64 >> spare) as u64 => away >> spare))
 }
 
 /// How far `to` is ahead of `from`; negative: behind. Positions never differ by 2^62 or more.
@@ -141,10 +144,10 @@ pub(crate) fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
 
-/// How far a bound (63 bits of a position) is ahead of `near`, or behind.
+/// How far a bound (63 bits of a position) is ahead of `lower_bound`, or behind.
 #[inline(always)]
-pub(crate) fn bound_ahead(bound: u64, near: u64) -> i64 {
-    ((bound >> 1).wrapping_sub(near) << 1) as i64 >> 1
+pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
+    ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
 }
 
 /// A pool's claim word: the position up to which chunks were taken, and what is left of the run it
@@ -158,8 +161,8 @@ impl PoolWord {
         PoolWord(seq << LEFT_BITS | left)
     }
     #[inline(always)]
-    pub(crate) fn seq(self, near: u64) -> u64 {
-        widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, near)
+    pub(crate) fn seq(self, lower_bound: u64) -> u64 {
+        widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
     }
     #[inline(always)]
     pub(crate) fn left(self) -> u64 {
@@ -177,8 +180,8 @@ impl ClaimWord {
         ClaimWord(seq << 1)
     }
     #[inline(always)]
-    pub(crate) fn seq(self, near: u64) -> u64 {
-        widen(self.0 >> 1, 63, near)
+    pub(crate) fn seq(self, lower_bound: u64) -> u64 {
+        widen(self.0 >> 1, 63, lower_bound)
     }
     #[inline(always)]
     pub(crate) fn is_closed(self) -> bool {
@@ -202,13 +205,13 @@ impl Control {
         lines[CLAIM_LINE] = Line(AtomicU64::new(ClaimWord::open(start).0));
         let mut pools = 0;
         for stage in &plan.stages {
-            let first = match stage.crew {
-                Crew::One | Crew::Shards(_) => continue,
-                Crew::Pool { room, .. } => {
+            let first = match stage.delivery {
+                Delivery::Each | Delivery::Shards(_) => continue,
+                Delivery::Pool { room, .. } => {
                     pools += room;
                     PoolWord::new(start, 0).0
                 }
-                Crew::Tap(room) => {
+                Delivery::Tap(room) => {
                     lines[stage.line + 1 + room..][..room]
                         .iter_mut()
                         .for_each(|ticket| *ticket = Line(AtomicU64::new(0)));
@@ -216,35 +219,35 @@ impl Control {
                 }
             };
             lines[stage.line] = Line(AtomicU64::new(first));
-            lines[stage.line + 1..][..stage.crew.room()]
+            lines[stage.line + 1..][..stage.delivery.room()]
                 .iter_mut()
                 .for_each(|bound| *bound = Line(AtomicU64::new(IDLE)));
         }
         let mut orphans = Vec::new();
         orphans.try_reserve_exact(pools).ok()?;
         let seats = |stage: usize| {
-            let crew = plan.stages[stage].crew;
-            Some(array(crew.room(), |seat| seat < crew.len())?.into_vec())
+            let delivery = plan.stages[stage].delivery;
+            Some(array(delivery.room(), |seat| seat < delivery.len())?.into_vec())
         };
         let seats: Option<Vec<_>> =
             (0..plan.stages.len()).map(|stage| seats(stage).map(Mutex::new)).collect();
         Some(Control {
-            crowded: plan.threads > wait::cores(),
+            oversubscribed: plan.threads > wait::cores(),
             start,
             timed,
             spacing: wait::spacing(),
             lines,
             status: Line(Status { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
             cores: Cores::new(&plan),
-            bells: (0..plan.bells).map(|_| Bell::new()).collect(),
+            queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
             failure: Mutex::new(None),
             // A deadline beyond what the clock can count is none.
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
-            gauges: Gauges::new(&plan, samples)?,
+            counters: Counters::new(&plan, samples)?,
             producers: AtomicUsize::new(0),
             makers: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
-            alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.crew.len())).collect(),
+            alive: plan.stages.iter().map(|stage| AtomicUsize::new(stage.delivery.len())).collect(),
             seats: seats?.into(),
             orphans: Mutex::new(orphans),
             orphaned: plan.stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
@@ -300,16 +303,16 @@ impl Control {
         self.makers.store(MAKER, Relaxed);
     }
 
-    /// The position in a claim word, whatever others claimed since a caller learned of `near`. The
+    /// The position in a claim word, whatever others claimed since a caller learned of `lower_bound`. The
     /// word has 63 bits of it; the last one comes from a stage, which is within a lap. Not for a
     /// claim's usual way: it loads a stage's line.
-    pub(crate) fn claim_at(&self, word: ClaimWord, near: u64) -> u64 {
+    pub(crate) fn claim_at(&self, word: ClaimWord, lower_bound: u64) -> u64 {
         // A model's producers go a few positions. The line changes nothing there, and looking at it
         // multiplies the orders.
         if cfg!(slipring_loom) {
-            return word.seq(near);
+            return word.seq(lower_bound);
         }
-        let required = |stage: &Stage| !matches!(stage.crew, Crew::Tap(_));
+        let required = |stage: &Stage| !matches!(stage.delivery, Delivery::Tap(_));
         match self.plan.stages.iter().position(required) {
             Some(stage) => word.seq(self.position(stage)),
             // The sentinel stands for the producers.
@@ -318,22 +321,22 @@ impl Control {
     }
 
     /// How far many producers have claimed, and whether all of them are closed.
-    pub(crate) fn claimed(&self, near: u64) -> (u64, bool) {
+    pub(crate) fn claimed(&self, lower_bound: u64) -> (u64, bool) {
         let word = ClaimWord(self.lines[CLAIM_LINE].0.load(Relaxed));
-        (self.claim_at(word, near), word.is_closed())
+        (self.claim_at(word, lower_bound), word.is_closed())
     }
 
     // Frontiers.
 
-    /// What a stage has let go, if that is known to be no less than `near`.
+    /// What a stage has let go, if that is known to be no less than `lower_bound`.
     #[inline]
-    pub(crate) fn frontier(&self, number: usize, near: u64) -> u64 {
+    pub(crate) fn frontier(&self, number: usize, lower_bound: u64) -> u64 {
         let stage = &self.plan.stages[number];
-        match stage.crew {
-            Crew::One => {
+        match stage.delivery {
+            Delivery::Each => {
                 self.lines[stage.line].0.load(twin!("frontier-relaxed": Acquire => Relaxed))
             } // SYNC[released]: followers and producers
-            Crew::Pool { room, .. } => {
+            Delivery::Pool { room, .. } => {
                 // I2: the claim word first.
                 let claim = &self.lines[stage.line].0;
                 let word = PoolWord(claim.load(twin!("frontier-word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: frontier's side
@@ -341,41 +344,43 @@ impl Control {
                 for bound in &self.lines[stage.line + 1..=stage.line + room] {
                     let bound = bound.0.load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a pool
                     if bound & IDLE == 0 {
-                        least = least.min(bound_ahead(bound, near));
+                        least = least.min(bound_ahead(bound, lower_bound));
                     }
                 }
                 let word = twin!("frontier-word-last": word => PoolWord(claim.load(Acquire)));
-                least = least.min(ahead(word.seq(near), near));
+                least = least.min(ahead(word.seq(lower_bound), lower_bound));
                 // A worker that lost a race for a chunk may show an old bound for a moment; what
                 // was let go stays let go.
-                near.wrapping_add(least.max(0) as u64)
+                lower_bound.wrapping_add(least.max(0) as u64)
             }
-            Crew::Shards(shards) => self.least_passed(stage.line, shards, near),
-            Crew::Tap(_) => {
-                let (up, _) = self.upstream(number, near);
-                near.wrapping_add(ahead(up, near).min(self.held(number, near)).max(0) as u64)
+            Delivery::Shards(shards) => self.least_passed(stage.line, shards, lower_bound),
+            Delivery::Tap(_) => {
+                let (up, _) = self.upstream(number, lower_bound);
+                lower_bound.wrapping_add(
+                    ahead(up, lower_bound).min(self.held(number, lower_bound)).max(0) as u64,
+                )
             }
         }
     }
 
-    /// The least that any of these stages has let go, and which one holds it. `near`: what they are
+    /// The least that any of these stages has let go, and which one holds it. `lower_bound`: what they are
     /// known to have let go.
     #[inline]
-    pub(crate) fn least_frontier(&self, stages: &[usize], near: u64) -> (u64, usize) {
+    pub(crate) fn least_frontier(&self, stages: &[usize], lower_bound: u64) -> (u64, usize) {
         let (mut least, mut slowest) = (i64::MAX, 0);
         for &stage in stages {
-            let distance = ahead(self.frontier(stage, near), near);
+            let distance = ahead(self.frontier(stage, lower_bound), lower_bound);
             if distance < least {
                 (least, slowest) = (distance, stage);
             }
         }
         // A tap where nobody stands in the way is no reason to wait.
-        if let Some(Crew::Tap(_)) = self.plan.stages.get(slowest).map(|stage| stage.crew)
-            && self.held(slowest, near) > least
+        if let Some(Delivery::Tap(_)) = self.plan.stages.get(slowest).map(|stage| stage.delivery)
+            && self.held(slowest, lower_bound) > least
         {
-            slowest = self.upstream(slowest, near).1;
+            slowest = self.upstream(slowest, lower_bound).1;
         }
-        (near.wrapping_add(least.max(0) as u64), slowest)
+        (lower_bound.wrapping_add(least.max(0) as u64), slowest)
     }
 
     /// How far the single producer has published where nothing is stamped.
@@ -394,51 +399,51 @@ impl Control {
     /// and which of them holds it. Where the sentinel stands for the producers, somebody has to
     /// move it: see `Core::upstream`.
     #[inline]
-    pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
+    pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &self.plan.stages[stage].after[..] {
             [] if self.plan.sentinel => (self.sentinel(), self.producer_party()),
             [] => (self.cursor(), self.producer_party()),
-            after => self.least_frontier(after, near),
+            after => self.least_frontier(after, lower_bound),
         }
     }
 
     /// Whether `stage` learns from stamps what is published.
     pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
         let stage = &self.plan.stages[stage];
-        self.plan.stamped && stage.after.is_empty() && !matches!(stage.crew, Crew::Tap(_))
+        self.plan.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
     /// Lets everything before `seq` go, and wakes those who wait for it.
     #[inline]
-    pub(crate) fn release(&self, line: usize, word: u64, rings: &[usize]) {
+    pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         self.lines[line].0.store(word, twin!("released-relaxed": Release => Relaxed)); // SYNC[released]: the stage's side
-        self.ring(rings);
+        self.notify(notifies);
     }
 
     /// Rings after progress was stored.
     #[inline]
-    pub(crate) fn ring(&self, rings: &[usize]) {
-        if !rings.is_empty() {
-            queue::ring(&self.bells, rings);
+    pub(crate) fn notify(&self, notifies: &[usize]) {
+        if !notifies.is_empty() {
+            queue::notify(&self.queues, notifies);
         }
     }
 
     /// Where producers look whether anybody has to be rung.
-    pub(crate) fn glance(&self) -> Glance {
-        Glance::at(&self.bells, &self.plan.producer_rings)
+    pub(crate) fn quiet_check(&self) -> QuietCheck {
+        QuietCheck::at(&self.queues, &self.plan.producer_notifies)
     }
 
     /// Rings for a publication, where a glance says that it must be.
     #[cold]
     #[inline(never)]
-    pub(crate) fn ring_publication(&self) {
-        if !self.plan.producer_rings.is_empty() {
-            queue::ring_fenced(&self.bells, &self.plan.producer_rings);
+    pub(crate) fn notify_publication(&self) {
+        if !self.plan.producer_notifies.is_empty() {
+            queue::notify_fenced(&self.queues, &self.plan.producer_notifies);
         }
     }
 
-    fn ring_all(&self) {
-        queue::ring_all(&self.bells);
+    fn notify_all(&self) {
+        queue::notify_all(&self.queues);
     }
 
     // Endings.
@@ -448,13 +453,13 @@ impl Control {
         twin!("closed-before-final": () => { self.status.0.bits.fetch_or(CLOSED, Release); });
         self.status.0.final_seq.store(final_seq, Relaxed);
         self.status.0.bits.fetch_or(CLOSED, twin!("closed-relaxed": Release => Relaxed)); // SYNC[closed]: the closing producer
-        twin!("closed-unrung": self.ring_all() => ());
+        twin!("closed-unnotified": self.notify_all() => ());
     }
 
     /// Ends the graph without draining it.
     pub(crate) fn halt(&self) {
         self.status.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
-        twin!("halted-unrung": self.ring_all() => ());
+        twin!("halted-unnotified": self.notify_all() => ());
     }
 
     /// Ends the graph with a failure, unless it has failed already.
@@ -474,7 +479,7 @@ impl Control {
             return;
         }
         drop(failure);
-        twin!("failed-unrung": self.ring_all() => ());
+        twin!("failed-unnotified": self.notify_all() => ());
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
@@ -502,18 +507,18 @@ impl Control {
 
     /// [`Control::is_running`], and why not.
     #[inline(always)]
-    pub(crate) fn check_running(&self) -> Result<(), Closed> {
+    pub(crate) fn check_running(&self) -> Result<(), WaitError> {
         if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
     }
 
     /// Why nobody may go on, if the graph has ended before its time.
     #[cold]
-    pub(crate) fn stopped(&self) -> Option<Closed> {
+    pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = self.status.0.bits.load(Relaxed); // SYNC[failed]: everybody else, who then takes the lock
         if bits & FAILED != 0 {
-            return self.failure().map(Closed::Failed);
+            return self.failure().map(WaitError::Failed);
         }
-        (bits & HALTED != 0).then_some(Closed::Halted)
+        (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
     /// Why a stage that stands at `next` and found nothing there will never find anything, if so.
@@ -521,26 +526,26 @@ impl Control {
     /// `None` after a close means: look again, for what was published before the close is visible
     /// from now on.
     #[inline(always)]
-    pub(crate) fn ended(&self, next: u64) -> Option<Closed> {
+    pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = self.status.0.bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed)); // SYNC[closed]: stages
         if bits == 0 { None } else { self.ended_by(bits, next) }
     }
 
     #[cold]
-    fn ended_by(&self, bits: u32, next: u64) -> Option<Closed> {
+    fn ended_by(&self, bits: u32, next: u64) -> Option<WaitError> {
         if bits & (FAILED | HALTED) != 0 {
             return self.stopped();
         }
         (bits & CLOSED != 0 && self.status.0.final_seq.load(Relaxed) == next)
-            .then_some(Closed::Drained)
+            .then_some(WaitError::Closed)
     }
 
     // Waiting.
 
     /// The bell of a stage, or of the producers.
-    pub(crate) fn bell_of(&self, party: usize) -> &Bell {
-        let bell = self.plan.stages.get(party).map_or(PRODUCER_BELL, |stage| stage.bell);
-        &self.bells[bell]
+    pub(crate) fn queue_of(&self, party: usize) -> &WaitQueue {
+        let queue = self.plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
+        &self.queues[queue]
     }
 
     /// How a stage waits, or how producers do.
@@ -584,7 +589,7 @@ impl Control {
         ready: &mut dyn FnMut() -> bool,
     ) -> bool {
         if self.parks(party) {
-            return self.bell_of(party).arm(number, waker, ready);
+            return self.queue_of(party).arm(number, waker, ready);
         }
         let ready = ready();
         if !ready {
@@ -604,28 +609,28 @@ impl Control {
         deadline: Option<Instant>,
         lasts: &mut dyn FnMut() -> Option<usize>,
         ready: &mut dyn FnMut() -> bool,
-    ) -> (Result<(), BatchError>, Spell) {
+    ) -> (Result<(), BatchError>, WaitStats) {
         let own = self.deadline;
         let earliest = match (own, deadline) {
             (Some((own, _)), Some(theirs)) => Some(own.min(theirs)),
             (own, theirs) => own.map(|(own, _)| own).or(theirs),
         };
         let party = waiter.party;
-        let (wait, bell) = (self.wait_of(party), self.bell_of(party));
+        let (wait, queue) = (self.wait_of(party), self.queue_of(party));
         // Whoever names a moment does not mean an earlier one.
         let timeout = if deadline.is_none() { wait.timeout() } else { None };
         let site = Site {
             wait,
-            crowded: self.crowded,
+            oversubscribed: self.oversubscribed,
             parks: self.parks(party),
-            bell,
+            queue,
             deadline: earliest,
             timeout,
         };
         #[cfg(all(test, slipring_loom))]
         let _asleep = crate::loom_models::asleep(&self.name(party));
         let mut holder = None;
-        let (in_time, spell) = wait::wait_until(
+        let (in_time, stats) = wait::wait_until(
             site,
             learned,
             &mut || {
@@ -639,15 +644,15 @@ impl Control {
         );
         let waited = match holder {
             _ if in_time => Ok(()),
-            Some(stage) => Err(Closed::WaitsForItself(Box::new(self.name(stage))).into()),
+            Some(stage) => Err(WaitError::WaitsForItself(Box::new(self.name(stage))).into()),
             None => Err(self.out_of_time(waiter)),
         };
-        (waited, spell)
+        (waited, stats)
     }
 
     fn out_of_time(&self, waiter: Waiter) -> BatchError {
         if self.expire(waiter.party, waiter.at) {
-            BatchError::Closed(self.stopped().unwrap_or(Closed::Halted))
+            BatchError::Wait(self.stopped().unwrap_or(WaitError::Halted))
         } else {
             BatchError::TimedOut
         }
@@ -690,7 +695,7 @@ impl Control {
     pub(crate) fn orphan(&self, stage: usize, orphan: Orphan) {
         lock(&self.orphans).push((stage, orphan));
         self.orphaned[stage].0.fetch_add(1, Relaxed); // SYNC[orphaned]: the worker that leaves, after the lock
-        twin!("orphan-unrung": self.ring(&[self.plan.stages[stage].bell]) => ());
+        twin!("orphan-unnotified": self.notify(&[self.plan.stages[stage].queue]) => ());
     }
 
     /// Whether a worker may find a chunk that another left.
@@ -699,7 +704,7 @@ impl Control {
     }
 
     /// Counts a worker in, while there are others.
-    pub(crate) fn sign_on(&self, stage: usize) -> Result<(), Closed> {
+    pub(crate) fn add_worker(&self, stage: usize) -> Result<(), WaitError> {
         let alive = &self.alive[stage];
         let mut count = alive.load(Relaxed);
         while count != 0 {
@@ -708,11 +713,11 @@ impl Control {
                 Err(other) => count = other,
             }
         }
-        Err(self.stopped().unwrap_or(Closed::Drained))
+        Err(self.stopped().unwrap_or(WaitError::Closed))
     }
 
     /// Counts a worker out; says how many of its pool are left.
-    pub(crate) fn sign_off(&self, stage: usize) -> usize {
+    pub(crate) fn remove_worker(&self, stage: usize) -> usize {
         self.alive[stage].fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed)) - 1 // SYNC[signed-off]: workers among themselves
     }
 
@@ -732,8 +737,8 @@ impl Control {
 
     /// Adds what a handle has counted since it told last.
     #[inline]
-    pub(crate) fn count(&self, party: usize, now: &Counts, told: &Counts) {
-        self.gauges.tell(party, now, told);
+    pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
+        self.counters.flush(party, now, flushed);
     }
 
     pub(crate) const SENTINEL: usize = SENTINEL_LINE;
@@ -745,13 +750,14 @@ impl Control {
 mod tests {
     use super::*;
     use crate::ring::core::{Core, Settings};
-    use crate::ring::slots::Inside;
+    use crate::ring::slots::Interleaved;
 
     /// However many makers there are or were, a count of them is not taken for another one.
     #[test]
     fn makers_are_counted_beyond_32_bits() {
-        let ring = Core::<u64, Inside>::build(Settings::new(1), Vec::new(), Vec::new(), &mut || 0)
-            .unwrap();
+        let ring =
+            Core::<u64, Interleaved>::build(Settings::new(1), Vec::new(), Vec::new(), &mut || 0)
+                .unwrap();
         let control = &ring.control;
         assert!(control.company() == Company::Now, "no maker is the only one of none");
         control.add_maker();

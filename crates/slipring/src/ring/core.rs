@@ -8,24 +8,24 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::ring::control::{Control, ahead};
-use crate::errors::error::{BuildError};
 use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::sync::{Acquire, Relaxed, Release, Statistic, twin};
+use crate::consumer::shard::{Partitioner, ShardIds};
+use crate::errors::error::BuildError;
+use crate::errors::report::Report;
+use crate::ring::control::{Control, ahead};
 use crate::ring::counters::Samples;
 use crate::ring::owner::{Owner, Owners};
 use crate::ring::plan::{Plan, StageSpec};
-use crate::errors::report::Report;
-use crate::consumer::shard::{Lane, Sorter};
-use crate::ring::slots::{Layout, Slots, View};
+use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::stamp::{self, MAX_RUN, Run};
-use crate::base::sync::{Acquire, Relaxed, Release, Statistic, twin};
 use crate::wait::Wait;
 
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
     /// Per stage, if it has shards: whose each event is.
-    pub(crate) lanes: Box<[Option<Lane<E>>]>,
+    pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
     pub(crate) owners: Owners,
     /// 1 while the events are still to be dropped.
@@ -108,11 +108,11 @@ fn asking<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildErr
 }
 
 impl<E, L: Layout> Core<E, L> {
-    /// `sorters`: for each stage that has shards, which is known by number.
+    /// `partitioners`: for each stage that has shards, which is known by number.
     pub(crate) fn build(
         settings: Settings,
         stages: Vec<StageSpec>,
-        sorters: Vec<(usize, Contained<Sorter<E>>)>,
+        partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
         factory: &mut dyn FnMut() -> E,
     ) -> Result<Owner<E, L>, BuildError> {
         let Settings {
@@ -146,8 +146,8 @@ impl<E, L: Layout> Core<E, L> {
         let no_memory = |bytes_per_slot: usize| BuildError::Memory { capacity, bytes_per_slot };
         // First, for they take the most: nothing else is written before it is known that they can
         // be had.
-        let slots = L::Slots::<E>::allocate(capacity, stamped)
-            .ok_or(no_memory(L::Slots::<E>::bytes_per_slot(stamped)))?;
+        let slots = L::Storage::<E>::allocate(capacity, stamped)
+            .ok_or(no_memory(L::Storage::<E>::bytes_per_slot(stamped)))?;
         let slots: View<E, L> = View(slots);
         let beside = || {
             let samples = match sample {
@@ -157,18 +157,21 @@ impl<E, L: Layout> Core<E, L> {
                 ),
                 None => None,
             };
-            let mut lanes: Box<[Option<Lane<E>>]> = plan.stages.iter().map(|_| None).collect();
-            for (stage, sorter) in sorters {
-                lanes[stage] =
-                    Some(Lane::new(sorter, capacity).ok_or(no_memory(Lane::<E>::BYTES_PER_SLOT))?);
+            let mut shard_ids: Box<[Option<ShardIds<E>>]> =
+                plan.stages.iter().map(|_| None).collect();
+            for (stage, partitioner) in partitioners {
+                shard_ids[stage] = Some(
+                    ShardIds::new(partitioner, capacity)
+                        .ok_or(no_memory(ShardIds::<E>::BYTES_PER_SLOT))?,
+                );
             }
             let lines = BuildError::Memory {
                 capacity: plan.lines,
                 bytes_per_slot: Control::BYTES_PER_LINE,
             };
-            Ok((lanes, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
+            Ok((shard_ids, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
         };
-        let (lanes, control) = match asking(beside) {
+        let (shard_ids, control) = match asking(beside) {
             Ok(beside) => beside,
             Err(problem) => {
                 // SAFETY: just allocated, and not used by anybody.
@@ -177,7 +180,7 @@ impl<E, L: Layout> Core<E, L> {
             }
         };
         let core = Core {
-            lanes,
+            shard_ids,
             control,
             slots,
             owners: Owners::one(),
@@ -202,10 +205,12 @@ impl<E, L: Layout> Core<E, L> {
     /// No handle is left, and none can be made.
     pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
         let_go(self.control.take_failure());
+        if self.filled.swap(0, Relaxed) == 0 {
+            return None;
+        }
         // SAFETY: the events were made, the caller says that no reference to them is left, and
         // `filled` that this happens once.
-        (self.filled.swap(0, Relaxed) != 0)
-            .then(|| unsafe { self.slots.drop_events(self.slots.mask() + 1) })?
+        unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -225,7 +230,7 @@ impl<E, L: Layout> Core<E, L> {
 
     /// As [`Core::publish`], for a single producer whose cursor somebody follows.
     #[inline(never)]
-    pub(crate) fn publish_and_tell(&self, seq: u64, len: u64) {
+    pub(crate) fn publish_with_cursor(&self, seq: u64, len: u64) {
         self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
@@ -247,7 +252,7 @@ impl<E, L: Layout> Core<E, L> {
             let at = seq.wrapping_add(offset);
             self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
         }
-        self.control.ring(&self.control.plan.producer_rings);
+        self.control.notify(&self.control.plan.producer_notifies);
     }
 
     /// Whether a claim in `[from, to)`, which is a lap at most, or one that is open since the lap
@@ -282,49 +287,49 @@ impl<E, L: Layout> Core<E, L> {
         unsafe { &*self.slots.stamp(seq) }.store(word, twin!("stamp-relaxed": Release => Relaxed)); // SYNC[slot-published]: the producer
     }
 
-    /// How far all gating stages have let go, if at least up to `near`, and which one holds it.
+    /// How far all gating stages have let go, if at least up to `lower_bound`, and which one holds it.
     #[inline]
-    pub(crate) fn gate(&self, near: u64) -> (u64, usize) {
+    pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
             self.advance_sentinel();
         }
-        match &self.control.plan.leaves[..] {
+        match &self.control.plan.gating[..] {
             [] if !self.control.plan.stamped => {
                 (self.control.cursor(), self.control.producer_party())
             }
             [] => {
-                let sentinel = twin!("no-sentinel": self.advance_sentinel() => near.wrapping_add(self.capacity()));
+                let sentinel = twin!("no-sentinel": self.advance_sentinel() => lower_bound.wrapping_add(self.capacity()));
                 (sentinel, self.control.producer_party())
             }
-            [one] => (self.control.least_frontier(&[*one], near).0, *one),
-            leaves => {
-                self.control.least_frontier(twin!("gated-by-one": leaves => &leaves[..1]), near)
-            }
+            [one] => (self.control.least_frontier(&[*one], lower_bound).0, *one),
+            gating => self
+                .control
+                .least_frontier(twin!("gated-by-one": gating => &gating[..1]), lower_bound),
         }
     }
 
     /// As [`Control::upstream`].
     #[inline]
-    pub(crate) fn upstream(&self, stage: usize, near: u64) -> (u64, usize) {
+    pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
             self.advance_sentinel();
         }
-        self.control.upstream(stage, near)
+        self.control.upstream(stage, lower_bound)
     }
 
-    /// How far `stage` may go from now on, if at least to `near`: [`Core::upstream`], secured
+    /// How far `stage` may go from now on, if at least to `lower_bound`: [`Core::upstream`], secured
     /// against those who join a tap before it.
     #[inline]
-    pub(crate) fn pass(&self, stage: usize, near: u64) -> u64 {
-        let (to, _) = self.upstream(stage, near);
-        self.control.secure(&self.control.plan.stages[stage].guard, to, near)
+    pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
+        let (to, _) = self.upstream(stage, lower_bound);
+        self.control.secure(&self.control.plan.stages[stage].guard, to, lower_bound)
     }
 
     /// How far producers may go from now on, less the capacity; and which stage holds them.
     #[inline]
-    pub(crate) fn pass_gate(&self, near: u64) -> (u64, usize) {
-        let (to, slowest) = self.gate(near);
-        (self.control.secure(&self.control.plan.guard, to, near), slowest)
+    pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
+        let (to, slowest) = self.gate(lower_bound);
+        (self.control.secure(&self.control.plan.guard, to, lower_bound), slowest)
     }
 
     /// Without any stage the producers gate themselves: nobody claims a slot again before its last
@@ -402,9 +407,9 @@ impl<E, L: Layout> Core<E, L> {
 
     /// How far `stage` is behind `seq`.
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
-        let near = seq.wrapping_sub(self.capacity());
+        let lower_bound = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
-            Some(_) => self.control.frontier(stage, near),
+            Some(_) => self.control.frontier(stage, lower_bound),
             None if self.control.plan.cursor => self.control.cursor(),
             None => self.control.line(Control::SENTINEL).load(Relaxed),
         };
@@ -420,7 +425,7 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
             f,
             "ring of {} slots, {} bytes each ({} of them the event; {}), {producers}, {}",
             plan.capacity,
-            L::Slots::<E>::bytes_per_slot(plan.stamped),
+            L::Storage::<E>::bytes_per_slot(plan.stamped),
             size_of::<E>(),
             L::ALIAS,
             *plan.wait
@@ -444,10 +449,10 @@ impl<E, L: Layout> Drop for Core<E, L> {
 mod tests {
     use super::*;
     use crate::consumer::lease::{Consumer, Reader};
-    use crate::ring::plan::{Access, Crew};
     use crate::producer::{Many, Single};
     use crate::producer::{Producer, sealed::Sharing};
-    use crate::ring::slots::{Contiguous, Inside};
+    use crate::ring::plan::{Access, Delivery};
+    use crate::ring::slots::{Contiguous, Interleaved};
     use crate::wait::Learned;
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
@@ -468,7 +473,7 @@ mod tests {
             wait: Contained::new(Wait::BusySpin),
             ..Settings::new(capacity)
         };
-        let reader = StageSpec::new("s", Access::Read, Crew::One, &[]);
+        let reader = StageSpec::new("s", Access::Read, Delivery::Each, &[]);
         let ring: Owner<u64, L> =
             Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
         let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (
@@ -508,9 +513,9 @@ mod tests {
                 wait: Contained::new(Wait::BusySpin),
                 ..Settings::new(capacity as usize)
             };
-            let ring: Owner<u64, Inside> = Core::build(
+            let ring: Owner<u64, Interleaved> = Core::build(
                 settings,
-                vec![StageSpec::new("s", Access::Read, Crew::One, &[])],
+                vec![StageSpec::new("s", Access::Read, Delivery::Each, &[])],
                 Vec::new(),
                 &mut || 0,
             )
@@ -554,11 +559,11 @@ mod tests {
         ] {
             let lens = [singles(capacity), runs].concat();
             for answers in [
-                answers_later::<Inside, Single>(capacity, false, false, false, &lens),
-                answers_later::<Inside, Single>(capacity, false, true, false, &lens),
-                answers_later::<Inside, Single>(capacity, false, false, true, &lens),
-                answers_later::<Inside, Many>(capacity, true, false, false, &lens),
-                answers_later::<Inside, Many>(capacity, true, false, true, &lens),
+                answers_later::<Interleaved, Single>(capacity, false, false, false, &lens),
+                answers_later::<Interleaved, Single>(capacity, false, true, false, &lens),
+                answers_later::<Interleaved, Single>(capacity, false, false, true, &lens),
+                answers_later::<Interleaved, Many>(capacity, true, false, false, &lens),
+                answers_later::<Interleaved, Many>(capacity, true, false, true, &lens),
                 answers_later::<Contiguous, Many>(capacity, true, false, false, &lens),
             ] {
                 let wrong = answers.iter().filter(|run| **run != Run::Unpublished).count();

@@ -13,13 +13,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ring::plan::{Crew, Plan};
 use crate::base::sync::{Line, Relaxed, Statistic, array};
-use crate::wait::Spell;
+use crate::ring::plan::{Delivery, Plan};
+use crate::wait::WaitStats;
 
 /// What one handle counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct LocalCounts {
     pub(crate) events: u64,
     pub(crate) batches: u64,
     pub(crate) tombstones: u64,
@@ -33,14 +33,14 @@ pub(crate) struct Counts {
     pub(crate) whom: usize,
 }
 
-impl Counts {
+impl LocalCounts {
     /// A wait is over that was for `whom`. If it took time, what was counted before it is told.
-    pub(crate) fn wait(&mut self, whom: usize, spell: Spell) {
+    pub(crate) fn wait(&mut self, whom: usize, stats: WaitStats) {
         self.waits += 1;
-        if !spell.time.is_zero() {
-            self.wakes += spell.sleeps;
+        if !stats.time.is_zero() {
+            self.wakes += stats.sleeps;
             self.nanos =
-                self.nanos.wrapping_add(u64::try_from(spell.time.as_nanos()).unwrap_or(u64::MAX));
+                self.nanos.wrapping_add(u64::try_from(stats.time.as_nanos()).unwrap_or(u64::MAX));
             self.whom = whom;
         }
     }
@@ -62,7 +62,7 @@ pub(crate) struct Party {
 }
 
 /// The counters of a graph: its stages by number, the producers last.
-pub(crate) struct Gauges {
+pub(crate) struct Counters {
     parties: Box<[Line<Party>]>,
     /// Nanoseconds waited, by who waited and then by for whom. Each party writes to lines of its
     /// own, so that telling what a wait was makes nobody else wait.
@@ -75,17 +75,19 @@ pub(crate) struct Gauges {
 const PER_LINE: usize = 16;
 
 /// A handle tells its counts after so many batches, if it never waits.
-pub(crate) const TELL_EVERY: u64 = 1024;
+pub(crate) const FLUSH_EVERY: u64 = 1024;
 
-impl Gauges {
+impl Counters {
     /// `None`: there is no memory for it.
-    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Gauges> {
+    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Counters> {
         let parties = plan.stages.len() + 1;
         let lines = parties.div_ceil(PER_LINE);
         let sole = |party: usize| {
-            plan.stages.get(party).map_or(!plan.many_producers, |stage| stage.crew == Crew::One)
+            plan.stages
+                .get(party)
+                .map_or(!plan.many_producers, |stage| stage.delivery == Delivery::Each)
         };
-        Some(Gauges {
+        Some(Counters {
             parties: array(parties, |party| Line(Party { sole: sole(party), ..Party::default() }))?,
             waited: array(parties.checked_mul(lines)?, |_| {
                 Line([const { Statistic::new(0) }; PER_LINE])
@@ -101,7 +103,7 @@ impl Gauges {
 
     /// Adds what a handle has counted since it told last.
     #[cold]
-    pub(crate) fn tell(&self, party: usize, now: &Counts, before: &Counts) {
+    pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
         let own = self.party(party);
         let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {
             0 => {}

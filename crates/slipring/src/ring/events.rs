@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-use crate::ring::slots::{Inside, Layout, Slots, View};
+use crate::ring::slots::{Interleaved, Layout, Storage, View};
 
 /// What a handler is told beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct At {
 /// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one
 /// slice only by luck; where the ring's layout is contiguous, [`Events::as_slices`] gives them as
 /// at most two.
-pub struct Events<'a, E, L: Layout = Inside> {
+pub struct Events<'a, E, L: Layout = Interleaved> {
     slots: View<E, L>,
     first: u64,
     len: usize,
@@ -28,7 +28,7 @@ pub struct Events<'a, E, L: Layout = Inside> {
 }
 
 /// Events lent to a writer.
-pub struct EventsMut<'a, E, L: Layout = Inside> {
+pub struct EventsMut<'a, E, L: Layout = Interleaved> {
     view: Events<'a, E, L>,
     lent: PhantomData<&'a mut E>,
 }
@@ -94,7 +94,7 @@ impl<E> Events<'_, E, crate::Contiguous> {
 
 /// How many of `len` events lie in a row before the ring's end.
 #[inline(always)]
-pub(crate) fn straight<E, S: Slots<E>>(slots: &S, first: u64, len: usize) -> usize {
+pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
 }
 
@@ -254,7 +254,7 @@ impl<E, L: Layout> Cells<E, L> {
         }
         let event = self.event;
         // Behind the last one this points nowhere, and is not used.
-        self.event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+        self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
         self.straight -= 1;
         Some(event)
     }
@@ -265,7 +265,7 @@ impl<E, L: Layout> Cells<E, L> {
         for (mut event, len) in [(self.event, self.straight), (self.slots.event(0), self.wrapped)] {
             for _ in 0..len {
                 all = f(all, event);
-                event = event.wrapping_byte_add(L::Slots::<E>::STRIDE);
+                event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
             }
         }
         all

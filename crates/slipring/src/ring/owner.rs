@@ -24,10 +24,10 @@ use std::panic::resume_unwind;
 use std::process::abort;
 use std::ptr;
 
-use crate::ring::core::Core;
 use crate::base::panics::{discard, panic_message};
-use crate::ring::slots::Layout;
 use crate::base::sync::{Acquire, Arc, Relaxed, Release, Statistic, Weak};
+use crate::ring::core::Core;
+use crate::ring::slots::Layout;
 
 /// The number of owners of one ring, with [`Owners::OVER`] once observers may not become owners any
 /// more.

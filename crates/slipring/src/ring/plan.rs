@@ -7,15 +7,15 @@
 //! - I2: stages are numbered so that `after` names smaller or larger numbers alike, but never forms
 //!   a cycle.
 //! - I3: a stage's frontier never passes that of a stage it comes after, so the minimum over
-//!   `leaves` is the minimum over all.
+//!   `gating` is the minimum over all.
 
 use std::fmt;
 
-use crate::errors::error::{BuildError};
-use crate::base::panics::{Contained};
 use crate::base::name::{Name, PRODUCER};
-use crate::ring::policy::Policy;
+use crate::base::panics::Contained;
 use crate::base::sync::twin;
+use crate::errors::error::BuildError;
+use crate::ring::policy::Policy;
 use crate::wait::{Wait, WaitStrategy};
 
 /// Whether a stage may change events.
@@ -27,9 +27,9 @@ pub(crate) enum Access {
 
 /// Who handles a stage's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Crew {
+pub(crate) enum Delivery {
     /// One handle sees every event.
-    One,
+    Each,
     /// Each event goes to one of so many workers; more may join, up to `room` at a time.
     Pool { workers: usize, room: usize },
     /// Each event goes to one of so many shards, by a key.
@@ -39,39 +39,39 @@ pub(crate) enum Crew {
     Tap(usize),
 }
 
-impl Crew {
+impl Delivery {
     /// A pool that nobody joins.
-    pub(crate) fn pool(workers: usize) -> Crew {
-        Crew::Pool { workers, room: workers }
+    pub(crate) fn pool(workers: usize) -> Delivery {
+        Delivery::Pool { workers, room: workers }
     }
     /// How many handles there are from the beginning.
     pub(crate) fn len(self) -> usize {
         match self {
-            Crew::One => 1,
-            Crew::Pool { workers, .. } => workers,
-            Crew::Shards(shards) => shards,
-            Crew::Tap(_) => 0,
+            Delivery::Each => 1,
+            Delivery::Pool { workers, .. } => workers,
+            Delivery::Shards(shards) => shards,
+            Delivery::Tap(_) => 0,
         }
     }
     /// How many may be there at a time.
     pub(crate) fn room(self) -> usize {
         match self {
-            Crew::One => 1,
-            Crew::Pool { room, .. } | Crew::Tap(room) => room,
-            Crew::Shards(shards) => shards,
+            Delivery::Each => 1,
+            Delivery::Pool { room, .. } | Delivery::Tap(room) => room,
+            Delivery::Shards(shards) => shards,
         }
     }
     /// Whether the lowest bit of what its handles say they have let go means that nothing is held.
     pub(crate) fn idles(self) -> bool {
-        matches!(self, Crew::Pool { .. } | Crew::Tap(_))
+        matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
     /// How many lines of shared words it takes. See [`Stage::line`].
     fn lines(self) -> usize {
         match self {
-            Crew::One => 1,
-            Crew::Pool { room, .. } => 1 + room + 1,
-            Crew::Shards(shards) => shards,
-            Crew::Tap(room) => 1 + room + room,
+            Delivery::Each => 1,
+            Delivery::Pool { room, .. } => 1 + room + 1,
+            Delivery::Shards(shards) => shards,
+            Delivery::Tap(room) => 1 + room + room,
         }
     }
 }
@@ -81,7 +81,7 @@ impl Crew {
 pub(crate) struct StageSpec {
     pub(crate) name: String,
     pub(crate) access: Access,
-    pub(crate) crew: Crew,
+    pub(crate) delivery: Delivery,
     pub(crate) after: Vec<usize>,
     /// Stages with the same label run on the same thread, and so wait at the same bell.
     pub(crate) thread: Option<String>,
@@ -91,11 +91,16 @@ pub(crate) struct StageSpec {
 }
 
 impl StageSpec {
-    pub(crate) fn new(name: &str, access: Access, crew: Crew, after: &[usize]) -> StageSpec {
+    pub(crate) fn new(
+        name: &str,
+        access: Access,
+        delivery: Delivery,
+        after: &[usize],
+    ) -> StageSpec {
         StageSpec {
             name: name.to_owned(),
             access,
-            crew,
+            delivery,
             after: after.to_vec(),
             thread: None,
             policy: Policy::default(),
@@ -108,7 +113,7 @@ impl StageSpec {
 pub(crate) struct Stage {
     pub(crate) name: Name,
     pub(crate) access: Access,
-    pub(crate) crew: Crew,
+    pub(crate) delivery: Delivery,
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
@@ -117,15 +122,15 @@ pub(crate) struct Stage {
     /// A tap: how many are there, a bound per member, a ticket per member.
     pub(crate) line: usize,
     /// The stages whose shards go by keys that this stage works out.
-    pub(crate) sorts: Vec<usize>,
+    pub(crate) partitions: Vec<usize>,
     /// What this stage has to say before it passes a tap.
     pub(crate) guard: Option<Guard>,
     /// Of a tap: the lines where those say it who follow.
-    pub(crate) said: Vec<usize>,
+    pub(crate) announced: Vec<usize>,
     /// The bell at which it waits for its upstream.
-    pub(crate) bell: usize,
+    pub(crate) queue: usize,
     /// The bells it rings when it releases.
-    pub(crate) rings: Vec<usize>,
+    pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
     /// Whether it sleeps at its bell. Asked of the strategy once: who rings is settled by it.
     pub(crate) parks: bool,
@@ -140,7 +145,7 @@ pub(crate) struct Guard {
 
 /// The most workers, shards or readers that one stage can have room for at a time: 65,536. It
 /// bounds what a number given by mistake can cost.
-pub const MAX_CREW: usize = 1 << 16;
+pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// The line of the word that many producers claim by.
 pub(crate) const CLAIM_LINE: usize = 0;
@@ -149,14 +154,14 @@ pub(crate) const SENTINEL_LINE: usize = 1;
 /// The line that says how far a single producer has published where nothing is stamped.
 pub(crate) const CURSOR_LINE: usize = 2;
 /// The bell at which producers wait for room.
-pub(crate) const PRODUCER_BELL: usize = 0;
+pub(crate) const PRODUCER_QUEUE: usize = 0;
 
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// For each stage, which ones come before it, directly or not.
     pub(crate) before: Vec<Vec<bool>>,
     /// Stages that nobody follows: they gate the producers.
-    pub(crate) leaves: Vec<usize>,
+    pub(crate) gating: Vec<usize>,
     /// What producers have to say before they pass a tap that nobody follows.
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer tells by the cursor how far it has published, be there stamps or
@@ -170,11 +175,11 @@ pub(crate) struct Plan {
     pub(crate) producer_wait: Contained<Wait>,
     pub(crate) producer_parks: bool,
     /// The bells that a publication rings.
-    pub(crate) producer_rings: Vec<usize>,
+    pub(crate) producer_notifies: Vec<usize>,
     /// The stages whose shards go by keys that the producers work out.
-    pub(crate) producer_sorts: Vec<usize>,
+    pub(crate) producer_partitions: Vec<usize>,
     pub(crate) lines: usize,
-    pub(crate) bells: usize,
+    pub(crate) queues: usize,
     pub(crate) capacity: usize,
     /// How many threads there are likely to be: the producers', and one for each handle of a stage
     /// that does not share its thread.
@@ -201,14 +206,14 @@ impl Plan {
         }
         check_names(&specs)?;
         for spec in &specs {
-            if let Crew::Shards(asked) = spec.crew
-                && !(1..=capacity.min(MAX_CREW)).contains(&asked)
+            if let Delivery::Shards(asked) = spec.delivery
+                && !(1..=capacity.min(MAX_STAGE_HANDLES)).contains(&asked)
             {
                 return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
             }
-            if let Crew::Pool { workers, room } = spec.crew {
+            if let Delivery::Pool { workers, room } = spec.delivery {
                 for asked in [workers, room] {
-                    if !(1..=capacity.min(MAX_CREW)).contains(&asked) {
+                    if !(1..=capacity.min(MAX_STAGE_HANDLES)).contains(&asked) {
                         return Err(BuildError::Workers {
                             stage: spec.name.clone(),
                             asked,
@@ -235,43 +240,45 @@ impl Plan {
         // Who waits at which bell: stages of one thread at one, and stages behind the same stages
         // at one.
         let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
-        let mut bell_of = Vec::with_capacity(specs.len());
+        let mut queue_of = Vec::with_capacity(specs.len());
         for spec in &specs {
             let thread = spec.thread.as_deref();
             let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
             after.sort_unstable();
             let key = (thread, after);
-            let bell = waits.iter().position(|known| *known == key).unwrap_or_else(|| {
+            let queue = waits.iter().position(|known| *known == key).unwrap_or_else(|| {
                 waits.push(key);
                 waits.len() - 1
             });
-            bell_of.push(PRODUCER_BELL + 1 + bell);
+            queue_of.push(PRODUCER_QUEUE + 1 + queue);
         }
-        let bells = PRODUCER_BELL + 1 + waits.len();
+        let queues = PRODUCER_QUEUE + 1 + waits.len();
 
-        let is_leaf = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
-        let is_tap = |stage: usize| matches!(specs[stage].crew, Crew::Tap(_));
+        let is_gating = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
+        let is_tap = |stage: usize| matches!(specs[stage].delivery, Delivery::Tap(_));
         let follows = |upstream: Option<usize>, follower: usize| match upstream {
             None => specs[follower].after.is_empty(),
             Some(stage) => specs[follower].after.contains(&stage),
         };
-        let rung_by = |upstream: Option<usize>| -> Vec<usize> {
-            let mut rings = Vec::new();
+        let notified_by = |upstream: Option<usize>| -> Vec<usize> {
+            let mut notifies = Vec::new();
             for follower in (0..specs.len()).filter(|&follower| follows(upstream, follower)) {
-                let rung = twin!("behind-member-unrung": parks[follower] => parks[follower] && !upstream.is_some_and(is_tap));
-                rings.extend(rung.then_some(bell_of[follower]));
+                let notified_at = twin!("behind-member-unnotified": parks[follower] => parks[follower] && !upstream.is_some_and(is_tap));
+                notifies.extend(notified_at.then_some(queue_of[follower]));
                 // What passes a tap with nobody there, passes it at once.
                 if is_tap(follower) {
                     let behind = |&next: &usize| parks[next] && follows(Some(follower), next);
-                    let behind = twin!("behind-tap-unrung": 0..specs.len() => 0..0).filter(behind);
-                    rings.extend(behind.map(|next| bell_of[next]));
-                    let gates = twin!("producer-behind-tap-unrung": is_leaf(follower) => false);
-                    rings.extend((producer_parks && gates).then_some(PRODUCER_BELL));
+                    let behind =
+                        twin!("behind-tap-unnotified": 0..specs.len() => 0..0).filter(behind);
+                    notifies.extend(behind.map(|next| queue_of[next]));
+                    let gates =
+                        twin!("producer-behind-tap-unnotified": is_gating(follower) => false);
+                    notifies.extend((producer_parks && gates).then_some(PRODUCER_QUEUE));
                 }
             }
-            rings.sort_unstable();
-            rings.dedup();
-            rings
+            notifies.sort_unstable();
+            notifies.dedup();
+            notifies
         };
 
         let guard_of = |after: &[usize], lines: &mut usize| -> Option<Guard> {
@@ -283,80 +290,81 @@ impl Plan {
         let mut lines = CURSOR_LINE + 1;
         let mut stages = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
-            let mut rings = rung_by(Some(i));
-            if twin!("leaf-unrung": is_leaf(i) => false) && producer_parks {
-                rings.push(PRODUCER_BELL);
+            let mut notifies = notified_by(Some(i));
+            if twin!("leaf-unnotified": is_gating(i) => false) && producer_parks {
+                notifies.push(PRODUCER_QUEUE);
             }
-            let idle_workers =
-                twin!("idle-workers-unrung": matches!(spec.crew, Crew::Pool { .. }) => false);
-            if idle_workers && parks[i] && !rings.contains(&bell_of[i]) {
+            let idle_workers = twin!("idle-workers-unnotified": matches!(spec.delivery, Delivery::Pool { .. }) => false);
+            if idle_workers && parks[i] && !notifies.contains(&queue_of[i]) {
                 // idle workers stay until the last chunk is done, and end with it
-                rings.push(bell_of[i]);
+                notifies.push(queue_of[i]);
             }
             let guard = guard_of(&spec.after, &mut lines);
             stages.push(Stage {
                 guard,
-                said: Vec::new(),
-                sorts: Vec::new(),
+                announced: Vec::new(),
+                partitions: Vec::new(),
                 name: Name::new(&spec.name),
                 access: spec.access,
-                crew: spec.crew,
+                delivery: spec.delivery,
                 after: spec.after.clone(),
                 thread: spec.thread.clone(),
                 policy: spec.policy.clone(),
                 line: lines,
-                bell: bell_of[i],
-                rings,
+                queue: queue_of[i],
+                notifies,
                 wait: strategies[i].clone(),
                 parks: parks[i],
             });
-            lines += spec.crew.lines();
+            lines += spec.delivery.lines();
         }
-        let mut producer_sorts = Vec::new();
-        for (i, spec) in
-            specs.iter().enumerate().filter(|(_, spec)| matches!(spec.crew, Crew::Shards(_)))
+        let mut producer_partitions = Vec::new();
+        for (i, spec) in specs
+            .iter()
+            .enumerate()
+            .filter(|(_, spec)| matches!(spec.delivery, Delivery::Shards(_)))
         {
-            debug_assert!(spec.crew.room() > 0);
+            debug_assert!(spec.delivery.room() > 0);
             // Stages that write come one after the other (I1), so the last one has the most before
             // it.
             let writers = (0..specs.len())
                 .filter(|&earlier| before[i][earlier] && specs[earlier].access == Access::Write);
             match writers.max_by_key(|&writer| before[writer].iter().filter(|is| **is).count()) {
-                Some(last) => stages[last].sorts.push(i),
-                None => producer_sorts.push(i),
+                Some(last) => stages[last].partitions.push(i),
+                None => producer_partitions.push(i),
             }
         }
-        let leaves: Vec<usize> = (0..specs.len()).filter(|&stage| is_leaf(stage)).collect();
-        let guard = guard_of(&leaves, &mut lines);
+        let gating: Vec<usize> = (0..specs.len()).filter(|&stage| is_gating(stage)).collect();
+        let guard = guard_of(&gating, &mut lines);
         for i in 0..stages.len() {
             if let Some(Guard { line, ref taps }) = stages[i].guard {
-                taps.clone().into_iter().for_each(|tap| stages[tap].said.push(line));
+                taps.clone().into_iter().for_each(|tap| stages[tap].announced.push(line));
             }
         }
         if let Some(Guard { line, taps }) = &guard {
-            taps.iter().for_each(|&tap| stages[tap].said.push(*line));
+            taps.iter().for_each(|&tap| stages[tap].announced.push(*line));
         }
         let first_tap =
             (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
-        let mut producer_rings = rung_by(None);
-        if twin!("publication-unrung": specs.is_empty() => false) && producer_parks {
-            producer_rings.push(PRODUCER_BELL); // a publication is what moves the sentinel
+        let mut producer_notifies = notified_by(None);
+        if twin!("publication-unnotified": specs.is_empty() => false) && producer_parks {
+            producer_notifies.push(PRODUCER_QUEUE); // a publication is what moves the sentinel
         }
         let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
         Ok(Plan {
             stages,
             before,
-            leaves,
+            gating,
             guard,
             cursor: first_tap && !many_producers,
             sentinel: first_tap && many_producers,
             wait: Contained::new(wait.clone()),
             producer_wait: Contained::new(producer_wait.clone()),
             producer_parks,
-            producer_rings,
-            producer_sorts,
+            producer_notifies,
+            producer_partitions,
             lines,
-            bells,
+            queues,
             capacity,
             threads,
             many_producers,
@@ -370,7 +378,7 @@ impl Plan {
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
-            .position(|stage| (stage.line..stage.line + stage.crew.lines()).contains(&line))
+            .position(|stage| (stage.line..stage.line + stage.delivery.lines()).contains(&line))
     }
 }
 
@@ -403,7 +411,7 @@ fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
     let threads = specs.iter().enumerate().map(|(i, spec)| match spec.thread {
-        None => spec.crew.len(),
+        None => spec.delivery.len(),
         Some(_) => usize::from(first_of_thread(i)),
     });
     threads.sum()
@@ -429,9 +437,9 @@ fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
 
 /// A tap's followers are known when the graph is built, and members of a tap are not.
 fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
-    for spec in specs.iter().filter(|spec| matches!(spec.crew, Crew::Tap(_))) {
+    for spec in specs.iter().filter(|spec| matches!(spec.delivery, Delivery::Tap(_))) {
         if let Some(&earlier) =
-            spec.after.iter().find(|&&earlier| matches!(specs[earlier].crew, Crew::Tap(_)))
+            spec.after.iter().find(|&&earlier| matches!(specs[earlier].delivery, Delivery::Tap(_)))
         {
             let (tap, earlier) = (&spec.name, &specs[earlier].name);
             let what = format!(
@@ -439,7 +447,7 @@ fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
             );
             return Err(BuildError::Misplaced { what });
         }
-        if spec.crew.room() == 0 {
+        if spec.delivery.room() == 0 {
             return Err(BuildError::Misplaced {
                 what: format!(
                     "tap `{}` has room for nobody; give it room for one reader at least",
@@ -447,12 +455,12 @@ fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
                 ),
             });
         }
-        if spec.crew.room() > MAX_CREW {
+        if spec.delivery.room() > MAX_STAGE_HANDLES {
             return Err(BuildError::Misplaced {
                 what: format!(
-                    "tap `{}` cannot have room for {} readers: {MAX_CREW} is the most",
+                    "tap `{}` cannot have room for {} readers: {MAX_STAGE_HANDLES} is the most",
                     spec.name,
-                    spec.crew.room()
+                    spec.delivery.room()
                 ),
             });
         }
@@ -511,16 +519,16 @@ impl fmt::Display for Plan {
         let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {
             let access = if stage.access == Access::Read { "reads" } else { "writes" };
-            let kind = match stage.crew {
-                Crew::One => access.to_owned(),
-                Crew::Pool { workers, room } if room == workers => {
+            let kind = match stage.delivery {
+                Delivery::Each => access.to_owned(),
+                Delivery::Pool { workers, room } if room == workers => {
                     format!("pool of {workers}, {access}")
                 }
-                Crew::Pool { workers, room } => {
+                Delivery::Pool { workers, room } => {
                     format!("pool of {workers}, room for {room}, {access}")
                 }
-                Crew::Shards(shards) => format!("{shards} shards by key, {access}"),
-                Crew::Tap(room) => format!("tap with room for {room}"),
+                Delivery::Shards(shards) => format!("{shards} shards by key, {access}"),
+                Delivery::Tap(room) => format!("tap with room for {room}"),
             };
             write!(f, "  {:width$}  {kind}, after ", stage.name.as_str())?;
             if stage.after.is_empty() {
@@ -539,7 +547,7 @@ impl fmt::Display for Plan {
             writeln!(f)?;
         }
         let gates: Vec<&str> =
-            self.leaves.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
+            self.gating.iter().map(|&leaf| self.stages[leaf].name.as_str()).collect();
         if self.producer_wait.alias() != self.wait.alias() {
             writeln!(f, "  {PRODUCER} waits: {}", *self.producer_wait)?;
         }
@@ -555,7 +563,7 @@ mod tests {
     use super::*;
 
     fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
-        StageSpec::new(name, access, Crew::One, after)
+        StageSpec::new(name, access, Delivery::Each, after)
     }
     fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
         Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking)
@@ -620,7 +628,7 @@ mod tests {
             );
         }
         for asked in [0, 9, usize::MAX] {
-            let pool = StageSpec { crew: Crew::pool(asked), ..read("p", &[]) };
+            let pool = StageSpec { delivery: Delivery::pool(asked), ..read("p", &[]) };
             assert_eq!(
                 plan(vec![pool]).err().unwrap(),
                 BuildError::Workers { stage: "p".into(), asked, capacity: 8 }
@@ -634,42 +642,42 @@ mod tests {
         let diamond =
             plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])])
                 .unwrap();
-        assert_eq!(diamond.stages[1].bell, diamond.stages[2].bell);
-        assert_eq!(diamond.stages[0].rings, vec![diamond.stages[1].bell]);
-        assert_eq!(diamond.stages[2].rings, vec![diamond.stages[3].bell]);
-        assert_eq!(diamond.stages[3].rings, vec![PRODUCER_BELL]);
-        assert_eq!(diamond.leaves, vec![3]);
-        assert_eq!(diamond.producer_rings, vec![diamond.stages[0].bell]);
+        assert_eq!(diamond.stages[1].queue, diamond.stages[2].queue);
+        assert_eq!(diamond.stages[0].notifies, vec![diamond.stages[1].queue]);
+        assert_eq!(diamond.stages[2].notifies, vec![diamond.stages[3].queue]);
+        assert_eq!(diamond.stages[3].notifies, vec![PRODUCER_QUEUE]);
+        assert_eq!(diamond.gating, vec![3]);
+        assert_eq!(diamond.producer_notifies, vec![diamond.stages[0].queue]);
     }
 
     #[test]
     fn progress_that_passes_an_empty_tap_rings_behind_it() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
-        let tap = |after: &[usize]| StageSpec { crew: Crew::Tap(1), ..read("tap", after) };
-        let bells = |plan: &Plan| plan.stages.iter().map(|stage| stage.bell).collect::<Vec<_>>();
+        let tap = |after: &[usize]| StageSpec { delivery: Delivery::Tap(1), ..read("tap", after) };
+        let queues = |plan: &Plan| plan.stages.iter().map(|stage| stage.queue).collect::<Vec<_>>();
 
         // A stage, a tap, and a stage behind the tap.
         let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
-        let own = bells(&between);
+        let own = queues(&between);
         assert_eq!(
-            (&between.stages[0].rings[..], &between.stages[1].rings[..]),
+            (&between.stages[0].notifies[..], &between.stages[1].notifies[..]),
             (&own[1..], &own[2..])
         );
         // A stage, and a tap at the end of the graph.
         let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
-        assert_eq!(last.stages[0].rings, [PRODUCER_BELL, bells(&last)[1]]);
-        assert_eq!(last.stages[1].rings, [PRODUCER_BELL]);
+        assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
+        assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
         // A tap directly behind the producers, and a tap alone.
         let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
-        assert_eq!(first.producer_rings, bells(&first));
+        assert_eq!(first.producer_notifies, queues(&first));
         let alone = plan(vec![tap(&[])]).unwrap();
-        assert_eq!(alone.producer_rings, [PRODUCER_BELL, bells(&alone)[0]]);
+        assert_eq!(alone.producer_notifies, [PRODUCER_QUEUE, queues(&alone)[0]]);
         // Who spins behind the tap is not rung for.
         let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
         let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
         assert_eq!(
-            (&spins.stages[0].rings[..], &spins.stages[1].rings[..]),
-            (&bells(&spins)[1..2], &[][..])
+            (&spins.stages[0].notifies[..], &spins.stages[1].notifies[..]),
+            (&queues(&spins)[1..2], &[][..])
         );
     }
 
@@ -692,18 +700,21 @@ mod tests {
         // Two share a bell, and one of them sleeps there; nobody sleeps behind them; producers do.
         let some = plan(Wait::Blocking, Wait::ADAPTIVE);
         assert_eq!(
-            (some.stages[0].bell, some.stages[0].parks, some.stages[1].parks),
-            (some.stages[1].bell, false, true)
+            (some.stages[0].queue, some.stages[0].parks, some.stages[1].parks),
+            (some.stages[1].queue, false, true)
         );
-        assert_eq!(some.producer_rings, [some.stages[1].bell]);
-        assert!(some.stages[0].rings.is_empty() && some.stages[1].rings.is_empty());
-        assert_eq!((some.producer_parks, &some.stages[2].rings[..]), (true, &[PRODUCER_BELL][..]));
+        assert_eq!(some.producer_notifies, [some.stages[1].queue]);
+        assert!(some.stages[0].notifies.is_empty() && some.stages[1].notifies.is_empty());
+        assert_eq!(
+            (some.producer_parks, &some.stages[2].notifies[..]),
+            (true, &[PRODUCER_QUEUE][..])
+        );
         // Only who sleeps is woken, whatever the graph's own strategy is.
         let producers = plan(Wait::SLEEPING, Wait::Blocking);
-        assert!(producers.producer_rings.is_empty());
-        assert_eq!(producers.stages[2].rings, [PRODUCER_BELL]);
+        assert!(producers.producer_notifies.is_empty());
+        assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
         let stages = plan(Wait::Blocking, Wait::BusySpin);
-        assert!(stages.stages[2].rings.is_empty() && !stages.producer_rings.is_empty());
+        assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
         // Stages of one thread wait together: as the one that says how.
         let on = |mut spec: StageSpec| {
             spec.thread = Some("t".into());
@@ -712,6 +723,6 @@ mod tests {
         let together = vec![on(read("a", &[], None)), on(read("b", &[0], Some(Wait::Blocking)))];
         let together = Plan::new(together, 8, false, &Wait::BusySpin, &Wait::BusySpin).unwrap();
         assert_eq!((together.stages[0].parks, together.stages[1].parks), (true, true));
-        assert_eq!(together.producer_rings, [together.stages[0].bell]);
+        assert_eq!(together.producer_notifies, [together.stages[0].queue]);
     }
 }

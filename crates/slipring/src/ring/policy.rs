@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::base::name::Name;
-use crate::consumer::position::Seat;
-use crate::ring::slots::Layout;
 use crate::base::sync::{AtomicU64, Relaxed, array, twin};
+use crate::consumer::position::ConsumerPosition;
+use crate::ring::slots::Layout;
 
 /// What becomes of a stage when its handler returns an error, or panics. The default is to stop:
 /// the graph fails.
@@ -185,18 +185,18 @@ impl Marks {
 }
 
 /// Passes over what a seat failed at, and notes it (I2).
-pub(crate) fn skip<E, L: Layout>(seat: &mut impl Seat<E, L>, len: u64) {
-    let first = seat.next();
-    let marks = seat.desk().plan().policy.marks.clone();
+pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
+    let first = position.next();
+    let marks = position.state().plan().policy.marks.clone();
     let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
     twin!("marked-before-release": mark() => ());
-    seat.advance(len, len);
-    let desk = seat.desk_mut();
+    position.advance(len, len);
+    let state = position.state_mut();
     // A step may skip a quarter of the ring.
-    desk.counts.skipped = desk.counts.skipped.wrapping_add(len);
-    desk.skipped = true;
+    state.counts.skipped = state.counts.skipped.wrapping_add(len);
+    state.skipped = true;
     twin!("marked-before-release": () => {
-        seat.release();
+        position.release();
         mark();
     });
 }

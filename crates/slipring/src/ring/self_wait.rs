@@ -14,10 +14,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::ring::control::{Control, IDLE, ahead, bound_ahead};
-use crate::consumer::position::Seat;
-use crate::ring::slots::Layout;
 use crate::base::sync::Relaxed;
+use crate::consumer::position::ConsumerPosition;
+use crate::ring::control::{Control, IDLE, ahead, bound_ahead};
+use crate::ring::slots::Layout;
 
 /// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length,
 /// for a loop allocates nothing.
@@ -27,30 +27,30 @@ const DEPTH: usize = 16;
 type Entry = (*const Control, usize);
 
 /// Entries from `depth` on are left over.
-struct Nest {
+struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
 }
 
-impl Nest {
+impl Nesting {
     fn inside(&self) -> impl Iterator<Item = &Cell<Entry>> {
         self.entries.iter().take(self.depth.get())
     }
 }
 
 thread_local! {
-    static WITHIN: Nest = const { Nest { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
+    static INSIDE: Nesting = const { Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
 }
 
 /// Nothing is known under the model checker, which runs all threads of a model on one.
 #[inline(always)]
-fn with<T: Default>(look: impl FnOnce(&Nest) -> T) -> T {
-    if cfg!(slipring_loom) { T::default() } else { WITHIN.with(look) }
+fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
+    if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
 /// Leaves when it is dropped, in the opposite order of entering. Of one thread: the pointer keeps
 /// it there.
-pub(crate) struct Within {
+pub(crate) struct Inside {
     /// How deep the thread was before.
     before: usize,
     thread: PhantomData<*const ()>,
@@ -58,7 +58,7 @@ pub(crate) struct Within {
 
 /// The present thread runs the handlers of the seats with these lines from now on.
 #[inline(always)]
-pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Within {
+pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     let before = with(|nest| {
         let before = nest.depth.get();
         let mut depth = before;
@@ -71,16 +71,16 @@ pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -
         nest.depth.set(depth);
         before
     });
-    Within { before, thread: PhantomData }
+    Inside { before, thread: PhantomData }
 }
 
 /// As [`enter`], for whoever sits at this seat.
 #[inline(always)]
-pub(crate) fn enter_seat<E, L: Layout>(seat: &impl Seat<E, L>) -> Within {
-    enter(seat.desk().control(), [seat.line()])
+pub(crate) fn enter_position<E, L: Layout>(position: &impl ConsumerPosition<E, L>) -> Inside {
+    enter(position.state().control(), [position.line()])
 }
 
-impl Drop for Within {
+impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
         with(|nest| nest.depth.set(self.before));
@@ -102,7 +102,7 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
         let word = control.line(line).load(Relaxed); // the thread's own stage: what it stored last
-        if control.plan.stages[stage].crew.idles() {
+        if control.plan.stages[stage].delivery.idles() {
             word & IDLE == 0 && bound_ahead(word, seq) < 0
         } else {
             ahead(word, seq) < 0

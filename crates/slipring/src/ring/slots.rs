@@ -1,12 +1,12 @@
 //! Where events and stamps lie: the storage that the ring's algorithms run over.
 //!
-//! [`Slots`] is what an algorithm may ask of storage: the stamp and the event of a position. Two
+//! [`Storage`] is what an algorithm may ask of storage: the stamp and the event of a position. Two
 //! heap layouts implement it; shared memory is to be a third, with the same algorithms on top.
 //!
 //! Invariants
 //! - I1: `stamp(seq)` and `event(seq)` stay valid, and at the same place, from `allocate` until
 //!   `free`.
-//! - I2: from [`Slots::fill`] until [`Slots::free`] every event is an initialised `E`. A slot is
+//! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot is
 //!   never left empty: events are made once, overwritten in place, and dropped when the ring is.
 //! - I3: who may touch an event is decided by the protocol above (PROTOCOL.md), never here.
 
@@ -17,16 +17,16 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::ring::stamp;
 use crate::base::sync::AtomicU64;
+use crate::ring::stamp;
 
-/// How the slots of a ring lie in memory: [`Inside`] or [`Contiguous`].
+/// How the slots of a ring lie in memory: [`Interleaved`] or [`Contiguous`].
 ///
 /// Sealed: the library knows all of them.
 pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// The storage itself. Not for use outside the library.
     #[doc(hidden)]
-    type Slots<E>: Slots<E>;
+    type Storage<E>: Storage<E>;
     /// How the graph's print names this layout.
     #[doc(hidden)]
     const ALIAS: &'static str;
@@ -39,7 +39,7 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
 /// Each event beside its own stamp, in one slot: the default. A consumer that keeps up fetches one
 /// line per event, not two.
 #[derive(Clone, Copy, Debug)]
-pub struct Inside;
+pub struct Interleaved;
 
 /// Events side by side without gaps: batches are lent as slices
 /// ([`Events::as_slices`](crate::Events::as_slices)).
@@ -54,18 +54,18 @@ pub struct Contiguous;
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Inside {}
+    impl Sealed for super::Interleaved {}
     impl Sealed for super::Contiguous {}
 }
 
-impl Layout for Inside {
-    type Slots<E> = InsideSlots<E>;
+impl Layout for Interleaved {
+    type Storage<E> = InterleavedStorage<E>;
     const ALIAS: &'static str = "stamps inside the slots";
     const CURSOR: bool = false;
 }
 
 impl Layout for Contiguous {
-    type Slots<E> = ContiguousSlots<E>;
+    type Storage<E> = ContiguousStorage<E>;
     const ALIAS: &'static str = "contiguous events";
     const CURSOR: bool = true;
 }
@@ -76,13 +76,13 @@ impl Layout for Contiguous {
 /// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same
 /// slot.
 #[doc(hidden)]
-pub unsafe trait Slots<E>: Copy {
+pub unsafe trait Storage<E>: Copy {
     /// Memory for a power of two of slots, with stamps or without; the events are not made yet.
     /// `None`: that much memory cannot be had.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
     /// Whether there are stamps.
     fn stamped(&self) -> bool;
-    /// Slots minus one.
+    /// Storage minus one.
     fn mask(&self) -> u64;
     /// log2 of the number of slots.
     fn shift(&self) -> u32;
@@ -144,9 +144,8 @@ pub unsafe trait Slots<E>: Copy {
         if std::mem::needs_drop::<E>() {
             for index in 0..count {
                 // SAFETY: the caller's promise, event by event.
-                if let Err(panic) =
-                    catch_unwind(AssertUnwindSafe(|| unsafe { self.event(index).drop_in_place() }))
-                {
+                let drop_one = || unsafe { self.event(index).drop_in_place() };
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_one)) {
                     match first {
                         None => first = Some(panic),
                         Some(_) => crate::base::panics::discard(panic),
@@ -164,9 +163,9 @@ struct Slot<E> {
     event: UnsafeCell<E>,
 }
 
-/// See [`Inside`].
+/// See [`Interleaved`].
 #[doc(hidden)]
-pub struct InsideSlots<E> {
+pub struct InterleavedStorage<E> {
     slots: NonNull<Slot<E>>,
     mask: u64,
     shift: u32,
@@ -174,7 +173,7 @@ pub struct InsideSlots<E> {
 
 /// See [`Contiguous`].
 #[doc(hidden)]
-pub struct ContiguousSlots<E> {
+pub struct ContiguousStorage<E> {
     /// As many as there are events, or none.
     stamps: NonNull<AtomicU64>,
     events: NonNull<UnsafeCell<E>>,
@@ -183,21 +182,21 @@ pub struct ContiguousSlots<E> {
     stamped: bool,
 }
 
-impl<E> Clone for InsideSlots<E> {
+impl<E> Clone for InterleavedStorage<E> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<E> Copy for InsideSlots<E> {}
-impl<E> Clone for ContiguousSlots<E> {
+impl<E> Copy for InterleavedStorage<E> {}
+impl<E> Clone for ContiguousStorage<E> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<E> Copy for ContiguousSlots<E> {}
+impl<E> Copy for ContiguousStorage<E> {}
 
 /// The slots of one ring, as handles carry them: a copy of the address.
-pub(crate) struct View<E, L: Layout>(pub(crate) L::Slots<E>);
+pub(crate) struct View<E, L: Layout>(pub(crate) L::Storage<E>);
 
 impl<E, L: Layout> Clone for View<E, L> {
     fn clone(&self) -> Self {
@@ -207,9 +206,9 @@ impl<E, L: Layout> Clone for View<E, L> {
 impl<E, L: Layout> Copy for View<E, L> {}
 
 impl<E, L: Layout> std::ops::Deref for View<E, L> {
-    type Target = L::Slots<E>;
+    type Target = L::Storage<E>;
     #[inline(always)]
-    fn deref(&self) -> &L::Slots<E> {
+    fn deref(&self) -> &L::Storage<E> {
         &self.0
     }
 }
@@ -243,10 +242,14 @@ unsafe fn free_array<T>(array: NonNull<T>, len: usize) {
 
 // SAFETY: the arrays live from `allocate` to `free` and do not move; masked indices stay below
 // their length.
-unsafe impl<E> Slots<E> for InsideSlots<E> {
+unsafe impl<E> Storage<E> for InterleavedStorage<E> {
     fn allocate(capacity: usize, _stamped: bool) -> Option<Self> {
         let slots = allocate_array(capacity)?;
-        Some(InsideSlots { slots, mask: capacity as u64 - 1, shift: capacity.trailing_zeros() })
+        Some(InterleavedStorage {
+            slots,
+            mask: capacity as u64 - 1,
+            shift: capacity.trailing_zeros(),
+        })
     }
     #[inline(always)]
     fn stamped(&self) -> bool {
@@ -284,8 +287,8 @@ unsafe impl<E> Slots<E> for InsideSlots<E> {
     }
 }
 
-// SAFETY: as for `InsideSlots`.
-unsafe impl<E> Slots<E> for ContiguousSlots<E> {
+// SAFETY: as for `InterleavedStorage`.
+unsafe impl<E> Storage<E> for ContiguousStorage<E> {
     fn allocate(capacity: usize, stamped: bool) -> Option<Self> {
         let count = if stamped { capacity } else { 0 };
         let stamps = allocate_array(count)?;
@@ -294,7 +297,7 @@ unsafe impl<E> Slots<E> for ContiguousSlots<E> {
             unsafe { free_array(stamps, count) };
             return None;
         };
-        Some(ContiguousSlots {
+        Some(ContiguousStorage {
             stamps,
             events,
             mask: capacity as u64 - 1,

@@ -26,10 +26,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::budget::Purse;
-use super::moving_average::{PACE, Track, after, nanos};
+use super::budget::CpuBudget;
+use super::moving_average::{MovingAverage, PACE, after, nanos};
 use super::until::FEW;
-use super::{CROWD_LOOKS, CROWD_SPINS, Idle, Learner, Waited, YIELD};
+use super::{Learner, OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext, YIELD};
 
 /// Times in nanoseconds.
 const FIRST_WAKE: f64 = 30_000.0;
@@ -76,11 +76,11 @@ struct Ended {
 /// One waiter that learns.
 #[derive(Debug)]
 pub(super) struct Adaptive {
-    purse: Option<Purse>,
-    wake: Track,
-    late: Track,
-    gap: Track,
-    near: f64,
+    purse: Option<CpuBudget>,
+    wake: MovingAverage,
+    late: MovingAverage,
+    gap: MovingAverage,
+    lower_bound: f64,
     /// The last wait that lasted and ended with something.
     last: Option<Ended>,
     /// When something came before that.
@@ -100,11 +100,11 @@ pub(super) struct Adaptive {
 impl Adaptive {
     pub(super) fn new(budget: Option<u8>) -> Adaptive {
         Adaptive {
-            purse: budget.filter(|&percent| percent < 100).map(Purse::new),
-            wake: Track::new(FIRST_WAKE),
-            late: Track::new(FIRST_WAKE),
-            gap: Track::new(0.0),
-            near: 0.5,
+            purse: budget.filter(|&percent| percent < 100).map(CpuBudget::new),
+            wake: MovingAverage::new(FIRST_WAKE),
+            late: MovingAverage::new(FIRST_WAKE),
+            gap: MovingAverage::new(0.0),
+            lower_bound: 0.5,
             last: None,
             arrival: None,
             untimed: false,
@@ -122,8 +122,8 @@ impl Adaptive {
         2.0 * self.wake.mean.max(LEAST_WAKE)
     }
 
-    fn is_near(&mut self, near: bool) {
-        self.near += PACE * (f64::from(u8::from(near)) - self.near);
+    fn is_near(&mut self, lower_bound: bool) {
+        self.lower_bound += PACE * (f64::from(u8::from(lower_bound)) - self.lower_bound);
     }
 
     /// Learns from the wait before.
@@ -141,12 +141,12 @@ impl Adaptive {
     }
 
     /// How the wait that lasts since now is to go on.
-    fn plan(&mut self, now: Instant, crowded: bool) -> Phase {
+    fn plan(&mut self, now: Instant, oversubscribed: bool) -> Phase {
         self.learn();
         if let Some(purse) = &mut self.purse {
             purse.earn(now);
         }
-        if crowded {
+        if oversubscribed {
             return Phase::Yield;
         }
         if self.contested_until.is_some_and(|until| now < until) {
@@ -158,7 +158,7 @@ impl Adaptive {
             && let Some(due) = self.arrival.map(|arrival| after(arrival, self.gap.mean))
             && due > now
         {
-            let Track { mean: late, deviation: scatter, .. } = self.late;
+            let MovingAverage { mean: late, deviation: scatter, .. } = self.late;
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = late + 4.0 * scatter + 2.0 * self.gap.deviation + SPARE;
@@ -176,7 +176,7 @@ impl Adaptive {
             // without a nap.
             self.late.forget();
         }
-        if self.near >= 0.5 && afford(worth) {
+        if self.lower_bound >= 0.5 && afford(worth) {
             Phase::Spin(after(now, SPIN * worth))
         } else {
             Phase::Park
@@ -185,28 +185,28 @@ impl Adaptive {
 }
 
 impl Learner for Adaptive {
-    fn idle(&mut self, waited: &Waited) -> Idle {
+    fn idle(&mut self, waited: &WaitContext) -> WaitAction {
         let Some(now) = waited.now else {
             // Where all waits are short nobody asks the budget, unless it is overdrawn.
-            if self.purse.as_ref().is_some_and(Purse::is_overdrawn) {
-                return Idle::Clock;
+            if self.purse.as_ref().is_some_and(CpuBudget::is_overdrawn) {
+                return WaitAction::Clock;
             }
             // In a crowd whoever is waited for may need this core.
-            return if waited.crowded && waited.looks >= CROWD_SPINS {
-                Idle::Yield
+            return if waited.oversubscribed && waited.polls >= OVERSUBSCRIBED_SPINS {
+                WaitAction::Yield
             } else {
-                Idle::Spin(1)
+                WaitAction::Spin(1)
             };
         };
         if let Phase::Fresh = self.phase {
             if let Some(purse) = &mut self.purse {
-                purse.looked(waited.looks);
+                purse.looked(waited.polls);
             }
-            self.phase = self.plan(now, waited.crowded);
+            self.phase = self.plan(now, waited.oversubscribed);
         } else if let Phase::Yield = self.phase {
             // The time that others took of this core meanwhile is theirs.
             let paid = self.purse.as_mut().is_none_or(|purse| purse.spend(now, nanos(YIELD)));
-            if !paid || waited.looks >= CROWD_LOOKS {
+            if !paid || waited.polls >= OVERSUBSCRIBED_POLLS {
                 self.phase = Phase::Park;
             }
         } else if let Some(seen) = self.seen
@@ -241,12 +241,12 @@ impl Learner for Adaptive {
             self.phase = Phase::Park;
         }
         match self.phase {
-            Phase::Spin(_) => return Idle::Spin(1),
-            Phase::Yield => return Idle::Yield,
+            Phase::Spin(_) => return WaitAction::Spin(1),
+            Phase::Yield => return WaitAction::Yield,
             Phase::Nap(until, spin) => {
                 self.phase = Phase::Napped(until, spin);
                 self.parks();
-                return Idle::ParkFor(until.saturating_duration_since(now));
+                return WaitAction::ParkFor(until.saturating_duration_since(now));
             }
             _ => {}
         }
@@ -257,10 +257,10 @@ impl Learner for Adaptive {
         }
         self.saved = false;
         self.parks();
-        Idle::Park
+        WaitAction::Park
     }
 
-    fn over(&mut self, waited: &Waited, progress: bool) {
+    fn over(&mut self, waited: &WaitContext, progress: bool) {
         let seen = self.seen.take();
         if let Some(purse) = &mut self.purse {
             let spins = matches!(self.phase, Phase::Fresh | Phase::Spin(_));
@@ -269,7 +269,7 @@ impl Learner for Adaptive {
             }
             if spins {
                 // Those before the clock was read first, or since it was read last.
-                purse.looked(waited.looks % FEW);
+                purse.looked(waited.polls % FEW);
             }
             purse.woke();
         }
@@ -312,14 +312,14 @@ impl Adaptive {
     }
 
     /// Sleeps, deaf, until waking up is paid for.
-    fn save(&mut self, time: Duration) -> Idle {
+    fn save(&mut self, time: Duration) -> WaitAction {
         self.saved = true;
         self.parks();
-        Idle::Sleep(time)
+        WaitAction::Sleep(time)
     }
 
     /// A timer went off that was set for `until`, unless somebody rang before.
-    fn learn_late(&mut self, waited: &Waited, until: Instant) {
+    fn learn_late(&mut self, waited: &WaitContext, until: Instant) {
         if let Some(now) = waited.now.filter(|&now| waited.wake.is_none() && now >= until) {
             self.late.learn_usual(nanos(now - until));
         }
@@ -371,25 +371,25 @@ mod tests {
             (self.spun + self.sleeps * self.park) as f64 / (self.now - from) as f64
         }
 
-        /// Waits for what comes at `arrival`, rung for nothing at each of `rings` on the way. Comes
+        /// Waits for what comes at `arrival`, rung for nothing at each of `notifies` on the way. Comes
         /// back with how late it was; `None`: it gave up at `until`.
         fn wait(
             &mut self,
             arrival: u64,
             until: u64,
-            mut rings: impl Iterator<Item = u64>,
+            mut notifies: impl Iterator<Item = u64>,
         ) -> Option<u64> {
-            let mut waited = Waited::none(false);
-            let mut ring = rings.next();
+            let mut waited = WaitContext::none(false);
+            let mut ring = notifies.next();
             loop {
                 if self.now >= arrival {
                     self.waiter.over(&waited, true);
                     return Some(self.now - arrival);
                 }
                 let idle = self.waiter.idle(&waited);
-                let spins = matches!(idle, Idle::Spin(_));
+                let spins = matches!(idle, WaitAction::Spin(_));
                 let clock = self.epoch + Duration::from_nanos(self.now);
-                if waited.began.is_none() && (waited.looks == FEW || !spins) {
+                if waited.began.is_none() && (waited.polls == FEW || !spins) {
                     (waited.began, waited.now) = (Some(clock), Some(clock));
                 }
                 if waited.now.is_some() && self.now >= until {
@@ -400,32 +400,32 @@ mod tests {
                 let mut sleep = |limit: u64| {
                     self.sleeps += 1;
                     while ring.is_some_and(|ring| ring <= self.now) {
-                        ring = rings.next();
+                        ring = notifies.next();
                     }
-                    let rung = ring.map_or(arrival, |ring| ring.min(arrival));
+                    let notified_at = ring.map_or(arrival, |ring| ring.min(arrival));
                     let end = self.now.saturating_add(limit).min(until);
-                    if rung <= end {
-                        self.now = rung + self.wake;
+                    if notified_at <= end {
+                        self.now = notified_at + self.wake;
                         waited.wake = Some(Duration::from_nanos(self.wake));
                     } else {
                         self.now = end + self.late;
                     }
                 };
                 match idle {
-                    Idle::Spin(_) => {
+                    WaitAction::Spin(_) => {
                         (self.now, self.spun) = (self.now + self.look, self.spun + self.look)
                     }
-                    Idle::Park => sleep(u64::MAX / 2),
-                    Idle::ParkFor(time) => sleep(time.as_nanos() as u64),
-                    Idle::Sleep(time) => {
+                    WaitAction::Park => sleep(u64::MAX / 2),
+                    WaitAction::ParkFor(time) => sleep(time.as_nanos() as u64),
+                    WaitAction::Sleep(time) => {
                         (self.now, self.sleeps) =
                             (self.now + time.as_nanos() as u64 + self.late, self.sleeps + 1)
                     }
-                    Idle::Clock => {}
+                    WaitAction::Clock => {}
                     other => panic!("there is no crowd: {other:?}"),
                 }
-                waited.looks += 1;
-                if waited.began.is_some() && (!spins || waited.looks.is_multiple_of(FEW)) {
+                waited.polls += 1;
+                if waited.began.is_some() && (!spins || waited.polls.is_multiple_of(FEW)) {
                     waited.now = Some(self.epoch + Duration::from_nanos(self.now));
                 }
             }
@@ -486,8 +486,8 @@ mod tests {
     #[test]
     fn it_spins_for_what_is_near_and_sleeps_for_what_is_far() {
         let mut machine = Machine::new(None);
-        let near = machine.run(2_000, random(5_000.0));
-        assert!(near[near.len() / 2] < 500, "{near:?}");
+        let lower_bound = machine.run(2_000, random(5_000.0));
+        assert!(lower_bound[lower_bound.len() / 2] < 500, "{lower_bound:?}");
         machine.run(200, random(1_000_000.0));
         assert_eq!(
             machine.spun / (100 * FEW * machine.look),
@@ -497,8 +497,8 @@ mod tests {
         // One that is out of turn among many does not change that.
         machine.run(1_000, random(5_000.0));
         machine.run(1, |_| 10_000_000);
-        let near = machine.run(20, random(5_000.0));
-        assert!(near[near.len() / 2] < 500, "{near:?}");
+        let lower_bound = machine.run(20, random(5_000.0));
+        assert!(lower_bound[lower_bound.len() / 2] < 500, "{lower_bound:?}");
     }
 
     /// A machine that was suspended during a wake says that to be woken takes for ever.

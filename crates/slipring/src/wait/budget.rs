@@ -8,30 +8,30 @@
 
 use std::time::{Duration, Instant};
 
-use super::moving_average::{Track, duration, nanos};
+use super::moving_average::{MovingAverage, duration, nanos};
 use super::until::FEW;
 use crate::base::system;
 
 /// A budget: a share of a core, earned by the clock and spent on spinning and on being woken.
 #[derive(Debug)]
-pub(super) struct Purse {
+pub(super) struct CpuBudget {
     share: f64,
-    /// Nanoseconds of a core; never more than [`Purse::MOST`], so that over any second no more than
+    /// Nanoseconds of a core; never more than [`CpuBudget::MOST`], so that over any second no more than
     /// that is spent beyond the share.
     held: f64,
     earned_at: Option<Instant>,
     /// What a sleep and a wake take of this core.
-    pub(super) park: Track,
+    pub(super) park: MovingAverage,
     parked: u32,
     /// The thread's time on its core before a sleep that is measured.
     before: Option<Duration>,
     /// What a look takes.
-    look: Track,
+    look: MovingAverage,
     /// Who knows the thread's time on its core.
     pub(super) cpu_time: fn() -> Option<Duration>,
 }
 
-impl Purse {
+impl CpuBudget {
     /// One hundredth of a second, so of a core over a second.
     const MOST: f64 = 10_000_000.0;
     /// Asking for the thread's time takes long, so one sleep of so many is measured.
@@ -40,16 +40,16 @@ impl Purse {
     /// Rather too much than too little, until it is known.
     const FIRST_LOOK: f64 = 40.0;
 
-    pub(super) fn new(percent: u8) -> Purse {
+    pub(super) fn new(percent: u8) -> CpuBudget {
         let share = f64::from(percent.max(1)) / 100.0;
-        Purse {
+        CpuBudget {
             share,
             held: 0.0,
             earned_at: None,
-            park: Track::new(Self::FIRST_PARK),
+            park: MovingAverage::new(Self::FIRST_PARK),
             parked: 0,
             before: None,
-            look: Track::new(Self::FIRST_LOOK),
+            look: MovingAverage::new(Self::FIRST_LOOK),
             cpu_time: system::cpu_time,
         }
     }
@@ -73,8 +73,8 @@ impl Purse {
     }
 
     /// So many looks were made of which no clock tells what they took.
-    pub(super) fn looked(&mut self, looks: u64) {
-        self.held -= self.look.mean * looks as f64;
+    pub(super) fn looked(&mut self, polls: u64) {
+        self.held -= self.look.mean * polls as f64;
     }
 
     /// What the looks between two readings of the clock took.

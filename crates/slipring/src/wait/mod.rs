@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: a strategy only decides what its waiter does next ([`strategy`]); looking, announcing and
-//!   sleeping are done in [`until`] and in `bell.rs`.
+//!   sleeping are done in [`until`] and in `queue.rs`.
 //! - I2: a wait ends at progress, at the end of the graph, and at its deadline, whatever its
 //!   strategy decides.
 
@@ -23,12 +23,12 @@ pub(crate) mod warning;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adaptive::Adaptive;
 use crate::base::{sync, system};
+use adaptive::Adaptive;
 pub use alias::UnknownWait;
 pub(crate) use machine::{cores, spacing};
-pub use strategy::{Idle, Learner, WaitStrategy, Waited};
-pub(crate) use until::{Learned, Site, Spell, wait_until};
+pub use strategy::{Learner, WaitAction, WaitContext, WaitStrategy};
+pub(crate) use until::{Learned, Site, WaitStats, wait_until};
 
 /// How stages wait for events and producers wait for room.
 ///
@@ -151,7 +151,7 @@ pub enum Wait {
     /// As another strategy, but a wait that lasts longer than this comes back: handlers of a chain
     /// are told that they are [`idle`](crate::ReadHandler::idle), and then wait again; calls that
     /// wait without a deadline of their own come back with
-    /// [`Closed::TimedOut`](crate::Closed::TimedOut), having done nothing, and may be called again.
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut), having done nothing, and may be called again.
     Timeout {
         /// How long a wait may last.
         after: Duration,
@@ -176,8 +176,8 @@ const ASLEEP: Duration = Duration::from_micros(200);
 const YIELD: Duration = Duration::from_micros(1);
 /// How often one who sleeps until woken looks in a crowd before it gives its core away, and how
 /// often in all before it sleeps.
-const CROWD_SPINS: u64 = 5;
-const CROWD_LOOKS: u64 = 60;
+const OVERSUBSCRIBED_SPINS: u64 = 5;
+const OVERSUBSCRIBED_POLLS: u64 = 60;
 
 impl Wait {
     /// [`Wait::Yielding`] after 100 looks.
@@ -212,13 +212,13 @@ impl Wait {
     /// This strategy, but with waits that last no longer than `after`. See [`Wait::Timeout`].
     ///
     /// ```
-    /// # use slipring::{Closed, Wait};
+    /// # use slipring::{WaitError, Wait};
     /// # use std::time::Duration;
     /// let graph = slipring::Graph::new(8, || 0u64).wait(Wait::Blocking.or_timeout(Duration::from_millis(1)));
     /// let key = graph.reader("log");
     /// let ring = graph.build()?;
     /// let (_tx, mut log) = (ring.producer(), ring.reader(key));
-    /// assert!(matches!(log.batch(8), Err(Closed::TimedOut(upstream)) if upstream.as_str() == "producer"));
+    /// assert!(matches!(log.batch(8), Err(WaitError::TimedOut(upstream)) if upstream.as_str() == "producer"));
     /// # Ok::<(), slipring::Error>(())
     /// ```
     pub fn or_timeout(self, after: Duration) -> Wait {
@@ -227,17 +227,17 @@ impl Wait {
 
     /// `first` for a window, `second` for the other, in turn, by the clock.
     fn alternate(
-        waited: &Waited,
-        first: (Duration, Idle),
-        second: (Duration, fn(Duration) -> Idle),
-    ) -> Idle {
+        waited: &WaitContext,
+        first: (Duration, WaitAction),
+        second: (Duration, fn(Duration) -> WaitAction),
+    ) -> WaitAction {
         let ((awake, idle), (asleep, rest)) = (first, second);
-        if waited.crowded {
+        if waited.oversubscribed {
             // While it is off its core the clock goes on, and what it waits for comes about.
-            let looks =
+            let polls =
                 u64::try_from(awake.as_nanos() / YIELD.as_nanos()).unwrap_or(u64::MAX).max(1);
-            return if waited.looks % looks.saturating_add(1) < looks {
-                Idle::Yield
+            return if waited.polls % polls.saturating_add(1) < polls {
+                WaitAction::Yield
             } else {
                 rest(asleep)
             };
@@ -255,46 +255,46 @@ impl Wait {
 }
 
 impl WaitStrategy for Wait {
-    fn idle(&self, waited: &Waited) -> Idle {
-        let looks = waited.looks;
+    fn idle(&self, waited: &WaitContext) -> WaitAction {
+        let polls = waited.polls;
         match *self {
             // The model checker has no use for looks that change nothing.
-            Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => Idle::Park,
-            Wait::BusySpin => Idle::Spin(1),
-            Wait::Yielding { spins } if waited.below(spins) => Idle::Spin(1),
-            Wait::Yielding { .. } => Idle::Yield,
-            Wait::Sleeping { spins, .. } if waited.below(spins) => Idle::Spin(1),
+            Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
+            Wait::BusySpin => WaitAction::Spin(1),
+            Wait::Yielding { spins } if waited.below(spins) => WaitAction::Spin(1),
+            Wait::Yielding { .. } => WaitAction::Yield,
+            Wait::Sleeping { spins, .. } if waited.below(spins) => WaitAction::Spin(1),
             Wait::Sleeping { spins, yields, .. }
-                if looks < u64::from(spins) + u64::from(yields) =>
+                if polls < u64::from(spins) + u64::from(yields) =>
             {
-                Idle::Yield
+                WaitAction::Yield
             }
-            Wait::Sleeping { pause, .. } => Idle::Sleep(pause),
+            Wait::Sleeping { pause, .. } => WaitAction::Sleep(pause),
             // To yield to a program that is no part of this would be to wait for the end of its
             // time slice.
-            Wait::Blocking | Wait::Adaptive { .. } if waited.crowded => match looks {
-                ..CROWD_SPINS => Idle::Spin(1),
-                CROWD_SPINS..CROWD_LOOKS => Idle::Yield,
-                _ => Idle::Park,
+            Wait::Blocking | Wait::Adaptive { .. } if waited.oversubscribed => match polls {
+                ..OVERSUBSCRIBED_SPINS => WaitAction::Spin(1),
+                OVERSUBSCRIBED_SPINS..OVERSUBSCRIBED_POLLS => WaitAction::Yield,
+                _ => WaitAction::Park,
             },
-            Wait::Blocking | Wait::Adaptive { .. } if looks < 200 => Idle::Spin(1),
-            Wait::Blocking | Wait::Adaptive { .. } => Idle::Park,
+            Wait::Blocking | Wait::Adaptive { .. } if polls < 200 => WaitAction::Spin(1),
+            Wait::Blocking | Wait::Adaptive { .. } => WaitAction::Park,
             Wait::PhasedBackoff { spin, yields, ref fallback } => match waited.time() {
-                time if time < waited.window(spin) => Idle::Spin(1),
-                time if time < spin.saturating_add(yields) => Idle::Yield,
+                time if time < waited.window(spin) => WaitAction::Spin(1),
+                time if time < spin.saturating_add(yields) => WaitAction::Yield,
                 _ => fallback.idle(waited),
             },
             Wait::AlternatingYieldBlock { yields, block } => {
-                Wait::alternate(waited, (yields, Idle::Yield), (block, Idle::ParkFor))
+                Wait::alternate(waited, (yields, WaitAction::Yield), (block, WaitAction::ParkFor))
             }
             Wait::AlternatingSpinBlock { spin, block } => {
-                Wait::alternate(waited, (spin, Idle::Spin(1)), (block, Idle::ParkFor))
+                Wait::alternate(waited, (spin, WaitAction::Spin(1)), (block, WaitAction::ParkFor))
             }
             Wait::AlternatingYieldSleep { yields, sleep } => {
-                Wait::alternate(waited, (yields, Idle::Yield), (sleep, Idle::Sleep))
+                Wait::alternate(waited, (yields, WaitAction::Yield), (sleep, WaitAction::Sleep))
             }
             Wait::AlternatingSpinSleep { spin, sleep } => {
-                Wait::alternate(waited, (spin, Idle::Spin(1)), (sleep, Idle::Sleep))
+                Wait::alternate(waited, (spin, WaitAction::Spin(1)), (sleep, WaitAction::Sleep))
             }
             Wait::Timeout { ref wait, .. } => wait.idle(waited),
             Wait::Custom(ref strategy) => strategy.idle(waited),

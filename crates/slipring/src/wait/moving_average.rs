@@ -11,15 +11,15 @@ const LEAST_USUAL: f64 = 1_000.0;
 
 /// A value that is tracked, and how far samples lie from it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Track {
+pub(super) struct MovingAverage {
     pub(super) mean: f64,
     pub(super) deviation: f64,
     pub(super) samples: u32,
 }
 
-impl Track {
-    pub(super) fn new(mean: f64) -> Track {
-        Track { mean, deviation: mean, samples: 0 }
+impl MovingAverage {
+    pub(super) fn new(mean: f64) -> MovingAverage {
+        MovingAverage { mean, deviation: mean, samples: 0 }
     }
     pub(super) fn learn(&mut self, sample: f64) {
         // The first samples count in full, so that nothing is left of the guess.
@@ -31,7 +31,7 @@ impl Track {
         self.mean += pace * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// As [`Track::learn`], but what is far beyond everything known counts as twice that: it says
+    /// As [`MovingAverage::learn`], but what is far beyond everything known counts as twice that: it says
     /// more about the moment than about the machine.
     pub(super) fn learn_usual(&mut self, sample: f64) {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_USUAL) };
@@ -67,7 +67,7 @@ mod tests {
     /// At 10^6 samples a second the count is at its maximum after an hour and a half.
     #[test]
     fn samples_beyond_the_count_are_learned_like_others() {
-        let mut track = Track { mean: 100.0, deviation: 10.0, samples: u32::MAX };
+        let mut track = MovingAverage { mean: 100.0, deviation: 10.0, samples: u32::MAX };
         for _ in 0..200 {
             track.learn(300.0);
         }
@@ -78,7 +78,7 @@ mod tests {
     /// A waiter forgets how late timers are while events come too fast for a timer.
     #[test]
     fn what_was_forgotten_for_long_is_soon_learned_again() {
-        let mut track = Track { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
+        let mut track = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
         for _ in 0..1_000_000 {
             track.forget();
         }

@@ -73,10 +73,10 @@ struct Notice {
     /// When it may fall quiet again: nanoseconds since the bell was made.
     rests_until: Statistic,
     /// When it was rung first since somebody fell asleep; 0: it was not.
-    rung: Statistic,
+    notified_at: Statistic,
 }
 
-pub(crate) struct Bell {
+pub(crate) struct WaitQueue {
     notice: Line<Notice>,
     /// Whether it may ever be quiet: whether the system can bar. Settled when the bell is made.
     may_rest: bool,
@@ -86,20 +86,20 @@ pub(crate) struct Bell {
     condvar: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn new() -> Bell {
-        Bell::resting(system::can_bar())
+impl WaitQueue {
+    pub(crate) fn new() -> WaitQueue {
+        WaitQueue::resting(system::membarrier_available())
     }
 
     /// `may_rest`: whether it falls quiet when nobody sleeps.
-    pub(super) fn resting(may_rest: bool) -> Bell {
+    pub(super) fn resting(may_rest: bool) -> WaitQueue {
         let notice = Notice {
             word: AtomicU32::new(FENCED),
             calm: Statistic::new(0),
             rests_until: Statistic::new(0),
-            rung: Statistic::new(0),
+            notified_at: Statistic::new(0),
         };
-        Bell {
+        WaitQueue {
             notice: Line(notice),
             may_rest,
             born: Instant::now(),
@@ -128,7 +128,7 @@ impl Bell {
         });
         twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
         if !twin!("sleeper-blind": ready() => false) && ordered {
-            self.notice.0.rung.store(0, Relaxed);
+            self.notice.0.notified_at.store(0, Relaxed);
             guard.threads += 1;
             let before = guard.woken;
             guard = match limit {
@@ -137,8 +137,9 @@ impl Bell {
             };
             if guard.woken != before {
                 // Whoever woke it has withdrawn it.
-                let rung = self.notice.0.rung.load(Relaxed);
-                return (rung != 0).then(|| Duration::from_nanos(self.now().saturating_sub(rung)));
+                let notified_at = self.notice.0.notified_at.load(Relaxed);
+                return (notified_at != 0)
+                    .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
             }
             guard.threads -= 1;
         }
@@ -154,7 +155,7 @@ impl Bell {
             return true;
         }
         let began = self.now();
-        let barred = twin!("barrier-left-out": system::bar_all() => true); // SYNC[announced]: sleeper's side at a quiet bell (I4)
+        let barred = twin!("barrier-left-out": system::membarrier() => true); // SYNC[announced]: sleeper's side at a quiet bell (I4)
         let now = self.now();
         let pause = now
             .saturating_sub(began)
@@ -180,7 +181,7 @@ impl Bell {
     /// Rings with a fence made: wakes whoever sleeps; if nobody has for long, ringers need not
     /// fence any more.
     #[inline]
-    fn ring_fenced(&self) {
+    fn notify_fenced(&self) {
         match self.notice.0.word.load(Relaxed) {
             QUIET => {}
             FENCED if self.may_rest => self.calm_down(),
@@ -207,7 +208,7 @@ impl Bell {
     fn wake(&self) {
         self.notice.0.calm.store(0, Relaxed);
         // What it takes to be woken counts from here. Later rings find nobody to wake.
-        let _ = self.notice.0.rung.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
+        let _ = self.notice.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
         // Whoever is taken here is withdrawn at once, so that nobody is woken twice: each time
         // would be a system call.
         let take = || {
@@ -220,7 +221,7 @@ impl Bell {
                 std::mem::replace(tasks, std::mem::take(spare))
             }
         };
-        let mut tasks = twin!("ringer-unlocked": take() => Vec::new()); // I2
+        let mut tasks = twin!("notifier-unlocked": take() => Vec::new()); // I2
         self.withdraw(tasks.len());
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
@@ -281,7 +282,7 @@ impl Bell {
 
 /// What its tests and its model look at and set.
 #[cfg(all(test, not(slipring_loom)))]
-impl Bell {
+impl WaitQueue {
     pub(super) fn word(&self) -> &AtomicU32 {
         &self.notice.0.word
     }
@@ -301,33 +302,33 @@ impl Bell {
 
 /// Where a handle looks whether all that it rings is quiet: in most graphs a publication rings one
 /// bell, and to find that by way of the plan at each of them took half as long as all the rest.
-pub(crate) struct Glance(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
+pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
 // SAFETY: it is only looked through, and an atomic may be read by any thread (I5 says that it is
 // there).
-unsafe impl Send for Glance {}
+unsafe impl Send for QuietCheck {}
 // SAFETY: as above.
-unsafe impl Sync for Glance {}
+unsafe impl Sync for QuietCheck {}
 
-impl Glance {
-    /// At those of `bells` that `rings` names.
-    pub(crate) fn at(bells: &[Bell], rings: &[usize]) -> Glance {
+impl QuietCheck {
+    /// At those of `queues` that `notifies` names.
+    pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize]) -> QuietCheck {
         #[cfg(slipring_loom)]
-        let glance = {
-            let _ = (bells, rings);
-            Glance()
+        let quiet_check = {
+            let _ = (queues, notifies);
+            QuietCheck()
         };
         #[cfg(not(slipring_loom))]
-        let glance = {
-            static NOBODY: AtomicU32 = AtomicU32::new(QUIET);
+        let quiet_check = {
+            static NO_SHARD: AtomicU32 = AtomicU32::new(QUIET);
             static SEVERAL: AtomicU32 = AtomicU32::new(FENCED);
-            Glance(NonNull::from(match rings {
-                [] => &NOBODY,
-                [one] => &bells[*one].notice.0.word,
+            QuietCheck(NonNull::from(match notifies {
+                [] => &NO_SHARD,
+                [one] => &queues[*one].notice.0.word,
                 _ => &SEVERAL,
             }))
         };
-        glance
+        quiet_check
     }
 
     /// Whether nobody need be rung. Comes after the progress, and after a fence for the compiler.
@@ -348,28 +349,28 @@ impl Glance {
 
 /// Rings bells after progress was stored. Where all are quiet, it is a load for each.
 #[inline]
-pub(crate) fn ring(bells: &[Bell], rings: &[usize]) {
+pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, progress before word; the sleeper bars (I4)
-    let looked_at = twin!("one-bell-looked-at": rings => &rings[..rings.len().min(1)]);
+    let looked_at = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
     // The model checker knows no barriers in other threads, so nothing is quiet there.
     if cfg!(slipring_loom)
-        || looked_at.iter().any(|&bell| bells[bell].notice.0.word.load(Relaxed) != QUIET)
+        || looked_at.iter().any(|&queue| queues[queue].notice.0.word.load(Relaxed) != QUIET)
     {
-        ring_fenced(bells, rings);
+        notify_fenced(queues, notifies);
     }
 }
 
 /// Rings bells of which some are not quiet.
 #[inline(never)]
-pub(crate) fn ring_fenced(bells: &[Bell], rings: &[usize]) {
+pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
     // Once, however many bells are rung.
-    twin!("ringer-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
-    let rings = twin!("one-bell-rung": rings => &rings[..rings.len().min(1)]);
-    rings.iter().for_each(|&bell| bells[bell].ring_fenced());
+    twin!("notifier-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
+    let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
+    notifies.iter().for_each(|&queue| queues[queue].notify_fenced());
 }
 
 /// Rings all of them: at an ending.
-pub(crate) fn ring_all(bells: &[Bell]) {
+pub(crate) fn notify_all(queues: &[WaitQueue]) {
     fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
-    bells.iter().for_each(Bell::ring_fenced);
+    queues.iter().for_each(WaitQueue::notify_fenced);
 }

@@ -1,35 +1,35 @@
 //! Every state of a few bells on a machine whose cores keep stores back (queue::I4).
 //!
 //! The loom models know no barrier that one thread makes in another, so there no bell is quiet.
-//! These models know it. **The code that they explore is `bell.rs` itself**, included here a second
+//! These models know it. **The code that they explore is `queue.rs` itself**, included here a second
 //! time below the [`machine`]'s atomics, locks and barrier: a step that is changed there is changed
 //! here.
 //!
 //! Not covered here: memory orderings (the loom models), which bells a publication rings (loom, and
-//! the plan's tests), and the loads of `Glance`, which are those of `ring` through a pointer.
+//! the plan's tests), and the loads of `QuietCheck`, which are those of `ring` through a pointer.
 //! `cargo xtask asm` checks that the compiled publication stores before it looks at the bell.
 //!
 //! Ringers publish and end, so each model ends when all is published. A sleeper that is left asleep
 //! then has lost its wake-up. An announcement that is left makes each later ring fence and wake.
 
+mod machine;
 #[path = "queue.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
-mod bell;
-mod machine;
+mod queue;
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use bell::{Bell, FENCED, QUIET};
 use machine::sync::{AtomicU32, Relaxed};
 use machine::{Model, Program, sync, system, was_refused};
+use queue::{FENCED, QUIET, WaitQueue};
 
 /// What the parties of a model share.
 struct Parties {
     /// The bells that a publication rings.
-    bells: Vec<Bell>,
-    rings: Vec<usize>,
+    queues: Vec<WaitQueue>,
+    notifies: Vec<usize>,
     /// Publications by ringer.
     progress: Vec<AtomicU32>,
     publications: u8,
@@ -47,10 +47,10 @@ impl Wake for Woken {
 }
 
 impl Parties {
-    fn new(bells: usize, ringers: usize, publications: u8) -> Parties {
+    fn new(queues: usize, ringers: usize, publications: u8) -> Parties {
         Parties {
-            bells: (0..bells).map(|_| Bell::new()).collect(),
-            rings: (0..bells).collect(),
+            queues: (0..queues).map(|_| WaitQueue::new()).collect(),
+            notifies: (0..queues).collect(),
             progress: (0..ringers).map(|_| AtomicU32::new(0)).collect(),
             publications,
             wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU32::new(0)))),
@@ -65,22 +65,22 @@ impl Parties {
     fn publishes(&self, ringer: usize) -> Program<'_> {
         Box::new(move |published| {
             self.progress[ringer].store(u32::from(published) + 1, Relaxed);
-            queue::ring(&self.bells, &self.rings);
+            queue::notify(&self.queues, &self.notifies);
             (published + 1 < self.publications).then_some(published + 1)
         })
     }
 
     /// A call: one sleep, as in a wait. The first `impatient` ones have a limit.
-    fn sleeps(&self, bell: usize, impatient: u8) -> Program<'_> {
+    fn sleeps(&self, queue: usize, impatient: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < impatient).then_some(Duration::MAX);
-            self.bells[bell].sleep(limit, &mut || self.sees_all());
+            self.queues[queue].sleep(limit, &mut || self.sees_all());
             (!self.sees_all()).then_some(impatient.min(calls + 1))
         })
     }
 
     /// A call: one poll, each with another waker; two polls, then it waits to be woken.
-    fn polls(&self, bell: usize) -> Program<'_> {
+    fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
                 self.wakers[1].0.wait();
@@ -89,7 +89,7 @@ impl Parties {
             let woken = &self.wakers[usize::from(call)];
             woken.0.compare_exchange(1, 0, Relaxed, Relaxed).ok();
             let ready =
-                self.bells[bell].arm(7, &Waker::from(woken.clone()), &mut || self.sees_all());
+                self.queues[queue].arm(7, &Waker::from(woken.clone()), &mut || self.sees_all());
             assert!(
                 ready || !was_refused(),
                 "a task stays asleep although its barrier was refused"
@@ -102,14 +102,14 @@ impl Parties {
     }
 
     /// A task that is polled once and dropped.
-    fn goes_away(&self, bell: usize) -> Program<'_> {
+    fn goes_away(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| match call {
             0 => {
-                self.bells[bell].arm(9, Waker::noop(), &mut || self.sees_all());
+                self.queues[queue].arm(9, Waker::noop(), &mut || self.sees_all());
                 Some(1)
             }
             _ => {
-                self.bells[bell].disarm(9);
+                self.queues[queue].disarm(9);
                 None
             }
         })
@@ -117,10 +117,10 @@ impl Parties {
 
     /// Nothing is announced, and nothing armed, when everybody is done.
     fn is_over(&self) {
-        for (i, bell) in self.bells.iter().enumerate() {
-            let word = bell.word().peek();
+        for (i, queue) in self.queues.iter().enumerate() {
+            let word = queue.word().peek();
             assert!(matches!(word, QUIET | FENCED), "bell {i} ends with the word {word}");
-            let asleep = bell.gate().peek();
+            let asleep = queue.gate().peek();
             assert!(
                 asleep.contains("threads: 0") && asleep.contains("tasks: []"),
                 "bell {i} ends with {asleep}"
@@ -225,14 +225,18 @@ models! {
 #[test]
 #[cfg_attr(miri, ignore = "an hour's worth of states, and nothing in them that is unsafe")]
 fn every_step_of_a_quiet_bell_is_needed() {
-    let steps = ["barrier-left-out", "barrier-late", "ringer-unfenced", "ringer-unlocked"];
+    let steps = ["barrier-left-out", "barrier-late", "notifier-unfenced", "notifier-unlocked"];
     catches(two_ringers, "left asleep: sleeper;", &steps);
     catches(two_sleepers, "left asleep: ", &["announced-unlocked", "one-woken"]);
     catches(
         two_tasks,
         "left asleep: task;",
-        &["barrier-left-out", "ringer-unfenced", "tasks-unwoken"],
+        &["barrier-left-out", "notifier-unfenced", "tasks-unwoken"],
     );
-    catches(two_bells, "left asleep: second sleeper;", &["one-bell-looked-at", "one-bell-rung"]);
+    catches(
+        two_bells,
+        "left asleep: second sleeper;",
+        &["one-queue-checked", "one-queue-notified"],
+    );
     catches(two_sleepers, "ends with the word", &["quiet-by-store"]);
 }

@@ -1,4 +1,4 @@
-//! Tests of `bell.rs`, outside of it because `bell_model.rs` includes that file a second time.
+//! Tests of `queue.rs`, outside of it because `bell_model.rs` includes that file a second time.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use crate::wait::queue::{self, Bell, CALM, FENCED, QUIET, SLEEPER};
 use crate::base::sync::{Line, Relaxed, Statistic, lock, spin_loop};
 use crate::base::system::BARRIER_LEFT_OUT;
+use crate::wait::queue::{self, CALM, FENCED, QUIET, SLEEPER, WaitQueue};
 
 /// Longer than any wake-up takes on a machine that is busy with other things.
 const BOUND: Duration = Duration::from_secs(20);
@@ -19,20 +19,20 @@ fn soaks() -> bool {
     std::env::var_os("SLIPRING_SOAK").is_some()
 }
 
-fn ring(bell: &Bell) {
-    queue::ring(std::slice::from_ref(bell), &[0]);
+fn ring(queue: &WaitQueue) {
+    queue::notify(std::slice::from_ref(queue), &[0]);
 }
 
-fn word(bell: &Bell) -> u32 {
-    bell.word().load(Relaxed)
+fn word(queue: &WaitQueue) -> u32 {
+    queue.word().load(Relaxed)
 }
 
 /// Makes a bell as quiet as if it had been rung for nobody for long, if it may be. `true`: it is.
-fn hush(bell: &Bell) -> bool {
-    bell.rests_until().store(0, Relaxed);
-    bell.calm().store(CALM - 1, Relaxed);
-    ring(bell);
-    word(bell) == QUIET
+fn hush(queue: &WaitQueue) -> bool {
+    queue.rests_until().store(0, Relaxed);
+    queue.calm().store(CALM - 1, Relaxed);
+    ring(queue);
+    word(queue) == QUIET
 }
 
 /// Two threads in rounds. In each, the sleeper makes the bell quiet, asks, and takes the steps of
@@ -40,10 +40,10 @@ fn hush(bell: &Bell) -> bool {
 /// look saw the answer: nothing sleeps, so a round takes about a microsecond, and every ring is as
 /// good as the last. A wake-up is lost if the look saw nothing and the ring did nothing.
 struct Duel {
-    bell: Bell,
+    queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
-    rung: Line<AtomicU64>,
+    notified_at: Line<AtomicU64>,
     /// Stores to it miss the caches, and keep the answer behind them in the ringer's store buffer.
     ballast: Vec<Line<Statistic>>,
 }
@@ -70,10 +70,15 @@ impl Duel {
         let word = || Line(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
         let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
-        let duel =
-            Duel { bell: Bell::new(), asked: word(), answered: word(), rung: word(), ballast };
+        let duel = Duel {
+            queue: WaitQueue::new(),
+            asked: word(),
+            answered: word(),
+            notified_at: word(),
+            ballast,
+        };
         std::thread::scope(|scope| {
-            scope.spawn(|| duel.rings());
+            scope.spawn(|| duel.notifies());
             BARRIER_LEFT_OUT.set(!barrier);
             let outcome = duel.sleeps(rounds, time);
             BARRIER_LEFT_OUT.set(false);
@@ -84,16 +89,16 @@ impl Duel {
 
     /// `true`: both threads ran meanwhile.
     fn wait(word: &AtomicU64, round: u64) -> bool {
-        let (began, mut looks) = (Instant::now(), 0u32);
+        let (began, mut polls) = (Instant::now(), 0u32);
         while word.load(Acquire) < round {
-            looks += 1;
-            if looks.is_multiple_of(8192) {
+            polls += 1;
+            if polls.is_multiple_of(8192) {
                 assert!(began.elapsed() < 3 * BOUND, "the other thread is gone in round {round}");
                 std::thread::yield_now();
             }
             spin_loop();
         }
-        looks < 8192
+        polls < 8192
     }
 
     fn sleeps(&self, rounds: u64, time: Duration) -> Outcome {
@@ -103,22 +108,22 @@ impl Duel {
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
-            outcome.quiet += u64::from(hush(&self.bell));
-            let woken = lock(self.bell.gate()).woken;
+            outcome.quiet += u64::from(hush(&self.queue));
+            let woken = lock(self.queue.gate()).woken;
             self.asked.0.store(round, Release);
             // At about the moment when the answer leaves the ringer's store buffer.
             (0..delay + round % 16).for_each(|step| {
                 std::hint::black_box(step);
             });
             let mut saw = false;
-            self.bell.sleep(None, &mut || {
+            self.queue.sleep(None, &mut || {
                 saw = self.answered.0.load(Acquire) == round;
                 true
             });
-            let together = Self::wait(&self.rung.0, round);
+            let together = Self::wait(&self.notified_at.0, round);
             // A ring that finds the bell not quiet wakes a sleeper, or counts a fence for none.
             let noticed =
-                self.bell.calm().load(Relaxed) != 0 || lock(self.bell.gate()).woken != woken;
+                self.queue.calm().load(Relaxed) != 0 || lock(self.queue.gate()).woken != woken;
             delay = match saw {
                 true => delay.saturating_sub(1),
                 false => delay + u64::from(together),
@@ -132,7 +137,7 @@ impl Duel {
         outcome
     }
 
-    fn rings(&self) {
+    fn notifies(&self) {
         for round in 1.. {
             Self::wait(&self.asked.0, round);
             if self.asked.0.load(Acquire) == OVER {
@@ -143,17 +148,17 @@ impl Duel {
                 self.ballast[at as usize % self.ballast.len()].0.store(round, Relaxed);
             }
             self.answered.0.store(round, Release);
-            ring(&self.bell);
-            self.rung.0.store(round, Release);
+            ring(&self.queue);
+            self.notified_at.0.store(round, Release);
         }
     }
 }
 
 /// Waits for `word` to reach `value`, always asleep if there is anything to wait for.
-fn sleep_until(bell: &Bell, progress: &AtomicU64, value: u64) {
+fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     let began = Instant::now();
     while progress.load(Acquire) < value {
-        bell.sleep(Some(BOUND), &mut || progress.load(Acquire) >= value);
+        queue.sleep(Some(BOUND), &mut || progress.load(Acquire) >= value);
         assert!(began.elapsed() < BOUND, "a sleeper was not woken at {value}");
     }
 }
@@ -163,7 +168,7 @@ fn sleep_until(bell: &Bell, progress: &AtomicU64, value: u64) {
 /// just fallen quiet, at about the moment when the other side falls asleep.
 #[test]
 fn a_quiet_bell_loses_no_wake_up() {
-    let (there, back) = (Bell::new(), Bell::new());
+    let (there, back) = (WaitQueue::new(), WaitQueue::new());
     let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
     let rounds = match soaks() {
         _ if cfg!(miri) => 20,
@@ -215,18 +220,18 @@ fn a_quiet_bell_loses_no_wake_up() {
 /// The same without help from the system: ringers fence.
 #[test]
 fn a_bell_that_may_not_rest_is_never_quiet() {
-    let bell = Bell::resting(false);
-    assert!((0..2 * CALM).all(|_| !hush(&bell)));
-    let bell = Bell::resting(true);
-    bell.rests_until().store(u64::MAX, Relaxed);
-    (0..2 * CALM).for_each(|_| ring(&bell));
-    assert_eq!(word(&bell), FENCED, "before its time is over");
-    bell.rests_until().store(0, Relaxed);
-    (0..CALM).for_each(|_| ring(&bell));
-    assert_eq!(word(&bell), QUIET);
-    bell.sleep(None, &mut || true);
-    assert_eq!(word(&bell), FENCED, "somebody was about to sleep");
-    assert!(bell.rests_until().load(Relaxed) > 0);
+    let queue = WaitQueue::resting(false);
+    assert!((0..2 * CALM).all(|_| !hush(&queue)));
+    let queue = WaitQueue::resting(true);
+    queue.rests_until().store(u64::MAX, Relaxed);
+    (0..2 * CALM).for_each(|_| ring(&queue));
+    assert_eq!(word(&queue), FENCED, "before its time is over");
+    queue.rests_until().store(0, Relaxed);
+    (0..CALM).for_each(|_| ring(&queue));
+    assert_eq!(word(&queue), QUIET);
+    queue.sleep(None, &mut || true);
+    assert_eq!(word(&queue), FENCED, "somebody was about to sleep");
+    assert!(queue.rests_until().load(Relaxed) > 0);
 }
 
 /// The steps of falling asleep and of ringing, at the same moment, many times.
@@ -240,14 +245,14 @@ fn a_quiet_bell_and_a_sleeper_see_each_other() {
     let outcome = Duel::play(rounds, time, true);
     println!("{outcome:?}");
     assert_eq!(outcome.lost, 0, "{outcome:?}");
-    assert_eq!(outcome.quiet, if Bell::new().may_rest() { outcome.rounds } else { 0 });
+    assert_eq!(outcome.quiet, if WaitQueue::new().may_rest() { outcome.rounds } else { 0 });
 }
 
 /// The twin of the above: without the barrier a wake-up is lost.
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
 fn without_the_barrier_they_do_not() {
-    if !Bell::new().may_rest()
+    if !WaitQueue::new().may_rest()
         || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2)
     {
         println!("not on this machine: no barrier, or no second core");
@@ -278,50 +283,50 @@ impl Woken {
 #[test]
 fn a_ring_looks_at_every_bell() {
     for sleeps_at in 0..3 {
-        let bells = [(); 3].map(|()| Bell::new());
-        bells.iter().for_each(|bell| _ = hush(bell));
+        let queues = [(); 3].map(|()| WaitQueue::new());
+        queues.iter().for_each(|queue| _ = hush(queue));
         let woken = Arc::new(Woken::default());
         // No bell but this one may be anything but quiet.
-        assert!(!bells[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
-        queue::ring(&bells, &[0, 1, 2]);
+        assert!(!queues[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
+        queue::notify(&queues, &[0, 1, 2]);
         assert_eq!(woken.take(), 1, "bell {sleeps_at}");
-        bells.iter().for_each(|bell| assert!(word(bell) < SLEEPER));
+        queues.iter().for_each(|queue| assert!(word(queue) < SLEEPER));
     }
 }
 
 #[test]
 fn a_task_is_announced_once_and_until_it_is_woken_or_goes() {
-    let bell = Bell::new();
+    let queue = WaitQueue::new();
     let [one, two] = [(); 2].map(|()| Arc::new(Woken::default()));
     let [first, second] = [&one, &two].map(|woken| Waker::from(woken.clone()));
-    assert!(!bell.arm(1, &first, &mut || false));
-    assert!(!bell.arm(1, &second, &mut || false));
-    assert_eq!(word(&bell) / SLEEPER, 1, "one task, armed twice");
-    assert!(!bell.arm(2, &first, &mut || false));
-    assert_eq!(word(&bell) / SLEEPER, 2);
-    bell.disarm(2);
-    bell.disarm(2);
-    assert_eq!(word(&bell), SLEEPER | FENCED);
-    ring(&bell);
+    assert!(!queue.arm(1, &first, &mut || false));
+    assert!(!queue.arm(1, &second, &mut || false));
+    assert_eq!(word(&queue) / SLEEPER, 1, "one task, armed twice");
+    assert!(!queue.arm(2, &first, &mut || false));
+    assert_eq!(word(&queue) / SLEEPER, 2);
+    queue.disarm(2);
+    queue.disarm(2);
+    assert_eq!(word(&queue), SLEEPER | FENCED);
+    ring(&queue);
     assert_eq!((one.take(), two.take()), (0, 1), "the waker of the last call is woken, once");
-    assert_eq!(word(&bell), FENCED);
-    ring(&bell);
+    assert_eq!(word(&queue), FENCED);
+    ring(&queue);
     assert_eq!((one.take(), two.take()), (0, 0));
     // A task that need not sleep is not left behind, whether or not it slept before.
-    assert!(bell.arm(1, &first, &mut || true));
-    assert!(!bell.arm(1, &first, &mut || false) && bell.arm(1, &second, &mut || true));
-    assert_eq!(word(&bell), FENCED);
-    ring(&bell);
+    assert!(queue.arm(1, &first, &mut || true));
+    assert!(!queue.arm(1, &first, &mut || false) && queue.arm(1, &second, &mut || true));
+    assert_eq!(word(&queue), FENCED);
+    ring(&queue);
     assert_eq!((one.take(), two.take()), (0, 0));
     assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (2, 2), "no waker is kept");
 }
 
 #[test]
 fn a_sleeper_whose_time_is_over_is_announced_no_longer() {
-    let bell = Bell::new();
+    let queue = WaitQueue::new();
     for limit in [Duration::ZERO, Duration::from_millis(1)] {
-        assert_eq!(bell.sleep(Some(limit), &mut || false), None);
-        assert_eq!((word(&bell), lock(bell.gate()).threads), (FENCED, 0));
+        assert_eq!(queue.sleep(Some(limit), &mut || false), None);
+        assert_eq!((word(&queue), lock(queue.gate()).threads), (FENCED, 0));
     }
 }
 
@@ -345,32 +350,32 @@ fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
 /// end the process.
 #[test]
 fn wakers_may_panic() {
-    let (bell, rude) = (Bell::new(), waker_of(&RUDE));
+    let (queue, rude) = (WaitQueue::new(), waker_of(&RUDE));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    assert!(!bell.arm(1, &rude, &mut || false));
+    assert!(!queue.arm(1, &rude, &mut || false));
     assert!(
-        bell.arm(1, &rude, &mut || true),
+        queue.arm(1, &rude, &mut || true),
         "two wakers are let go: the one before, and this one"
     );
-    assert!(!bell.arm(1, &rude, &mut || false));
-    bell.disarm(1);
-    assert_eq!(word(&bell), FENCED);
+    assert!(!queue.arm(1, &rude, &mut || false));
+    queue.disarm(1);
+    assert_eq!(word(&queue), FENCED);
 
     assert!(
-        !bell.arm(1, &rude, &mut || false)
-            && !bell.arm(2, &waker, &mut || false)
-            && !bell.arm(3, &rude, &mut || false)
+        !queue.arm(1, &rude, &mut || false)
+            && !queue.arm(2, &waker, &mut || false)
+            && !queue.arm(3, &rude, &mut || false)
     );
-    ring(&bell);
-    assert_eq!((woken.take(), word(&bell)), (1, FENCED));
+    ring(&queue);
+    assert_eq!((woken.take(), word(&queue)), (1, FENCED));
 
-    assert!(!bell.arm(2, &waker, &mut || false));
+    assert!(!queue.arm(2, &waker, &mut || false));
     let shy = waker_of(&SHY);
     for number in [1, 2] {
-        assert!(catch_unwind(AssertUnwindSafe(|| bell.arm(number, &shy, &mut || false))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| queue.arm(number, &shy, &mut || false))).is_err());
     }
-    assert_eq!(word(&bell) / SLEEPER, 1, "the task that was armed before, with its old waker");
-    ring(&bell);
-    assert_eq!((woken.take(), word(&bell)), (1, FENCED));
+    assert_eq!(word(&queue) / SLEEPER, 1, "the task that was armed before, with its old waker");
+    ring(&queue);
+    assert_eq!((woken.take(), word(&queue)), (1, FENCED));
 }

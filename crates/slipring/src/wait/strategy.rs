@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 /// How long a waiter has been waiting, as its strategy is told.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Waited {
+pub struct WaitContext {
     /// How often this waiter has looked in vain since it began to wait.
-    pub looks: u64,
+    pub polls: u64,
     /// Whether the graph has more threads than there are cores, as far as the graph knows: one for
     /// each stage or worker that does not share its thread, one for a producer. Then whoever is
     /// waited for may need this very core, and spinning keeps it from coming.
-    pub crowded: bool,
+    pub oversubscribed: bool,
     /// The time; `None` during the first looks, for reading the clock takes longer than they do.
     /// While a waiter spins it is read at every sixteenth look, otherwise at every one.
     pub now: Option<Instant>,
@@ -25,9 +25,9 @@ pub struct Waited {
     pub wake: Option<Duration>,
 }
 
-impl Waited {
-    pub(crate) fn none(crowded: bool) -> Waited {
-        Waited { looks: 0, crowded, now: None, began: None, wake: None }
+impl WaitContext {
+    pub(crate) fn none(oversubscribed: bool) -> WaitContext {
+        WaitContext { polls: 0, oversubscribed, now: None, began: None, wake: None }
     }
 
     /// How long the wait has lasted, by the clock's last reading.
@@ -37,24 +37,24 @@ impl Waited {
             .map_or(Duration::ZERO, |(now, began)| now.saturating_duration_since(began))
     }
 
-    /// Whether `looks` are still below `spins`, or below a tenth of it where threads are crowded.
+    /// Whether `polls` are still below `spins`, or below a tenth of it where threads are crowded.
     pub(super) fn below(&self, spins: u32) -> bool {
-        self.looks < u64::from(if self.crowded { spins / 10 } else { spins })
+        self.polls < u64::from(if self.oversubscribed { spins / 10 } else { spins })
     }
 
     /// A window for spinning: a tenth of it where threads are crowded.
     pub(super) fn window(&self, spin: Duration) -> Duration {
-        if self.crowded { spin / 10 } else { spin }
+        if self.oversubscribed { spin / 10 } else { spin }
     }
 }
 
 /// What a waiter does before it looks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Idle {
+pub enum WaitAction {
     /// Pause so many times (the processor's own spin hint, 5 to 60 ns each), holding the core.
     Spin(u32),
-    /// Read the clock: [`Waited::now`] says at the next look what it is, however few looks there
+    /// Read the clock: [`WaitContext::now`] says at the next look what it is, however few looks there
     /// were.
     Clock,
     /// Give the core to another runnable thread, if there is one.
@@ -64,7 +64,7 @@ pub enum Idle {
     /// Sleep until woken by progress, close or failure. Only strategies whose
     /// [`WaitStrategy::parks`] says so are woken; others sleep for 50 µs.
     Park,
-    /// As [`Idle::Park`], but for no longer than this; with a timer that is as sharp as the
+    /// As [`WaitAction::Park`], but for no longer than this; with a timer that is as sharp as the
     /// system's can be.
     ParkFor(Duration),
 }
@@ -73,15 +73,15 @@ pub enum Idle {
 /// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
-/// use slipring::{Idle, Wait, WaitStrategy, Waited};
+/// use slipring::{WaitAction, Wait, WaitStrategy, WaitContext};
 /// use std::sync::Arc;
 ///
 /// /// Spins a thousand times, then sleeps until woken.
 /// #[derive(Debug)]
 /// struct SpinThenPark;
 /// impl WaitStrategy for SpinThenPark {
-///     fn idle(&self, waited: &Waited) -> Idle {
-///         if waited.looks < 1000 { Idle::Spin(1) } else { Idle::Park }
+///     fn idle(&self, waited: &WaitContext) -> WaitAction {
+///         if waited.polls < 1000 { WaitAction::Spin(1) } else { WaitAction::Park }
 ///     }
 ///     fn parks(&self) -> bool { true }
 ///     fn alias(&self) -> String { "spin-then-park".into() }
@@ -98,8 +98,8 @@ pub enum Idle {
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// What to do after a look in vain. Called often and from many threads at once; it must not
     /// block or panic.
-    fn idle(&self, waited: &Waited) -> Idle;
-    /// Whether [`WaitStrategy::idle`] ever answers [`Idle::Park`] or [`Idle::ParkFor`]. Asked once,
+    fn idle(&self, waited: &WaitContext) -> WaitAction;
+    /// Whether [`WaitStrategy::idle`] ever answers [`WaitAction::Park`] or [`WaitAction::ParkFor`]. Asked once,
     /// when the graph is built: only then do publishers look for sleepers.
     fn parks(&self) -> bool;
     /// The name for reports.
@@ -125,7 +125,7 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// One waiter's side of a strategy that learns. See [`WaitStrategy::learner`].
 ///
 /// ```
-/// use slipring::{Idle, Learner, Wait, WaitStrategy, Waited};
+/// use slipring::{WaitAction, Learner, Wait, WaitStrategy, WaitContext};
 /// use std::sync::Arc;
 ///
 /// /// Spins for twice as long as the last wait took, then sleeps until woken.
@@ -134,15 +134,15 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// #[derive(Debug)]
 /// struct Looks { last: u64 }
 /// impl Learner for Looks {
-///     fn idle(&mut self, waited: &Waited) -> Idle {
-///         if waited.looks < 2 * self.last { Idle::Spin(1) } else { Idle::Park }
+///     fn idle(&mut self, waited: &WaitContext) -> WaitAction {
+///         if waited.polls < 2 * self.last { WaitAction::Spin(1) } else { WaitAction::Park }
 ///     }
-///     fn over(&mut self, waited: &Waited, _progress: bool) {
-///         self.last = waited.looks.clamp(1, 10_000);
+///     fn over(&mut self, waited: &WaitContext, _progress: bool) {
+///         self.last = waited.polls.clamp(1, 10_000);
 ///     }
 /// }
 /// impl WaitStrategy for AsLastTime {
-///     fn idle(&self, _: &Waited) -> Idle { Idle::Park }
+///     fn idle(&self, _: &WaitContext) -> WaitAction { WaitAction::Park }
 ///     fn parks(&self) -> bool { true }
 ///     fn alias(&self) -> String { "as-last-time".into() }
 ///     fn learner(&self) -> Option<Box<dyn Learner>> { Some(Box::new(Looks { last: 100 })) }
@@ -158,10 +158,10 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// ```
 pub trait Learner: fmt::Debug + Send + Sync {
     /// What to do after a look in vain. It must not block or panic.
-    fn idle(&mut self, waited: &Waited) -> Idle;
+    fn idle(&mut self, waited: &WaitContext) -> WaitAction;
     /// The wait is over; `progress`: because there was something, or the end, and not because time
     /// was up, or because the wait would have had no end
-    /// ([`Closed::WaitsForItself`](crate::Closed::WaitsForItself)). What was waited for is about to
+    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)). What was waited for is about to
     /// be handled, so this should note what is to be learned, and leave the rest to the next wait.
-    fn over(&mut self, waited: &Waited, progress: bool);
+    fn over(&mut self, waited: &WaitContext, progress: bool);
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Idle, Learner, Wait, WaitStrategy, Waited};
-use crate::wait::queue::Bell;
+use super::{Learner, Wait, WaitAction, WaitContext, WaitStrategy};
 use crate::base::panics::let_go;
 use crate::base::sync::{spin_loop, yield_now};
 use crate::base::system;
+use crate::wait::queue::WaitQueue;
 
 /// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no
 /// further.
@@ -31,17 +31,17 @@ impl Drop for Learned {
 pub(crate) struct Site<'a> {
     pub(crate) wait: &'a Wait,
     /// Whether there are more threads than cores.
-    pub(crate) crowded: bool,
+    pub(crate) oversubscribed: bool,
     /// Whether somebody rings the bell.
     pub(crate) parks: bool,
-    pub(crate) bell: &'a Bell,
+    pub(crate) queue: &'a WaitQueue,
     pub(crate) deadline: Option<Instant>,
     /// After how long it is given up at the latest.
     pub(crate) timeout: Option<Duration>,
 }
 
 /// What a wait was.
-pub(crate) struct Spell {
+pub(crate) struct WaitStats {
     /// How long it took, up to the clock's last reading; a wait of a few looks counts as no time,
     /// because reading the clock would take longer.
     pub(crate) time: Duration,
@@ -69,9 +69,9 @@ pub(crate) fn wait_until(
     learned: &mut Learned,
     lasts: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
-) -> (bool, Spell) {
-    let Site { wait, crowded, parks, bell, mut deadline, timeout } = site;
-    let mut waited = Waited::none(crowded);
+) -> (bool, WaitStats) {
+    let Site { wait, oversubscribed, parks, queue, mut deadline, timeout } = site;
+    let mut waited = WaitContext::none(oversubscribed);
     let mut sleeps = 0;
     let in_time = loop {
         // What there is, is handled before anybody reads a clock.
@@ -82,8 +82,8 @@ pub(crate) fn wait_until(
             Some(learner) => learner.idle(&waited),
             None => wait.idle(&waited),
         };
-        let spins = matches!(idle, Idle::Spin(_));
-        if waited.began.is_none() && (waited.looks == FEW || !spins) {
+        let spins = matches!(idle, WaitAction::Spin(_));
+        if waited.began.is_none() && (waited.polls == FEW || !spins) {
             let now = Instant::now();
             (waited.began, waited.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
@@ -99,42 +99,43 @@ pub(crate) fn wait_until(
         }
         waited.wake = None;
         match idle {
-            Idle::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
-            Idle::Park if parks => {
+            WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
+            WaitAction::Park if parks => {
                 sleeps += 1;
-                waited.wake = bell.sleep(left, ready);
+                waited.wake = queue.sleep(left, ready);
             }
-            Idle::ParkFor(time) if parks => {
+            WaitAction::ParkFor(time) if parks => {
                 sleeps += 1;
                 let limit = left.unwrap_or(time).min(time);
                 system::sharpen_timers();
-                waited.wake = bell.sleep(Some(limit), ready);
+                waited.wake = queue.sleep(Some(limit), ready);
             }
-            Idle::Clock => {}
-            Idle::Yield => yield_now(),
+            WaitAction::Clock => {}
+            WaitAction::Yield => yield_now(),
             // Nobody would wake it.
-            Idle::Park | Idle::ParkFor(_) => {
+            WaitAction::Park | WaitAction::ParkFor(_) => {
                 sleeps += 1;
-                let time = if let Idle::ParkFor(time) = idle { time.min(UNRUNG) } else { UNRUNG };
+                let time =
+                    if let WaitAction::ParkFor(time) = idle { time.min(UNRUNG) } else { UNRUNG };
                 system::sharpen_timers();
                 sleep(left.unwrap_or(time).min(time));
             }
-            Idle::Sleep(time) => {
+            WaitAction::Sleep(time) => {
                 sleeps += 1;
                 let time = left.unwrap_or(LONGEST_SLEEP).min(time).min(LONGEST_SLEEP);
                 system::sharpen_timers();
                 sleep(time);
             }
         }
-        waited.looks += 1;
-        if waited.began.is_some() && (!spins || waited.looks.is_multiple_of(FEW)) {
+        waited.polls += 1;
+        if waited.began.is_some() && (!spins || waited.polls.is_multiple_of(FEW)) {
             waited.now = Some(Instant::now());
         }
     };
     if let Some(learner) = &mut learned.0 {
         learner.over(&waited, in_time);
     }
-    (in_time, Spell { time: waited.time(), sleeps })
+    (in_time, WaitStats { time: waited.time(), sleeps })
 }
 
 fn pause() {
@@ -156,10 +157,16 @@ mod tests {
         parks: bool,
         deadline: Option<Instant>,
         ready: &mut dyn FnMut() -> bool,
-    ) -> (bool, Spell) {
-        let bell = Bell::new();
-        let site =
-            Site { wait, crowded: false, parks, bell: &bell, deadline, timeout: wait.timeout() };
+    ) -> (bool, WaitStats) {
+        let queue = WaitQueue::new();
+        let site = Site {
+            wait,
+            oversubscribed: false,
+            parks,
+            queue: &queue,
+            deadline,
+            timeout: wait.timeout(),
+        };
         wait_until(site, &mut wait.learner().into(), &mut || true, ready)
     }
 
@@ -168,9 +175,9 @@ mod tests {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let deadline = Instant::now() + Duration::from_millis(3);
-            let (in_time, spell) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
+            let (in_time, stats) = wait(&strategy, strategy.parks(), Some(deadline), &mut || false);
             assert!(!in_time && Instant::now() >= deadline, "{strategy}");
-            assert!(!spell.time.is_zero(), "{strategy}");
+            assert!(!stats.time.is_zero(), "{strategy}");
         }
     }
 
@@ -180,18 +187,18 @@ mod tests {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             for comes in [false, true] {
-                let bell = Bell::new();
+                let queue = WaitQueue::new();
                 let site = Site {
                     wait: &strategy,
-                    crowded: false,
+                    oversubscribed: false,
                     parks: true,
-                    bell: &bell,
+                    queue: &queue,
                     deadline: None,
                     timeout: None,
                 };
                 let in_vain = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
-                let (in_time, spell) = wait_until(
+                let (in_time, stats) = wait_until(
                     site,
                     &mut strategy.learner().into(),
                     &mut || in_vain.replace(true),
@@ -200,7 +207,7 @@ mod tests {
                         in_vain.get() && comes
                     },
                 );
-                assert_eq!((in_time, after, spell.sleeps), (comes, 1, 0), "{strategy}");
+                assert_eq!((in_time, after, stats.sleeps), (comes, 1, 0), "{strategy}");
                 assert!(before <= FEW + 1, "{strategy}: {before} looks");
             }
         }
@@ -244,38 +251,51 @@ mod tests {
         let micros = Duration::from_micros;
         let at = |time: Duration| {
             let now = Instant::now();
-            Waited { looks: 20, began: Some(now), now: Some(now + time), ..Waited::none(false) }
+            WaitContext {
+                polls: 20,
+                began: Some(now),
+                now: Some(now + time),
+                ..WaitContext::none(false)
+            }
         };
         let spin_block = Wait::AlternatingSpinBlock { spin: micros(50), block: micros(200) };
         let yield_sleep = Wait::AlternatingYieldSleep { yields: micros(50), sleep: micros(200) };
         for lap in [0, 250, 25_000] {
             for time in [0, 49] {
-                assert_eq!(spin_block.idle(&at(micros(lap + time))), Idle::Spin(1));
-                assert_eq!(yield_sleep.idle(&at(micros(lap + time))), Idle::Yield);
+                assert_eq!(spin_block.idle(&at(micros(lap + time))), WaitAction::Spin(1));
+                assert_eq!(yield_sleep.idle(&at(micros(lap + time))), WaitAction::Yield);
             }
             for time in [50, 249] {
                 assert_eq!(
                     spin_block.idle(&at(micros(lap + time))),
-                    Idle::ParkFor(micros(250 - time))
+                    WaitAction::ParkFor(micros(250 - time))
                 );
                 assert_eq!(
                     yield_sleep.idle(&at(micros(lap + time))),
-                    Idle::Sleep(micros(250 - time))
+                    WaitAction::Sleep(micros(250 - time))
                 );
             }
         }
-        for (looks, expected) in [
-            (0, Idle::Yield),
-            (49, Idle::Yield),
-            (50, Idle::ParkFor(micros(200))),
-            (51, Idle::Yield),
+        for (polls, expected) in [
+            (0, WaitAction::Yield),
+            (49, WaitAction::Yield),
+            (50, WaitAction::ParkFor(micros(200))),
+            (51, WaitAction::Yield),
         ] {
-            let crowd = Waited { looks, crowded: true, ..at(micros(1_000_000)) };
+            let crowd = WaitContext { polls, oversubscribed: true, ..at(micros(1_000_000)) };
             assert_eq!(spin_block.idle(&crowd), expected, "its own time counts");
         }
         let phased: Wait = "phased-backoff:1us,5us,sleeping:0,0,7us".parse().unwrap();
         let answers = [0, 1, 5, 6].map(|time| phased.idle(&at(micros(time))));
-        assert_eq!(answers, [Idle::Spin(1), Idle::Yield, Idle::Yield, Idle::Sleep(micros(7))]);
+        assert_eq!(
+            answers,
+            [
+                WaitAction::Spin(1),
+                WaitAction::Yield,
+                WaitAction::Yield,
+                WaitAction::Sleep(micros(7))
+            ]
+        );
     }
 
     #[test]
@@ -307,9 +327,9 @@ mod tests {
     fn a_strategy_that_parks_without_saying_so_is_not_left_asleep() {
         let _watched = crate::watchdog::watched();
         #[derive(Debug)]
-        struct Liar(Idle);
+        struct Liar(WaitAction);
         impl WaitStrategy for Liar {
-            fn idle(&self, _: &Waited) -> Idle {
+            fn idle(&self, _: &WaitContext) -> WaitAction {
                 self.0
             }
             fn parks(&self) -> bool {
@@ -319,11 +339,13 @@ mod tests {
                 "liar".into()
             }
         }
-        for idle in [Idle::Park, Idle::ParkFor(Duration::MAX), Idle::Sleep(Duration::MAX)] {
-            let mut looks = 0;
+        for idle in
+            [WaitAction::Park, WaitAction::ParkFor(Duration::MAX), WaitAction::Sleep(Duration::MAX)]
+        {
+            let mut polls = 0;
             let mut ready = || {
-                looks += 1;
-                looks > 3
+                polls += 1;
+                polls > 3
             };
             assert!(wait(&Wait::Custom(Arc::new(Liar(idle))), false, None, &mut ready).0);
         }

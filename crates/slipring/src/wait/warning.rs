@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
 
-use crate::ring::control::Control;
-use crate::base::panics::discard;
 use crate::base::name::Name;
-use crate::ring::plan::Plan;
+use crate::base::panics::discard;
 use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
 use crate::base::system;
+use crate::ring::control::Control;
+use crate::ring::plan::Plan;
 use crate::wait::{WaitStrategy, cores};
 
 /// What a graph is likely to suffer from, though it works. See [`on_warning`].
@@ -21,7 +21,7 @@ use crate::wait::{WaitStrategy, cores};
 pub enum Warning {
     /// A strategy that holds its core was chosen where there are more threads than cores: a thread
     /// that spins keeps the one that it waits for from running.
-    Crowded {
+    Oversubscribed {
         /// The stage that spins, or [`PRODUCER`](crate::PRODUCER).
         stage: Name,
         /// Its strategy.
@@ -33,7 +33,7 @@ pub enum Warning {
         cores: usize,
     },
     /// Two that spin are bound to the same core, so one keeps the other from running.
-    OneCore {
+    SharedCore {
         /// One stage.
         stage: Name,
         /// The other one, bound there before.
@@ -46,14 +46,14 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::Crowded { stage, wait, threads, cores } => write!(
+            Warning::Oversubscribed { stage, wait, threads, cores } => write!(
                 f,
                 "`{stage}` waits by `{wait}`, which holds a core; the graph is likely to have {threads} threads, and the thread that built it may run \
                  on {cores} core{}: unless the graph's threads are bound to other cores, a thread that spins keeps those from running that it waits \
                  for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads",
                 if *cores == 1 { "" } else { "s" }
             ),
-            Warning::OneCore { stage, other, core } => write!(
+            Warning::SharedCore { stage, other, core } => write!(
                 f,
                 "`{stage}` and `{other}` both spin, and each was bound to core {core} when it first waited for long: there each keeps the other from \
                  running; bind one of them elsewhere, or let one wait by `adaptive`, `yielding` or `blocking`"
@@ -83,8 +83,8 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
 
 /// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock.
 /// No panic leaves it.
-fn warn(said: &Statistic, warning: impl FnOnce() -> Warning) {
-    if said.swap(1, Relaxed) == 0
+fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
+    if announced.swap(1, Relaxed) == 0
         && let Err(panic) =
             catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
     {
@@ -111,10 +111,12 @@ pub(crate) fn look_at(plan: &Plan) {
         .find(|stage| stage.wait.spins())
         .map(|stage| (stage.name.clone(), &stage.wait));
     let producer = || {
-        plan.producer_wait.spins().then(|| (Name::new(crate::base::name::PRODUCER), &plan.producer_wait))
+        plan.producer_wait
+            .spins()
+            .then(|| (Name::new(crate::base::name::PRODUCER), &plan.producer_wait))
     };
     if let Some((stage, wait)) = stage.or_else(producer) {
-        warn(&SAID, || Warning::Crowded {
+        warn(&SAID, || Warning::Oversubscribed {
             stage,
             wait: wait.alias(),
             threads: plan.threads,
@@ -157,7 +159,7 @@ impl Cores {
         held.push((core, party, thread));
         drop(held);
         if let Some(other) = other {
-            warn(&SAID, || Warning::OneCore {
+            warn(&SAID, || Warning::SharedCore {
                 stage: control.name(party),
                 other: control.name(other),
                 core,

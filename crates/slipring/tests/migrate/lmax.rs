@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, BuildError, Cause, Chain, ClaimError, Closed, ErrorKind, Fault, Graph, Idle,
-    JoinError, PRODUCER, PoolReader, PoolWriter, Producer, ReadHandler, Reader, ReaderKey, Wait,
-    WaitStrategy, Waited, Writer, WriterKey,
+    At, BatchError, BuildError, Cause, Chain, ClaimError, ErrorKind, Fault, Graph, JoinError,
+    PRODUCER, PoolReader, PoolWriter, Producer, ReadHandler, Reader, ReaderKey, Wait, WaitAction,
+    WaitContext, WaitError, WaitStrategy, Writer, WriterKey,
 };
 
 use crate::common::{LIMIT, Oops, PURPOSE, quiet};
@@ -615,7 +615,7 @@ fn a_poll_never_waits() {
     assert_eq!(polls.poll(1, |v, _| assert_eq!(*v, 0)).unwrap(), 1); // and no more than wanted
     assert_eq!(polls.poll(9, |_, _| ()).unwrap(), 3);
     tx.close();
-    assert!(matches!(polls.poll(9, |_, _| ()), Err(Closed::Drained)));
+    assert!(matches!(polls.poll(9, |_, _| ()), Err(WaitError::Closed)));
 }
 
 #[test]
@@ -715,10 +715,10 @@ fn halting_wakes_whoever_waits() {
             ring.halt();
             waits.join().unwrap()
         });
-        assert!(matches!(closed, Closed::Halted));
+        assert!(matches!(closed, WaitError::Halted));
         // It stays so, for everybody, and what was published stays unseen.
-        assert!(matches!(tx.publish(|_| ()), Err(Closed::Halted)));
-        assert!(matches!(rx.for_each(|_, _| ()), Err(Closed::Halted)));
+        assert!(matches!(tx.publish(|_| ()), Err(WaitError::Halted)));
+        assert!(matches!(rx.for_each(|_, _| ()), Err(WaitError::Halted)));
         assert!(ring.report().halted());
     }
 }
@@ -797,7 +797,7 @@ fn a_deadline_ends_the_graph() {
     let failure = closed.failure().unwrap();
     assert_eq!((&**failure.stage(), failure.seq()), ("r", Some(0)));
     assert!(matches!(failure.cause(), Cause::Deadline(limit) if *limit == after));
-    assert!(matches!(tx.publish(|_| ()), Err(Closed::Failed(_))));
+    assert!(matches!(tx.publish(|_| ()), Err(WaitError::Failed(_))));
 }
 
 // Many producers, and waiting.
@@ -854,9 +854,9 @@ fn a_strategy_may_time_out() {
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
-    assert!(matches!(rx.batch(1), Err(Closed::TimedOut(_))));
+    assert!(matches!(rx.batch(1), Err(WaitError::TimedOut(_))));
     tx.publish(|slot| *slot = 1).unwrap();
-    assert!(matches!(tx.publish(|_| ()), Err(Closed::TimedOut(_))));
+    assert!(matches!(tx.publish(|_| ()), Err(WaitError::TimedOut(_))));
     // Nobody lost anything.
     assert_eq!(rx.batch(1).unwrap()[0], 1);
 }
@@ -881,12 +881,12 @@ fn each_stage_waits_in_its_own_way() {
 struct Phased(AtomicU64);
 
 impl WaitStrategy for Phased {
-    fn idle(&self, waited: &Waited) -> Idle {
+    fn idle(&self, waited: &WaitContext) -> WaitAction {
         self.0.fetch_add(1, SeqCst);
-        match waited.looks {
-            0..4 => Idle::Spin(1),
-            4..8 => Idle::Yield,
-            _ => Idle::Park,
+        match waited.polls {
+            0..4 => WaitAction::Spin(1),
+            4..8 => WaitAction::Yield,
+            _ => WaitAction::Park,
         }
     }
     fn parks(&self) -> bool {

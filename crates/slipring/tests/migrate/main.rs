@@ -15,7 +15,7 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use common::LIMIT;
-use slipring::{Chain, Graph, Inside, Many, Producer, Reader};
+use slipring::{Chain, Graph, Interleaved, Many, Producer, Reader};
 
 /// A graph of numbers.
 fn graph(capacity: usize) -> Graph<u64> {
@@ -23,7 +23,7 @@ fn graph(capacity: usize) -> Graph<u64> {
 }
 
 /// A graph of numbers with many producers.
-fn shared(capacity: usize) -> Graph<u64, Inside, Many> {
+fn shared(capacity: usize) -> Graph<u64, Interleaved, Many> {
     graph(capacity).shared()
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use slipring::{BatchError, ClaimError, Closed, Graph, Wait};
+use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
 
 use crate::common::{LIMIT, Oops};
 use crate::{Patience, chain, each_once, graph, pair, shared, until};
@@ -65,7 +65,7 @@ fn minus_two_is_contended() {
                         }
                         Err(BatchError::Unavailable) => patience.pause("events"),
                         Err(BatchError::Contended) => patience.pause("a turn"),
-                        Err(BatchError::Closed(Closed::Drained)) => break,
+                        Err(BatchError::Wait(WaitError::Closed)) => break,
                         Err(other) => panic!("{other}"),
                     }
                 }
@@ -199,7 +199,7 @@ fn one_to_one_in_batches() {
                 Err(closed) => break closed,
             }
         };
-        assert!(matches!(closed, Closed::Drained) && next == 1000);
+        assert!(matches!(closed, WaitError::Closed) && next == 1000);
     });
 }
 
@@ -478,7 +478,7 @@ fn halting_frees_the_workers() {
     pipeline.halt();
     assert!(pipeline.join().unwrap().halted());
     assert_eq!(freed.load(SeqCst), 2);
-    assert!(matches!(tx.publish(|_| ()), Err(Closed::Halted)));
+    assert!(matches!(tx.publish(|_| ()), Err(WaitError::Halted)));
 }
 
 #[test]

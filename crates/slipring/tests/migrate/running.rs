@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    At, BatchError, ClaimError, Closed, ConflateError, Done, Error, Fault, From, Marks, Mirror,
-    Monitor, NotHeld, ObserveError, OnFault, PRODUCER, ReadHandler, Selector, Sent, SubscribeError,
-    Tap, Verdict, Wait,
+    At, BatchError, ClaimError, ConflateError, Done, Error, Fault, Marks, Mirror, Monitor, NotHeld,
+    ObserveError, OnFault, PRODUCER, ReadHandler, Selector, Sent, StartAt, SubscribeError, Tap,
+    Verdict, Wait, WaitError,
 };
 
 use crate::common::{LIMIT, Oops, PURPOSE, quiet};
@@ -23,7 +23,7 @@ use crate::{Patience, chain, each_once, graph, pair, shared, until};
 #[test]
 fn room_is_told() {
     let _watched = crate::common::watched();
-    let graph = graph(4).watched();
+    let graph = graph(4).publish_cursor();
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx, monitor) = (ring.producer(), ring.reader(key), ring.monitor());
@@ -115,7 +115,7 @@ fn publishing_into_ones_own_full_ring_is_an_error() {
             }
         }
     });
-    assert!(matches!(told, Some(Closed::WaitsForItself(stage)) if stage.as_str() == "r"));
+    assert!(matches!(told, Some(WaitError::WaitsForItself(stage)) if stage.as_str() == "r"));
     // Nothing was lost by it.
     assert_eq!(handled.unwrap(), 2);
 }
@@ -130,8 +130,8 @@ fn a_reader_joins_a_running_ring() {
     let ring = graph.build().unwrap();
     let (mut tx, mut rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap));
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
-    let mut late = tap.subscribe(From::Now).unwrap();
-    assert!(matches!(tap.subscribe(From::Now), Err(SubscribeError::Full { room: 1 })));
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
+    assert!(matches!(tap.subscribe(StartAt::Now), Err(SubscribeError::Full { room: 1 })));
     assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 3);
     assert!((3..7).all(|i| tx.try_publish(|slot| *slot = i).is_ok()));
     assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 4);
@@ -142,7 +142,7 @@ fn a_reader_joins_a_running_ring() {
     batch.release();
     assert!(tx.try_claim().is_ok());
     tx.close();
-    assert!(matches!(late.batch(1), Err(Closed::Drained)));
+    assert!(matches!(late.batch(1), Err(WaitError::Closed)));
 }
 
 #[test]
@@ -153,7 +153,9 @@ fn a_reader_begins_where_it_says() {
     let ring = graph.build().unwrap();
     let (mut tx, mut rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap));
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
-    for (from, first) in [(From::Now, 3), (From::Oldest, 0), (From::At(1), 1), (From::At(3), 3)] {
+    for (from, first) in
+        [(StartAt::Now, 3), (StartAt::Oldest, 0), (StartAt::At(1), 1), (StartAt::At(3), 3)]
+    {
         let mut joined = tap.subscribe(from).unwrap();
         assert_eq!(joined.next_seq(), first);
         let mut next = first;
@@ -165,7 +167,7 @@ fn a_reader_begins_where_it_says() {
         assert_eq!(next, 3);
     }
     assert!(matches!(
-        tap.subscribe(From::At(4)),
+        tap.subscribe(StartAt::At(4)),
         Err(SubscribeError::NotYet { asked: 4, newest: 3 })
     ));
     // A stage that the graph needs cannot jump: it lets events go without looking at them.
@@ -174,7 +176,7 @@ fn a_reader_begins_where_it_says() {
     // What was overwritten meanwhile is gone for those who join.
     tx.publish_all(3..7, |slot, i| *slot = i).unwrap();
     assert!(matches!(
-        tap.subscribe(From::At(0)),
+        tap.subscribe(StartAt::At(0)),
         Err(SubscribeError::Overwritten { asked: 0, oldest: 1.. })
     ));
 }
@@ -186,26 +188,26 @@ fn a_reader_leaves_a_running_ring() {
     let (key, tap) = (graph.reader("r"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
     let (mut tx, mut rx, tap) = (ring.producer(), ring.reader(key), ring.tap(tap));
-    let late = tap.subscribe(From::Now).unwrap();
+    let late = tap.subscribe(StartAt::Now).unwrap();
     tx.publish_all(0..2, |slot, i| *slot = i).unwrap();
     assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 2);
     assert!(tx.try_claim().is_err());
     drop(late);
     assert!(tx.try_claim().is_ok());
     // One that waits on another thread is asked to.
-    let mut late = tap.subscribe(From::Now).unwrap();
+    let mut late = tap.subscribe(StartAt::Now).unwrap();
     let leaver = late.leaver();
     thread::scope(|scope| {
         let waits = scope.spawn(|| late.batch(1).map(drop));
         assert!(leaver.leave());
-        assert!(matches!(waits.join().unwrap(), Err(Closed::Left)));
+        assert!(matches!(waits.join().unwrap(), Err(WaitError::Left)));
     });
     assert!(!leaver.leave());
     drop(late);
     // The graph has not ended, and the seat is free again.
     tx.publish(|_| ()).unwrap();
     assert_eq!(rx.poll(9, |_, _| ()).unwrap(), 1);
-    assert!(tap.subscribe(From::Now).is_ok());
+    assert!(tap.subscribe(StartAt::Now).is_ok());
 }
 
 #[test]
@@ -222,7 +224,7 @@ fn readers_come_and_go_in_flight() {
             thread::scope(|scope| {
                 let visitor = scope.spawn(|| {
                     for stay in 0..20 {
-                        let mut late = tap.subscribe(From::Now).unwrap();
+                        let mut late = tap.subscribe(StartAt::Now).unwrap();
                         let mut next = late.next_seq();
                         for _ in 0..stay % 4 {
                             let batch = late.batch(3).unwrap();
@@ -248,7 +250,7 @@ fn readers_come_and_go_in_flight() {
             })
         });
     assert_eq!(all, done.unwrap().value);
-    assert!(matches!(tap.subscribe(From::Now), Err(SubscribeError::NotRunning)));
+    assert!(matches!(tap.subscribe(StartAt::Now), Err(SubscribeError::NotRunning)));
 }
 
 #[test]
@@ -281,7 +283,7 @@ fn workers_come_and_go() {
     assert!(tx.try_publish(|_| ()).is_ok());
     drop(second);
     assert!(
-        matches!(tx.publish(|_| ()), Err(Closed::Failed(failure)) if &**failure.stage() == "pool")
+        matches!(tx.publish(|_| ()), Err(WaitError::Failed(failure)) if &**failure.stage() == "pool")
     );
 }
 
@@ -443,7 +445,7 @@ fn a_handler_is_told_that_nothing_comes() {
 #[test]
 fn what_is_published_is_told() {
     let _watched = crate::common::watched();
-    let graph = graph(8).watched();
+    let graph = graph(8).publish_cursor();
     let key = graph.reader("r");
     let ring = graph.build().unwrap();
     let (mut tx, rx, monitor) = (ring.producer(), ring.reader(key), ring.monitor());
@@ -524,7 +526,7 @@ fn done_and_available_by_number() {
 #[test]
 fn idle_and_gating_are_told_apart() {
     let _watched = crate::common::watched();
-    let graph = graph(8).watched();
+    let graph = graph(8).publish_cursor();
     let first = graph.reader("first");
     let second = graph.reader("second").after(&first);
     let ring = graph.build().unwrap();
@@ -544,7 +546,7 @@ fn idle_and_gating_are_told_apart() {
     second.done(seq).unwrap();
     assert!(matches!(second.next(), Err(BatchError::Unavailable)));
     tx.close();
-    assert!(matches!(second.next(), Err(BatchError::Closed(Closed::Drained))));
+    assert!(matches!(second.next(), Err(BatchError::Wait(WaitError::Closed))));
 }
 
 // Failing, and going on.
@@ -799,7 +801,7 @@ fn a_task_holds_no_thread() {
                 Err(closed) => break closed,
             }
         };
-        assert!(matches!(closed, Closed::Drained));
+        assert!(matches!(closed, WaitError::Closed));
         next
     });
     let (patience, mut sent) = (Patience::new(), false);
@@ -858,7 +860,7 @@ fn several_rings_on_one_thread() {
             let turn = turn.expect("something came, or the end");
             match handles[turn].poll(9, |_, _| seen[turn] += 1) {
                 Ok(_) => {}
-                Err(Closed::Drained) => open[turn] = false,
+                Err(WaitError::Closed) => open[turn] = false,
                 Err(other) => panic!("{other}"),
             }
         }

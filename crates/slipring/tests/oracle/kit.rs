@@ -6,9 +6,9 @@ use std::fmt;
 use std::time::Instant;
 
 use slipring::{
-    BatchError, BuildError, Closed, Contiguous, Error, ErrorKind, Events, Graph, Inside, Layout,
-    Many, PoolReader, PoolReaderKey, PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring,
-    ShardReader, ShardReaderKey, ShardWriter, ShardWriterKey, Single, Writer, WriterKey,
+    BatchError, BuildError, Contiguous, Error, ErrorKind, Events, Graph, Interleaved, Layout, Many,
+    PoolReader, PoolReaderKey, PoolWriter, PoolWriterKey, Reader, ReaderKey, Ring, ShardReader,
+    ShardReaderKey, ShardWriter, ShardWriterKey, Single, WaitError, Writer, WriterKey,
 };
 
 /// What travels: who it is, and what the writers made of it.
@@ -400,7 +400,7 @@ pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec
 /// A layout, and what only one of them can do.
 pub trait Lay: Layout {
     const NAME: &'static str;
-    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Self, S>;
+    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Self, S>;
     /// That the other ways to look at a batch show the same.
     fn check_view(events: &Events<'_, Ev, Self>);
 }
@@ -415,19 +415,19 @@ fn check_view<L: Layout>(events: &Events<'_, Ev, L>) {
     assert!(events.get(events.len()).is_none());
 }
 
-impl Lay for Inside {
+impl Lay for Interleaved {
     const NAME: &'static str = "inside";
-    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Inside, S> {
+    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Interleaved, S> {
         graph
     }
-    fn check_view(events: &Events<'_, Ev, Inside>) {
+    fn check_view(events: &Events<'_, Ev, Interleaved>) {
         check_view(events);
     }
 }
 
 impl Lay for Contiguous {
     const NAME: &'static str = "contiguous";
-    fn ring_of<S>(graph: Graph<Ev, Inside, S>) -> Graph<Ev, Contiguous, S> {
+    fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Contiguous, S> {
         graph.contiguous()
     }
     fn check_view(events: &Events<'_, Ev, Contiguous>) {
@@ -570,7 +570,7 @@ impl<L: Lay> Any<L> {
         max: usize,
         stage: usize,
         see: &mut dyn FnMut(u64, &Ev),
-    ) -> Result<usize, Closed> {
+    ) -> Result<usize, WaitError> {
         match self {
             Any::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
             Any::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),
@@ -591,7 +591,11 @@ impl<L: Lay> Any<L> {
     }
 
     /// Shows every event until the stream ends, and writes to them if the stage writes.
-    pub fn for_each(&mut self, stage: usize, see: &mut dyn FnMut(u64, &Ev)) -> Result<u64, Closed> {
+    pub fn for_each(
+        &mut self,
+        stage: usize,
+        see: &mut dyn FnMut(u64, &Ev),
+    ) -> Result<u64, WaitError> {
         match self {
             Any::Reader(c) => c.for_each(|event, at| see(at.seq, event)),
             Any::PoolReader(c) => c.for_each(|event, at| see(at.seq, event)),

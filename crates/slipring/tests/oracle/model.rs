@@ -2,7 +2,7 @@
 //! Positions are counted from the ring's first one. It is told every operation, and says what must
 //! have come of it.
 
-use slipring::{BatchError, Cause, ClaimError, Closed, PRODUCER};
+use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 
 use super::kit::{Ask, Ev, Finish, Shape, mix, wrote};
 
@@ -206,8 +206,8 @@ impl Model {
             (Claimed::Length, ClaimError::Length { capacity, .. }) => {
                 assert_eq!(*capacity, self.capacity)
             }
-            (Claimed::Drained, ClaimError::Closed(Closed::Drained)) => {}
-            (Claimed::Ended, ClaimError::Closed(closed)) => self.check_ended(closed),
+            (Claimed::Drained, ClaimError::Wait(WaitError::Closed)) => {}
+            (Claimed::Ended, ClaimError::Wait(closed)) => self.check_ended(closed),
             (expected, error) => panic!("a claim came to {error:?} instead of {expected:?}"),
         }
     }
@@ -253,10 +253,10 @@ impl Model {
         }
     }
 
-    pub fn check_ended(&self, closed: &Closed) {
+    pub fn check_ended(&self, closed: &WaitError) {
         match (&self.end, closed) {
-            (Some(End::Halted), Closed::Halted) => {}
-            (Some(End::Failed(stage, seq)), Closed::Failed(failure)) => {
+            (Some(End::Halted), WaitError::Halted) => {}
+            (Some(End::Failed(stage, seq)), WaitError::Failed(failure)) => {
                 assert_eq!(failure.stage().as_str(), stage);
                 assert!(matches!(failure.cause(), Cause::Panic(_) | Cause::Dropped), "{failure:?}");
                 if seq.is_some() {
@@ -325,7 +325,7 @@ impl Model {
     ) {
         if self.end.is_some() {
             match lent {
-                Err(BatchError::Closed(closed)) => return self.check_ended(&closed),
+                Err(BatchError::Wait(closed)) => return self.check_ended(&closed),
                 other => panic!("a batch of an ended graph: {other:?}"),
             }
         }
@@ -384,7 +384,7 @@ impl Model {
         &mut self,
         (stage, worker): (usize, usize),
         max: usize,
-        outcome: Option<Result<usize, Closed>>,
+        outcome: Option<Result<usize, WaitError>>,
         seen: &[(u64, Ev)],
     ) {
         let panicked = outcome.is_none();
@@ -445,7 +445,7 @@ impl Model {
                 assert_eq!(count, seen.len());
                 assert!(count > 0 || !self.is_done(stage), "the end was not told");
             }
-            Err(Closed::Drained) => {
+            Err(WaitError::Closed) => {
                 assert!(seen.is_empty() && self.is_done(stage), "drained too early")
             }
             Err(other) => panic!("a poll came to {other:?}"),
@@ -537,7 +537,7 @@ impl Model {
 
     fn check_nothing(&self, stage: usize, ask: Ask, lent: Result<(u64, usize), BatchError>) {
         match lent {
-            Err(BatchError::Closed(Closed::Drained)) => {
+            Err(BatchError::Wait(WaitError::Closed)) => {
                 assert!(self.is_done(stage), "drained too early")
             }
             Err(BatchError::Unavailable) if ask == Ask::Try => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipring::{BatchError, ClaimError, Closed, Contiguous, Graph, Inside, Wait};
+use slipring::{BatchError, ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
 use super::kit::{Any, AnyRing, Ask, Dice, Ev, Finish, KEYS, Lay, Shape, Tx, mix, with_tx, wrote};
 
@@ -92,7 +92,7 @@ pub fn run_shape(shape: &Shape, seed: u64, events: u64) {
 }
 
 fn run_plan(plan: &Plan) {
-    if plan.contiguous { run_on::<Contiguous>(plan) } else { run_on::<Inside>(plan) }
+    if plan.contiguous { run_on::<Contiguous>(plan) } else { run_on::<Interleaved>(plan) }
 }
 
 fn run_on<L: Lay>(plan: &Plan) {
@@ -307,7 +307,7 @@ fn consume<L: Lay>(
                     false
                 }
                 Ok(_) => false,
-                Err(Closed::Drained) => true,
+                Err(WaitError::Closed) => true,
                 Err(other) => panic!("s{stage}: {other}"),
             },
             _ => {
@@ -323,7 +323,7 @@ fn consume<L: Lay>(
                         thread::yield_now();
                         false
                     }
-                    Err(BatchError::Closed(Closed::Drained)) => true,
+                    Err(BatchError::Wait(WaitError::Closed)) => true,
                     Err(other) => panic!("s{stage}: {other}"),
                 }
             }

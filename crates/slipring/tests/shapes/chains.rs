@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use slipring::{Chain, Contiguous, Inside, JoinError, Layout, Wait, ring};
+use slipring::{Chain, Contiguous, Interleaved, JoinError, Layout, Wait, ring};
 
 const EVENTS: u64 = if cfg!(miri) { 12 } else { 150 };
 
@@ -14,8 +14,8 @@ const EVENTS: u64 = if cfg!(miri) { 12 } else { 150 };
 trait Start: Layout {
     fn chain<'env>(capacity: usize) -> Chain<'env, u64, Self>;
 }
-impl Start for Inside {
-    fn chain<'env>(capacity: usize) -> Chain<'env, u64, Inside> {
+impl Start for Interleaved {
+    fn chain<'env>(capacity: usize) -> Chain<'env, u64, Interleaved> {
         ring(capacity, || 0)
     }
 }
@@ -353,7 +353,7 @@ fn spawned_for_many<L: Start>() {
 
 macro_rules! both_layouts {
     ($($shape:ident)*) => {
-        mod inside { $( #[test] fn $shape() { super::$shape::<slipring::Inside>(); } )* }
+        mod inside { $( #[test] fn $shape() { super::$shape::<slipring::Interleaved>(); } )* }
         mod contiguous { $( #[test] fn $shape() { super::$shape::<slipring::Contiguous>(); } )* }
     };
 }

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use slipring::{BuildError, Contiguous, ErrorKind, Events, Graph, Inside, Layout, Ring, ring};
+use slipring::{BuildError, Contiguous, ErrorKind, Events, Graph, Interleaved, Layout, Ring, ring};
 
 /// Where the slices of a batch are to be checked, if it has any.
 trait Lay: Layout {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Self>;
     fn check<E>(_: &Events<'_, E, Self>) {}
 }
-impl Lay for Inside {
+impl Lay for Interleaved {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E> {
         graph
     }
@@ -88,7 +88,7 @@ macro_rules! both {
         #[test]
         fn $name() {
             let _watched = crate::common::watched();
-            carry::<$event, Inside>($make, $fill, $change, $check);
+            carry::<$event, Interleaved>($make, $fill, $change, $check);
             carry::<$event, Contiguous>($make, $fill, $change, $check);
         }
     };
@@ -177,7 +177,7 @@ fn closures() {
         }
         assert_eq!(called.load(Relaxed) as u64, 3 * EVENTS);
     }
-    tasks::<Inside>();
+    tasks::<Interleaved>();
     tasks::<Contiguous>();
 }
 
@@ -403,13 +403,13 @@ fn drops_of_nothing<L: Lay>() {
 #[test]
 fn each_event_is_dropped_once() {
     let _watched = crate::common::watched();
-    drops::<Inside>();
+    drops::<Interleaved>();
     drops::<Contiguous>();
-    drops_after_panics::<Inside>();
+    drops_after_panics::<Interleaved>();
     drops_after_panics::<Contiguous>();
-    drops_after_half_a_factory::<Inside>();
+    drops_after_half_a_factory::<Interleaved>();
     drops_after_half_a_factory::<Contiguous>();
-    drops_of_nothing::<Inside>();
+    drops_of_nothing::<Interleaved>();
     drops_of_nothing::<Contiguous>();
 }
 

@@ -1,6 +1,6 @@
 //! One graph, one thread: publications by a script, every handle in turn, everything checked.
 
-use slipring::{BatchError, ClaimError, Closed, Graph, Wait};
+use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
 
 use super::kit::{AnyRing, Ask, Ev, Finish, Lay, Shape, Tx, mix, with_tx, wrote};
 
@@ -141,7 +141,7 @@ pub fn run<L: Lay>(
                     // Only looks, and so holds what it was lent while the others go on.
                     return !matches!(
                         handle.batch(Ask::Try, 1, Finish::Drop, i, &mut |_, _| ()),
-                        Err(BatchError::Closed(_))
+                        Err(BatchError::Wait(_))
                     );
                 }
                 match handle.poll(max, i, &mut see) {
@@ -150,7 +150,7 @@ pub fn run<L: Lay>(
                         waiting = 0;
                         true
                     }
-                    Err(Closed::Drained) => false,
+                    Err(WaitError::Closed) => false,
                     Err(other) => panic!("{other}: {}", about()),
                 }
             });

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use slipring::{Contiguous, Graph, Inside, Layout, Wait};
+use slipring::{Contiguous, Graph, Interleaved, Layout, Wait};
 
 use crate::figures::oversubscribed::line::Line;
 use crate::machine::{pin, unpin};
@@ -15,7 +15,7 @@ pub trait Chosen: Layout {
         Self: Sized;
 }
 
-impl Chosen for Inside {
+impl Chosen for Interleaved {
     fn graph(capacity: usize) -> Graph<u64> {
         Graph::new(capacity, || 0u64).wait(Wait::BusySpin)
     }

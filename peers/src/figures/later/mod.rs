@@ -9,7 +9,7 @@ mod behind;
 mod limit;
 
 use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
-use slipring::{Contiguous, Inside, Wait};
+use slipring::{Contiguous, Interleaved, Wait};
 
 use super::oversubscribed::queues::{self, Blocks, Yielding};
 use super::oversubscribed::{self, RING, Strategy, about, disruptors, ours, rings};
@@ -38,10 +38,10 @@ fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
     };
     for every in [1, 16] {
         let stage = if every == 1 { "first stage polled after each" } else { "first stage polled after every 16" };
-        add(Kind::Ours, format!("slipring, {stage}"), behind::second::<Inside>, every);
+        add(Kind::Ours, format!("slipring, {stage}"), behind::second::<Interleaved>, every);
         add(Kind::Ours, format!("slipring contiguous, {stage}"), behind::second::<Contiguous>, every);
     }
-    add(Kind::Ours, "slipring, first hand-over".into(), |ring, events, _, steps| behind::first::<Inside>(ring, events, steps), 1);
+    add(Kind::Ours, "slipring, first hand-over".into(), |ring, events, _, steps| behind::first::<Interleaved>(ring, events, steps), 1);
     add(
         Kind::Ours,
         "slipring contiguous, first hand-over".into(),

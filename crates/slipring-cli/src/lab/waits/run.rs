@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
-use slipring::{Cause, Closed, Failure, Graph, Producer, Reader, ReaderKey, Wait};
+use slipring::{Cause, Failure, Graph, Producer, Reader, ReaderKey, Wait, WaitError};
 
 use super::arrivals::Pattern;
 use super::figures::{Figures, Looks};
@@ -102,7 +102,7 @@ struct Published {
 
 /// What the waiter has seen.
 #[derive(Debug)]
-struct Waited {
+struct WaitContext {
     events: u64,
     misplaced: u64,
     checksum: u64,
@@ -190,7 +190,7 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
 }
 
 /// Why a run ended before all events had come through.
-fn early(closed: Closed) -> anyhow::Error {
+fn early(closed: WaitError) -> anyhow::Error {
     match closed.failure().map(Failure::cause) {
         Some(Cause::Deadline(_)) => {
             anyhow!(
@@ -208,7 +208,7 @@ struct PassedOn {
 }
 
 /// A stage before the waiter: looks at each event, and lets it go.
-fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, Closed> {
+fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, WaitError> {
     let (mut checksum, cpu) = (0u64, machine::thread_cpu());
     reader.for_each(|event, _| checksum = checksum.wrapping_add(event.print()))?;
     Ok(PassedOn {
@@ -218,10 +218,10 @@ fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, Closed> {
 }
 
 /// Publishes an event, as often as a strategy with a timeout has to be asked.
-fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), Closed> {
+fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), WaitError> {
     loop {
         match producer.publish(|slot| *slot = event) {
-            Err(Closed::TimedOut(_)) => {}
+            Err(WaitError::TimedOut(_)) => {}
             done => return done.map(drop),
         }
     }
@@ -233,7 +233,7 @@ fn publish_on_time(
     setup: &Setup,
     clock: &Clock,
     gate: &Barrier,
-) -> Result<Published, Closed> {
+) -> Result<Published, WaitError> {
     if setup.pace == Pace::Sleep {
         machine::finest_timer();
     }
@@ -267,7 +267,7 @@ fn publish_at_once(
     events: u64,
     clock: &Clock,
     gate: &Barrier,
-) -> Result<Published, Closed> {
+) -> Result<Published, WaitError> {
     gate.wait();
     let (start, cpu) = (clock.ns(), machine::thread_cpu());
     let mut done = Published { start, ..Published::default() };
@@ -290,7 +290,7 @@ fn wait_for_all(
     clock: &Clock,
     gate: &Barrier,
     tell: &Sender<Option<u32>>,
-) -> Result<Waited, Closed> {
+) -> Result<WaitContext, WaitError> {
     let thread = machine::thread_id();
     let ran = || thread.and_then(machine::ran).unwrap_or_default();
     let mut latencies = latencies();
@@ -309,7 +309,7 @@ fn wait_for_all(
     };
     // A strategy with a timeout is asked again.
     while let Err(closed) = reader.for_each(&mut handle) {
-        if !matches!(closed, Closed::TimedOut(_)) {
+        if !matches!(closed, WaitError::TimedOut(_)) {
             return Err(closed);
         }
     }
@@ -317,7 +317,7 @@ fn wait_for_all(
     // Nothing is told of a thread whose counters could not be read once.
     let kept_waiting = thread.map(|_| ran().kept_waiting.saturating_sub(kept_waiting));
     let cpu = after.zip(cpu).map(|(after, before)| after - before);
-    Ok(Waited { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
+    Ok(WaitContext { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
 }
 
 /// Room for latencies of up to two minutes, to three digits. All its memory is there before
@@ -342,7 +342,7 @@ fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
     looks
 }
 
-fn check(published: &Published, waited: &Waited) -> Result<()> {
+fn check(published: &Published, waited: &WaitContext) -> Result<()> {
     ensure!(
         waited.events == published.events,
         "{} events were published, {} arrived",
@@ -362,7 +362,7 @@ fn check(published: &Published, waited: &Waited) -> Result<()> {
     Ok(())
 }
 
-fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
+fn figures(published: &Published, waited: &WaitContext, looks: &Looks) -> Figures {
     let events = waited.events as f64;
     let time = (waited.end - waited.begin) as f64;
     let quantile = |q| waited.latencies.value_at_quantile(q) as f64;
@@ -394,10 +394,10 @@ fn figures(published: &Published, waited: &Waited, looks: &Looks) -> Figures {
 mod tests {
     use super::*;
 
-    fn ends() -> (Published, Waited) {
+    fn ends() -> (Published, WaitContext) {
         let published = Published { events: 3, checksum: 7, ..Published::default() };
         let latencies = Histogram::new(3).unwrap();
-        let waited = Waited {
+        let waited = WaitContext {
             events: 3,
             misplaced: 0,
             checksum: 7,
@@ -414,10 +414,10 @@ mod tests {
     fn what_is_lost_misplaced_or_changed_is_an_error() {
         let (published, waited) = ends();
         assert!(check(&published, &waited).is_ok());
-        let said = |waited: Waited| check(&published, &waited).unwrap_err().to_string();
-        assert!(said(Waited { events: 2, ..ends().1 }).contains("2 arrived"));
-        assert!(said(Waited { misplaced: 1, ..ends().1 }).contains("out of order"));
-        assert!(said(Waited { checksum: 8, ..ends().1 }).contains("not those"));
+        let said = |waited: WaitContext| check(&published, &waited).unwrap_err().to_string();
+        assert!(said(WaitContext { events: 2, ..ends().1 }).contains("2 arrived"));
+        assert!(said(WaitContext { misplaced: 1, ..ends().1 }).contains("out of order"));
+        assert!(said(WaitContext { checksum: 8, ..ends().1 }).contains("not those"));
         assert_ne!(Event { number: 1, due: 2 }.print(), Event { number: 2, due: 1 }.print());
     }
 

@@ -363,7 +363,7 @@ pub(crate) mod sync {
         }
 
         pub(crate) fn load(&self, _: Ordering) -> u64 {
-            [crate::wait::queue_model::bell::CALM - 1, 0][choose(2) as usize]
+            [crate::wait::queue_model::queue::CALM - 1, 0][choose(2) as usize]
         }
 
         pub(crate) fn store(&self, _: u64, _: Ordering) {}
@@ -572,12 +572,12 @@ pub(crate) mod sync {
 pub(crate) mod system {
     use super::*;
 
-    pub(crate) fn can_bar() -> bool {
+    pub(crate) fn membarrier_available() -> bool {
         true
     }
 
     /// A barrier in all threads, which may be refused in a model that says so.
-    pub(crate) fn bar_all() -> bool {
+    pub(crate) fn membarrier() -> bool {
         let refused = REFUSES.get() && choose(2) == 1;
         access(true, |run| {
             if refused {
@@ -723,6 +723,7 @@ impl Model<'_> {
         }));
         let outcome = catch_unwind(AssertUnwindSafe(end));
         RUN.set(None);
-        outcome.map_err(|panic| format!("at the end: {}", crate::base::panics::panic_message(panic)))
+        outcome
+            .map_err(|panic| format!("at the end: {}", crate::base::panics::panic_message(panic)))
     }
 }
