@@ -19,14 +19,14 @@ use crate::consumer::lease::{
     Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter,
     Sharded, Shared, Writer, Writing,
 };
-use crate::consumer::shard::{Partitioner, partitioner};
-use crate::errors::error::{BuildError, Cause, Error};
-use crate::errors::report::Report;
+use crate::errors::Report;
+use crate::errors::{BuildError, Cause, Error};
 use crate::live::monitor::Monitor;
 use crate::live::tap::Tap;
 use crate::producer::{Many, Producer, Single};
 use crate::ring::core::{Core, Settings};
 use crate::ring::owner::Owner;
+use crate::ring::partition::{Partitioner, partitioner};
 use crate::ring::plan::{Access, Delivery, StageSpec};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::wait::{Learned, Wait};
@@ -598,7 +598,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// A monitor of this ring, which does not keep it. Declare the graph
-    /// [`watched`](Graph::watched) for it to know the producer's position.
+    /// [`publish_cursor`](Graph::publish_cursor) for it to know the producer's position.
     pub fn monitor(&self) -> Monitor<E, L> {
         Monitor::of(&self.core)
     }

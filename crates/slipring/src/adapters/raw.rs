@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 
 use crate::consumer::lease::{Consumer, Writing, sealed as lease};
 use crate::consumer::position::ConsumerPosition;
-use crate::errors::error::{BatchError, ClaimError, NotHeld};
+use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::control::ahead;
 use crate::ring::core::Core;
@@ -167,7 +167,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// - [`BatchError::Gated`]: it is, and a stage before this one has not let it go. To tell the
     ///   two apart directly behind one producer, what is published has to be known: it is where the
     ///   ring is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or
-    ///   [watched](crate::Graph::watched). Elsewhere a stage that stands within a publication of
+    ///   [publish_cursor](crate::Graph::publish_cursor). Elsewhere a stage that stands within a publication of
     ///   several events counts as `Unavailable`.
     /// - [`BatchError::Contended`]: another worker of the pool was faster.
     /// - [`BatchError::Wait`]: none will come.

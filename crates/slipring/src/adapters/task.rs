@@ -7,30 +7,15 @@
 //! - I2: a future that is dropped has claimed nothing and been lent nothing.
 
 use std::future::Future;
-use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use crate::consumer::lease::{Batch, Consumer, sealed as lease};
 use crate::consumer::position::ConsumerPosition;
-use crate::errors::error::{ClaimError, WaitError};
+use crate::errors::{ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::producer::{Producer, sealed as producer};
-use crate::ring::control::Control;
 use crate::ring::slots::{Interleaved, Layout};
-
-/// What a handle's tasks are known by at a bell; drawn when one waits first.
-#[derive(Default)]
-pub(crate) struct TaskNumber(Option<NonZeroU64>);
-
-impl TaskNumber {
-    pub(crate) fn get(&mut self, control: &Control) -> u64 {
-        self.0.get_or_insert_with(|| control.next_task()).get()
-    }
-    pub(crate) fn taken(&self) -> Option<u64> {
-        self.0.map(NonZeroU64::get)
-    }
-}
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least

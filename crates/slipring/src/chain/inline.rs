@@ -6,7 +6,7 @@ use super::launch::{Built, finish, produce_contained};
 use super::runner::Delivery;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, let_go};
-use crate::errors::error::{BuildError, Cause, ClaimError, Error, WaitError};
+use crate::errors::{BuildError, Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;

@@ -15,11 +15,12 @@ use crate::base::panics::{Contained, let_go, panic_message};
 use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
 use crate::consumer::lease::{Consumer, Every, sealed};
 use crate::consumer::position::ConsumerPosition;
-use crate::errors::error::{Cause, WaitError};
+use crate::consumer::skip::skip;
+use crate::errors::{Cause, WaitError};
 use crate::ring::control::{Control, Waiter};
 use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
-use crate::ring::policy::{Faulted, Verdict, skip};
+use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 use crate::ring::slots::Layout;
 

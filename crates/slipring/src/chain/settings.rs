@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Chain, sealed};
 use crate::base::panics::Contained;
-use crate::errors::error::BuildError;
+use crate::errors::BuildError;
 use crate::ring::plan::{Delivery, StageSpec};
 use crate::ring::policy::{Marks, OnFault, Policy};
 use crate::ring::slots::Layout;

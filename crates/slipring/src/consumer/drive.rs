@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::fault::Fault;
 use crate::consumer::position::{ConsumerPosition, ConsumerState, space};
-use crate::errors::error::{BatchError, WaitError};
+use crate::errors::{BatchError, WaitError};
 use crate::ring::events::{At, Events, EventsMut, straight};
 use crate::ring::policy::Policy;
 use crate::ring::slots::{Layout, Storage};

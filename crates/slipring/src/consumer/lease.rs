@@ -16,14 +16,14 @@ use std::time::Instant;
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::consumer::drive::{ENOUGH, End, Handler, Lent, Walked, drive, find, hand_over};
+use crate::consumer::member;
 use crate::consumer::pool;
+use crate::consumer::position::enter_position;
 use crate::consumer::position::{self, ConsumerPosition};
 use crate::consumer::shard;
-use crate::errors::error::{BatchError, WaitError};
-use crate::live::tap;
+use crate::errors::{BatchError, WaitError};
 use crate::ring::events::{At, Events, EventsIterMut};
 use crate::ring::owner::Owner;
-use crate::ring::self_wait::enter_position;
 use crate::ring::slots::{Interleaved, Layout, Storage};
 use crate::wait::Learned;
 
@@ -56,7 +56,7 @@ pub(crate) mod sealed {
         type Position<E, L: Layout> = position::StagePosition<E, L>;
     }
     impl Delivery for super::Joined {
-        type Position<E, L: Layout> = position::SequentialPosition<E, L, tap::MemberRole>;
+        type Position<E, L: Layout> = position::SequentialPosition<E, L, member::MemberRole>;
     }
     impl Delivery for super::Sharded {
         type Position<E, L: Layout> = shard::ShardPosition<E, L>;
@@ -121,11 +121,11 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
-    pub(crate) fn joined(position: position::SequentialPosition<E, L, tap::MemberRole>) -> Self {
+    pub(crate) fn joined(position: position::SequentialPosition<E, L, member::MemberRole>) -> Self {
         Consumer { position, access: PhantomData }
     }
 
-    pub(crate) fn membership(&self) -> (&position::ConsumerState<E, L>, &tap::MemberRole) {
+    pub(crate) fn membership(&self) -> (&position::ConsumerState<E, L>, &member::MemberRole) {
         (self.position.state(), self.position.role())
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::{Acquire, Relaxed, Release, twin};
 use crate::consumer::position::{ConsumerPosition, ConsumerState};
-use crate::errors::error::{Cause, WaitError};
+use crate::errors::{Cause, WaitError};
 use crate::ring::control::{Control, IDLE, Orphan, PoolWord, ahead, later};
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
@@ -418,7 +418,7 @@ mod tests {
     use super::*;
     use crate::base::panics::Contained;
     use crate::consumer::lease::{Consumer, PoolWriter};
-    use crate::errors::error::BatchError;
+    use crate::errors::BatchError;
     use crate::ring::core::{Core, Settings};
     use crate::ring::plan::{Access, Delivery, StageSpec};
     use crate::ring::slots::{Contiguous, Interleaved};

@@ -13,9 +13,8 @@ use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::Instant;
 
-use crate::adapters::task::TaskNumber;
 use crate::base::sync::twin;
-use crate::errors::error::{BatchError, Cause, WaitError};
+use crate::errors::{BatchError, Cause, WaitError};
 use crate::ring::control::{Control, Waiter, ahead};
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::owner::Owner;
@@ -23,6 +22,7 @@ use crate::ring::plan::{Access, Stage};
 use crate::ring::self_wait;
 use crate::ring::slots::{Layout, View};
 use crate::ring::stamp::Run;
+use crate::ring::task_number::TaskNumber;
 use crate::wait::Learned;
 
 /// What the loops and the leases need of a consumer, one or worker.
@@ -676,4 +676,12 @@ impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
 #[inline]
 pub(crate) fn space(control: &Control, times: u32) {
     (0..control.spacing * times).for_each(|_| crate::base::sync::spin_loop());
+}
+
+/// As [`enter`], for whoever sits at this seat.
+#[inline(always)]
+pub(crate) fn enter_position<E, L: Layout>(
+    position: &impl ConsumerPosition<E, L>,
+) -> self_wait::Inside {
+    self_wait::enter(position.state().control(), [position.line()])
 }

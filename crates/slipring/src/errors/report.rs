@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::name::Name;
-use crate::ring::counters::Latency;
 
 /// What happened in a graph, per stage; it prints as a table.
 ///
@@ -164,4 +163,19 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// How long it took from an event's publication until a stage let it go: of the last 256 sampled
+/// events.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Latency {
+    /// How many were sampled in all.
+    pub samples: u64,
+    /// Half of the last ones took no longer.
+    pub p50: Duration,
+    /// 99 of 100.
+    pub p99: Duration,
+    /// The longest of them.
+    pub max: Duration,
 }

@@ -2,7 +2,7 @@
 
 use metrics::{counter, gauge};
 
-use crate::errors::report::Report;
+use crate::errors::Report;
 
 impl Report {
     /// Hands this report to the process's recorder, under the name of this ring; each series

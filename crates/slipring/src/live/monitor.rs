@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::{Acquire, Relaxed, twin};
-use crate::errors::error::BuildError;
-use crate::errors::report::{Report, StageReport};
+use crate::errors::BuildError;
+use crate::errors::{Report, StageReport};
 use crate::live::tap::Place;
 use crate::ring::control::{Control, ahead};
 use crate::ring::owner::Owner;

@@ -22,8 +22,9 @@ use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
 use crate::base::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
 use crate::consumer::lease::{Consumer, Joined, Reading};
-use crate::consumer::position::{ConsumerState, Role, SequentialPosition};
-use crate::errors::error::{BuildError, WaitError};
+use crate::consumer::member::MemberRole;
+use crate::consumer::position::SequentialPosition;
+use crate::errors::{BuildError, SubscribeError};
 use crate::ring::control::{Control, IDLE, ahead, bound_ahead, later};
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
@@ -47,85 +48,6 @@ pub enum StartAt {
     Oldest,
     /// At this position, as where it left before.
     At(u64),
-}
-
-/// Why a reader could not join.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum SubscribeError {
-    /// The position asked for may be overwritten, or changed by a later stage, already.
-    Overwritten {
-        /// What was asked for.
-        asked: u64,
-        /// The oldest that is still held.
-        oldest: u64,
-    },
-    /// The stages before the tap have not come so far.
-    NotYet {
-        /// What was asked for.
-        asked: u64,
-        /// The newest position to begin at: that of the next event.
-        newest: u64,
-    },
-    /// So many readers are there already: all that the tap has room for.
-    Full {
-        /// Its room.
-        room: usize,
-    },
-    /// No graph with this tap is running: none was started yet, or it has ended and is gone.
-    NotRunning,
-    /// The graph has ended.
-    Ended(WaitError),
-}
-
-impl fmt::Display for SubscribeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SubscribeError::Overwritten { asked, oldest } => {
-                write!(
-                    f,
-                    "position {asked} is overwritten; the oldest that is still held is {oldest}"
-                )
-            }
-            SubscribeError::NotYet { asked, newest } => {
-                write!(f, "position {asked} is not there yet; the next event is {newest}")
-            }
-            SubscribeError::Full { room } => {
-                write!(
-                    f,
-                    "the tap has room for {room} readers, and so many are there; wait for one to leave, or give it more room"
-                )
-            }
-            SubscribeError::NotRunning => {
-                f.write_str("no graph with this tap is running: start it first, or it has ended")
-            }
-            SubscribeError::Ended(closed) => closed.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SubscribeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SubscribeError::Ended(closed) => closed.source(),
-            _ => None,
-        }
-    }
-}
-
-impl std::convert::From<WaitError> for SubscribeError {
-    fn from(closed: WaitError) -> Self {
-        SubscribeError::Ended(closed)
-    }
-}
-
-impl std::convert::From<SubscribeError> for WaitError {
-    fn from(error: SubscribeError) -> Self {
-        match error {
-            SubscribeError::Ended(closed) => closed,
-            refused => WaitError::Refused(std::sync::Arc::new(refused)),
-        }
-    }
 }
 
 /// A reader that has joined a tap: as [`Reader`](crate::Reader), but it may go at any time, and the
@@ -301,25 +223,6 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
 impl<E, L: Layout> fmt::Debug for Tap<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tap").field("name", &self.name).field("room", &self.room).finish()
-    }
-}
-
-/// The role of a member: the graph does without it.
-pub struct MemberRole {
-    seat: usize,
-    ticket_line: usize,
-    ticket: u64,
-}
-
-impl Role for MemberRole {
-    const MIDWAY: bool = true;
-    #[inline(always)]
-    fn refused(&self, control: &Control) -> Option<WaitError> {
-        // No data goes with it; whoever waits is rung.
-        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
-    }
-    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, _next: u64) {
-        state.control().release_member(state.stage, self.seat);
     }
 }
 
@@ -522,7 +425,7 @@ impl Control {
     }
 
     /// Gives a seat at a tap back, and wakes those whom its owner held up.
-    fn release_member(&self, tap: usize, seat: usize) {
+    pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         {
             let unbind = || {

@@ -5,7 +5,7 @@ use loom::thread;
 
 use super::*;
 use crate::base::sync::unwind;
-use crate::errors::error::{Cause, ClaimError, WaitError};
+use crate::errors::{Cause, ClaimError, WaitError};
 use Access::{Read, Write};
 
 /// The stages drain what was published before the close, and end then.

@@ -4,7 +4,8 @@ use loom::thread;
 
 use super::*;
 use crate::consumer::position::ConsumerPosition;
-use crate::ring::policy::{Marks, skip};
+use crate::consumer::skip::skip;
+use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
 /// Handles what is there twice, as after a failure at its end, and then releases it.
@@ -74,8 +75,8 @@ fn loom_a_worker_starts_again() {
             for _ in 0..2 {
                 twice(&mut one, 1, |worker, max| {
                     let position = worker.position();
-                    let len = seat.gather(max as u64, max as u64);
-                    seat.state().touch(seat.next(), len);
+                    let len = position.gather(max as u64, max as u64);
+                    position.state().touch(position.next(), len);
                     position.advance(len, len);
                     position.rewind();
                 });

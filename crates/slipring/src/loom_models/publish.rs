@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::errors::error::{ClaimError, WaitError};
+use crate::errors::{ClaimError, WaitError};
 use crate::ring::slots::Contiguous;
 use Access::Read;
 

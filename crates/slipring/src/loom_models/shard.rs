@@ -4,7 +4,7 @@ use loom::thread;
 
 use super::*;
 use crate::consumer::lease::ShardWriter;
-use crate::consumer::shard::Partitioner;
+use crate::ring::partition::Partitioner;
 use Access::{Read, Write};
 
 /// Even events are the first shard's, odd ones the second's.

@@ -11,7 +11,8 @@ use loom::thread;
 use super::join::{follow, observed, subscribe, subscribe_to};
 use super::*;
 use crate::At;
-use crate::live::tap::{StartAt, SubscribeError, Subscription, join};
+use crate::errors::SubscribeError;
+use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
 use Delivery::{Each, Tap};
 

@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::base::sync::{Acquire, Arc, AtomicU32, AtomicU64, Line, Relaxed, Release, fence, twin};
-use crate::errors::error::BuildError;
+use crate::errors::BuildError;
 use crate::observe::observer::Observer;
 use crate::ring::control::ahead;
 

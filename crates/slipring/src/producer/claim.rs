@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::time::Instant;
 
-use crate::errors::error::{ClaimError, WaitError};
+use crate::errors::{ClaimError, WaitError};
 use crate::producer::{Producer, Single, sealed};
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
 use crate::ring::slots::{Interleaved, Layout};

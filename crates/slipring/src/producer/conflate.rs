@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Instant;
 
-use crate::errors::error::{BuildError, ClaimError, WaitError};
+use crate::errors::{BuildError, ClaimError, WaitError};
 use crate::producer::{Producer, sealed};
 use crate::ring::slots::Layout;
 

@@ -20,9 +20,8 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::adapters::task::TaskNumber;
 use crate::base::sync::{AcqRel, Relaxed, SeqCst, compiler_fence, panicking, twin};
-use crate::errors::error::{BatchError, Cause, ClaimError, WaitError};
+use crate::errors::{BatchError, Cause, ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::ring::control::{ClaimWord, Company, Control, Waiter, ahead};
 use crate::ring::core::Core;
@@ -30,6 +29,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
+use crate::ring::task_number::TaskNumber;
 use crate::wait::Learned;
 use crate::wait::queue::QuietCheck;
 

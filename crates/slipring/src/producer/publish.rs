@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use crate::errors::error::{Cause, ClaimError, WaitError};
+use crate::errors::{Cause, ClaimError, WaitError};
 use crate::producer::{Producer, sealed};
 use crate::ring::slots::{Layout, Storage as _};
 

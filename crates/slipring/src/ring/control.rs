@@ -25,13 +25,13 @@ use crate::base::sync::{
     AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Line, Mutex, Relaxed, Release, array, lock,
     twin,
 };
-use crate::errors::error::{BatchError, Cause, Failure, WaitError};
+use crate::errors::{BatchError, Cause, Failure, WaitError};
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::plan::{
     CLAIM_LINE, CURSOR_LINE, Delivery, PRODUCER_QUEUE, Plan, SENTINEL_LINE, Stage,
 };
+use crate::ring::spinning::Cores;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
-use crate::wait::warning::Cores;
 use crate::wait::{self, Learned, Site, Wait, WaitStats, WaitStrategy};
 
 const CLOSED: u32 = 1;

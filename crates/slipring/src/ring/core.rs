@@ -10,12 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::panics::{Contained, let_go, panic_message};
 use crate::base::sync::{Acquire, Relaxed, Release, Statistic, twin};
-use crate::consumer::shard::{Partitioner, ShardIds};
-use crate::errors::error::BuildError;
-use crate::errors::report::Report;
+use crate::errors::BuildError;
+use crate::errors::Report;
 use crate::ring::control::{Control, ahead};
 use crate::ring::counters::Samples;
 use crate::ring::owner::{Owner, Owners};
+use crate::ring::partition::{Partitioner, ShardIds};
 use crate::ring::plan::{Plan, StageSpec};
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::stamp::{self, MAX_RUN, Run};
@@ -137,7 +137,7 @@ impl<E, L: Layout> Core<E, L> {
             )?;
             // Where the clock is not asked all runs on one thread.
             if timed {
-                crate::wait::warning::look_at(&plan);
+                crate::ring::spinning::look_at(&plan);
             }
             Ok(plan)
         })?;

@@ -14,6 +14,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{Line, Relaxed, Statistic, array};
+use crate::errors::Latency;
 use crate::ring::plan::{Delivery, Plan};
 use crate::wait::WaitStats;
 
@@ -232,19 +233,4 @@ impl Samples {
         };
         Some(Latency { samples, p50: quantile(50)?, p99: quantile(99)?, max: quantile(100)? })
     }
-}
-
-/// How long it took from an event's publication until a stage let it go: of the last 256 sampled
-/// events.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Latency {
-    /// How many were sampled in all.
-    pub samples: u64,
-    /// Half of the last ones took no longer.
-    pub p50: Duration,
-    /// 99 of 100.
-    pub p99: Duration,
-    /// The longest of them.
-    pub max: Duration,
 }

@@ -14,7 +14,7 @@ use std::fmt;
 use crate::base::name::{Name, PRODUCER};
 use crate::base::panics::Contained;
 use crate::base::sync::twin;
-use crate::errors::error::BuildError;
+use crate::errors::{BuildError, MAX_STAGE_HANDLES};
 use crate::ring::policy::Policy;
 use crate::wait::{Wait, WaitStrategy};
 
@@ -142,10 +142,6 @@ pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
 }
-
-/// The most workers, shards or readers that one stage can have room for at a time: 65,536. It
-/// bounds what a number given by mistake can cost.
-pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// The line of the word that many producers claim by.
 pub(crate) const CLAIM_LINE: usize = 0;

@@ -11,9 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::base::name::Name;
-use crate::base::sync::{AtomicU64, Relaxed, array, twin};
-use crate::consumer::position::ConsumerPosition;
-use crate::ring::slots::Layout;
+use crate::base::sync::{AtomicU64, Relaxed, array};
 
 /// What becomes of a stage when its handler returns an error, or panics. The default is to stop:
 /// the graph fails.
@@ -182,23 +180,6 @@ impl Marks {
             }
         }
     }
-}
-
-/// Passes over what a seat failed at, and notes it (I2).
-pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
-    let first = position.next();
-    let marks = position.state().plan().policy.marks.clone();
-    let mark = || marks.iter().for_each(|marks| marks.mark(first, len));
-    twin!("marked-before-release": mark() => ());
-    position.advance(len, len);
-    let state = position.state_mut();
-    // A step may skip a quarter of the ring.
-    state.counts.skipped = state.counts.skipped.wrapping_add(len);
-    state.skipped = true;
-    twin!("marked-before-release": () => {
-        position.release();
-        mark();
-    });
 }
 
 /// All that is settled for one stage of a chain.

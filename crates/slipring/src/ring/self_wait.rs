@@ -15,9 +15,7 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use crate::base::sync::Relaxed;
-use crate::consumer::position::ConsumerPosition;
 use crate::ring::control::{Control, IDLE, ahead, bound_ahead};
-use crate::ring::slots::Layout;
 
 /// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length,
 /// for a loop allocates nothing.
@@ -72,12 +70,6 @@ pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -
         before
     });
     Inside { before, thread: PhantomData }
-}
-
-/// As [`enter`], for whoever sits at this seat.
-#[inline(always)]
-pub(crate) fn enter_position<E, L: Layout>(position: &impl ConsumerPosition<E, L>) -> Inside {
-    enter(position.state().control(), [position.line()])
 }
 
 impl Drop for Inside {

@@ -5,15 +5,10 @@ use std::fmt;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::thread::{self, ThreadId};
 
 use crate::base::name::Name;
 use crate::base::panics::discard;
-use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
-use crate::base::system;
-use crate::ring::control::Control;
-use crate::ring::plan::Plan;
-use crate::wait::{WaitStrategy, cores};
+use crate::base::sync::{Relaxed, Statistic};
 
 /// What a graph is likely to suffer from, though it works. See [`on_warning`].
 #[derive(Clone, Debug)]
@@ -83,7 +78,7 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
 
 /// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock.
 /// No panic leaves it.
-fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
+pub(crate) fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
     if announced.swap(1, Relaxed) == 0
         && let Err(panic) =
             catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
@@ -96,74 +91,4 @@ fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
 fn print(warning: &Warning) {
     let line = format!("slipring: {warning}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Looks at a graph that is about to be built.
-pub(crate) fn look_at(plan: &Plan) {
-    static SAID: Statistic = Statistic::new(0);
-    let cores = cores();
-    if plan.threads <= cores {
-        return;
-    }
-    let stage = plan
-        .stages
-        .iter()
-        .find(|stage| stage.wait.spins())
-        .map(|stage| (stage.name.clone(), &stage.wait));
-    let producer = || {
-        plan.producer_wait
-            .spins()
-            .then(|| (Name::new(crate::base::name::PRODUCER), &plan.producer_wait))
-    };
-    if let Some((stage, wait)) = stage.or_else(producer) {
-        warn(&SAID, || Warning::Oversubscribed {
-            stage,
-            wait: wait.alias(),
-            threads: plan.threads,
-            cores,
-        });
-    }
-}
-
-/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once,
-/// when it waits for long first.
-pub(crate) struct Cores {
-    asked: Box<[Statistic]>,
-    held: Mutex<Vec<(usize, usize, ThreadId)>>,
-}
-
-impl Cores {
-    pub(crate) fn new(plan: &Plan) -> Cores {
-        let spins =
-            plan.stages.iter().map(|stage| stage.wait.spins()).chain([plan.producer_wait.spins()]);
-        let asked: Box<[Statistic]> =
-            spins.map(|spins| Statistic::new(u64::from(!spins))).collect();
-        Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
-    }
-
-    /// `party` begins a wait on this thread.
-    pub(crate) fn waits(&self, control: &Control, party: usize) {
-        static SAID: Statistic = Statistic::new(0);
-        let asked = &self.asked[party];
-        if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
-            return;
-        }
-        let Some(core) = system::only_core() else { return };
-        let mut held = lock(&self.held);
-        // Those of one thread take turns there anyway.
-        let thread = thread::current().id();
-        let other = held
-            .iter()
-            .find(|(taken, _, by)| *taken == core && *by != thread)
-            .map(|(_, other, _)| *other);
-        held.push((core, party, thread));
-        drop(held);
-        if let Some(other) = other {
-            warn(&SAID, || Warning::SharedCore {
-                stage: control.name(party),
-                other: control.name(other),
-                core,
-            });
-        }
-    }
 }
