@@ -83,7 +83,7 @@ pub fn judge(code: &str) -> Result<(), String> {
         say!("the code of this machine is not one that this check can read");
         return Ok(());
     }
-    progress(code, "publication", PUBLISHES, Some(MARK), "ring_publication")?;
+    progress(code, "publication", PUBLISHES, Some(MARK), "notify_publication")?;
     progress(code, "release", RELEASES, None, "ring_fenced")
 }
 
@@ -147,7 +147,7 @@ mod tests {
         "movq\t%rax, (%rcx,%rdx)",
         "#MEMBARRIER",
         "movl\t24(%rax,%r8), %r8d",
-        "callq\t*_ZN8slipring7control7Control16ring_publication17h0123E@GOTPCREL(%rip)",
+        "callq\t*_ZN8slipring7control7Control16notify_publication17h0123E@GOTPCREL(%rip)",
         "retq",
     ];
     const RELEASES: [&str; 6] = [

@@ -341,7 +341,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
                 core.control.fail(stage, None, Cause::Dropped);
             }
         }));
-        core.control.add_maker();
+        core.control.membership.add_maker();
         let required = (0..drawing.stages.len())
             .filter(|&stage| !matches!(drawing.stages[stage].delivery, Delivery::Tap(_)));
         let taken = Mutex::new(Taken { producer: false, unattached: required.collect() });
@@ -623,7 +623,7 @@ impl<E, L: Layout, S> Drop for Ring<E, L, S> {
         if !taken.producer {
             self.core.control.close(self.core.control.start);
         }
-        self.core.control.remove_maker();
+        self.core.control.membership.remove_maker();
     }
 }
 

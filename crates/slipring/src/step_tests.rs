@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerPosition;
-use crate::ring::control::{ClaimWord, Control, IDLE, PoolWord, ahead};
+use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead};
 use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
@@ -68,7 +68,11 @@ fn no_frontier_is_less_than_what_is_known() {
     (0..2).for_each(|_| shards.iter_mut().for_each(|shard| _ = shard.poll(8, |_, _| ()).unwrap()));
     assert_eq!(core.pass(end_stage, 4), 4, "a passer goes back");
     let guard = &control.plan.stages[end_stage].guard;
-    assert_eq!(control.secure(guard, 6, 4), 4, "a passer goes back over a pin");
+    assert_eq!(
+        control.positions.secure(&control.plan, guard, 6, 4),
+        4,
+        "a passer goes back over a pin"
+    );
     assert_eq!(
         core.lag(end_stage, 1),
         0,
@@ -151,7 +155,7 @@ fn a_producer_may_be_idle_for_any_distance() {
             let mut idle = ring.producer();
             let core = idle.core().clone();
             // What the others claimed and the stages let go: all but a lap.
-            core.control.line(Control::CLAIM).store(ClaimWord::open(far).0, Relaxed);
+            core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let lets_go = |seq: u64| match what {
                 "a reader" => core.control.line(line(0)).store(seq, Relaxed),
@@ -159,7 +163,7 @@ fn a_producer_may_be_idle_for_any_distance() {
                 "a pool" => {
                     core.control.line(line(0)).store(PoolWord::new(seq, 0).0, Relaxed);
                     core.control
-                        .line(core.control.landmark_line(0))
+                        .line(core.control.plan.stages[0].landmark_line())
                         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
                 }
                 _ => unreachable!(),

@@ -16,10 +16,10 @@ use crate::consumer::lease::{Consumer, Writing, sealed as lease};
 use crate::consumer::position::ConsumerPosition;
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Producer, Single, sealed as producer};
-use crate::ring::control::ahead;
 use crate::ring::core::Core;
 use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
+use crate::ring::words::ahead;
 
 /// A producer by positions: `next`, fill, `done`. From [`Producer::into_raw`].
 ///
@@ -297,12 +297,12 @@ impl<E, L: Layout> Core<E, L> {
     /// Why a stage that stands at `next` has nothing there, where `holder` is furthest behind of
     /// those before it.
     fn held_up(&self, stage: usize, holder: usize, next: u64) -> BatchError {
-        if self.control.reads_stamps(stage) || holder == self.control.producer_party() {
+        if self.control.plan.reads_stamps(stage) || holder == self.control.producer_party() {
             return BatchError::Unavailable;
         }
         let lower_bound = next.wrapping_sub(self.capacity());
         let at = self.control.frontier(holder, lower_bound);
-        let to = if !self.control.reads_stamps(holder) {
+        let to = if !self.control.plan.reads_stamps(holder) {
             self.control.upstream(holder, lower_bound).0
         } else if self.control.plan.many_producers {
             self.control.claimed(next).0

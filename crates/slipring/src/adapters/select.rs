@@ -40,7 +40,7 @@ pub trait Waitable: sealed::Sealed {
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> sealed::Sealed for Consumer<E, A, C, L> {
     fn deadline(&self) -> Option<Instant> {
-        self.state().control().deadline()
+        self.state().control().status.deadline()
     }
 }
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Waitable for Consumer<E, A, C, L> {
@@ -51,13 +51,13 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Waitable for Consumer<E
         self.position().disarm();
     }
     fn wakes(&self) -> bool {
-        self.state().control().parks(self.state().stage)
+        self.state().control().plan.parks(self.state().stage)
     }
 }
 
 impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {
     fn deadline(&self) -> Option<Instant> {
-        self.core().control.deadline()
+        self.core().control.status.deadline()
     }
 }
 impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
@@ -68,7 +68,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
         Producer::disarm(self);
     }
     fn wakes(&self) -> bool {
-        self.core().control.parks(self.core().control.producer_party())
+        self.core().control.plan.parks(self.core().control.producer_party())
     }
 }
 

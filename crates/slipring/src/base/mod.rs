@@ -1,5 +1,6 @@
 //! What every room stands on: atomics and locks, system calls, names, and containment of panics.
 
+pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod name;
 pub(crate) mod panics;

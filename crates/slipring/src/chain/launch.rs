@@ -327,7 +327,7 @@ pub(super) fn finish<E, L: Layout, T>(
 ) -> Result<Done<T>, Error> {
     core.owners.end_run();
     let report = core.report();
-    let failure = core.control.failure();
+    let failure = core.control.status.failure();
     let party = core.control.producer_party();
     let name = core.control.name(party);
     let dropped = core.take_apart();

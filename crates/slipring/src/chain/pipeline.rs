@@ -17,6 +17,7 @@ use crate::producer::{Producer, SharedProducer};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
+use crate::ring::snapshot;
 
 /// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is
 /// closed and drained.
@@ -40,7 +41,7 @@ impl<E: Send, L: Layout> Controlled for Owner<E, L> {
         &self.control
     }
     fn end_run(&self) {
-        if self.control.is_over() {
+        if self.control.status.is_over() {
             self.owners.end_run();
         }
     }
@@ -153,7 +154,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
         }
         hooks.let_go(&core.control);
         let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, working };
-        match core.control.failure() {
+        match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
                 core.take_apart();
@@ -176,7 +177,7 @@ impl Pipeline {
             let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
             return Err(Error::failed(
                 Failure::new(stage, None, cause),
-                self.ring.control().report(),
+                snapshot::report(self.ring.control()),
             ));
         }
         self.wait(None);
@@ -255,8 +256,8 @@ impl Pipeline {
 
     fn outcome(&self) -> Result<Report, Error> {
         let control = self.ring.control();
-        let report = control.report();
-        match control.failure() {
+        let report = snapshot::report(control);
+        match control.status.failure() {
             Some(failure) => Err(Error::failed(failure, report)),
             None => Ok(report),
         }

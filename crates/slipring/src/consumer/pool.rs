@@ -16,14 +16,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::sync::{Acquire, Relaxed, Release, twin};
+use crate::base::edge;
+use crate::base::sync::{Relaxed, twin};
 use crate::consumer::position::{ConsumerPosition, ConsumerState};
 use crate::errors::{Cause, WaitError};
-use crate::ring::control::{Control, IDLE, Orphan, PoolWord, ahead, later};
+use crate::ring::membership::Orphan;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
+use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::Learned;
 
 /// A chunk should take about this long: long enough that taking it costs little, short enough that
@@ -109,7 +111,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     fn take(&mut self) -> bool {
         debug_assert!(self.next == self.end && self.bound == IDLE);
         self.contended = false;
-        if let Some(Orphan { bound_line, next, end }) = self.state.control().adopt(self.state.stage)
+        if let Some(Orphan { bound_line, next, end }) =
+            self.state.control().membership.adopt(self.state.stage)
         {
             self_wait::moved(self.state.control(), self.bound_line, bound_line);
             (self.bound_line, self.bound) = (bound_line, next << 1);
@@ -119,7 +122,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         let core = self.state.core.clone();
         let claim = core.control.line(self.word_line);
         loop {
-            let word = PoolWord(claim.load(twin!("word-relaxed": Acquire => Relaxed))); // SYNC[chunk-taken]: events that another worker saw published
+            let word = PoolWord(edge::chunk_taken::see(claim));
             self.seen = word.seq(self.known());
             let (len, left, live) = match self.offer(self.seen, word.left()) {
                 Offer::Nothing => {
@@ -134,24 +137,20 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             let held_up = self.bound != IDLE;
             self.bound = self.seen << 1;
             let own = core.control.line(self.own_line);
-            let order = twin!("bound-unreleased": Release => Relaxed); // SYNC[released]: with the next chunk
-            twin!("bound-after-swap": own.store(self.bound, order) => ()); // I2: before the swap
+            // I2: before the swap.
+            twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
                 core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
             }
             let taken = PoolWord::new(end, left).0;
             let passes_landmark = (self.seen ^ end) >> LANDMARK_BITS != 0;
-            let order = twin!("swap-unreleased": Release => Relaxed); // SYNC[chunk-taken]: who takes; it acquired with the load
-            let swapped = twin!("take-by-store": claim.compare_exchange(word.0, taken, order, Relaxed) => {
-                claim.store(taken, Release);
-                Ok(word.0)
-            });
+            let swapped = edge::chunk_taken::take(claim, word.0, taken);
             if passes_landmark && swapped.is_ok() {
-                core.control.line(core.control.landmark_line(self.state.stage)).store(end, Relaxed);
+                core.control.line(self.state.plan().landmark_line()).store(end, Relaxed);
             }
             match swapped {
                 Ok(_) if live => {
-                    twin!("bound-after-swap": () => own.store(self.bound, Release));
+                    twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
                     (self.next, self.end) = (self.seen, end);
                     self.seen = end;
                     self.taken = core.control.timed.then(|| (Instant::now(), len));
@@ -189,7 +188,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         let plan = &core.control.plan;
         let mut most = core.capacity();
         let quota = self.quota.min(self.most).max(1);
-        if !core.control.reads_stamps(self.state.stage) {
+        if !core.control.plan.reads_stamps(self.state.stage) {
             if ahead(self.limit, seq) < quota as i64 {
                 // Whatever the claim word has passed, the stages before have let go (I1).
                 self.limit = core.pass(self.state.stage, later(self.limit, seq));
@@ -352,8 +351,8 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
         let word = PoolWord(core.control.line(self.word_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.end
-            || core.control.has_orphans(self.state.stage)
-            || match core.control.reads_stamps(self.state.stage) {
+            || core.control.membership.has_orphans(self.state.stage)
+            || match core.control.plan.reads_stamps(self.state.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
                 false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
             }
@@ -369,7 +368,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
         let frontier = self
             .state
             .control()
-            .frontier(self.state.stage, self.state.control().start_of(self.known()));
+            .frontier(self.state.stage, self.known().wrapping_sub(self.state.core.capacity()));
         self.state.control().ended(frontier)
     }
     fn state(&self) -> &ConsumerState<E, L> {
@@ -384,7 +383,7 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
     fn drop(&mut self) {
         self.disarm();
         let control = self.state.control();
-        let remain = control.remove_worker(self.state.stage); // SYNC[signed-off]: the last one sees what the others let go
+        let remain = control.membership.remove_worker(self.state.stage);
         if self.next != self.end
             && remain > 0
             && !std::thread::panicking()
@@ -400,16 +399,8 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
-        self.state.control().release_worker(self.state.stage, self.worker);
+        self.state.control().membership.release_worker(self.state.stage, self.worker);
         self.flush();
-    }
-}
-
-impl Control {
-    /// A position that a pool's frontier is known to have reached, if its claim word has passed
-    /// `seen`.
-    fn start_of(&self, seen: u64) -> u64 {
-        seen.wrapping_sub(self.plan.capacity as u64)
     }
 }
 
@@ -441,7 +432,7 @@ mod tests {
         let line = ring.control.plan.stages[stage].line;
         ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
         ring.control
-            .line(ring.control.landmark_line(stage))
+            .line(ring.control.plan.stages[stage].landmark_line())
             .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
     }
 
@@ -463,7 +454,7 @@ mod tests {
         for at in FAR {
             let ring: Ring<Contiguous> = ring(4, false);
             went_on(&ring, 0, at);
-            ring.control.line(Control::CURSOR).store(at + 2, Relaxed);
+            ring.control.positions.move_cursor(at + 2);
             takes_what_is_there(&ring, 0, at);
         }
     }
@@ -507,7 +498,7 @@ mod tests {
                 0,
                 Learned::default(),
             ));
-            assert!(ring.control.failure().is_none(), "{:?}", ring.control.failure());
+            assert!(ring.control.status.failure().is_none(), "{:?}", ring.control.status.failure());
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::base::sync::twin;
 use crate::errors::{BatchError, Cause, WaitError};
-use crate::ring::control::{Control, Waiter, ahead};
+use crate::ring::control::{Control, Waiter};
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::owner::Owner;
 use crate::ring::plan::{Access, Stage};
@@ -23,6 +23,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::{Layout, View};
 use crate::ring::stamp::Run;
 use crate::ring::task_number::TaskNumber;
+use crate::ring::words::ahead;
 use crate::wait::Learned;
 
 /// What the loops and the leases need of a consumer, one or worker.
@@ -97,7 +98,7 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
         let number = state.number.get(&state.core.control);
         let state = self.state();
         // No task is woken for the deadline, but one that looks past it in vain is told.
-        if state.control().is_overdue() && !self.is_ready() {
+        if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
         state.control().arm(state.stage, number, waker, &mut || self.is_ready())
@@ -366,7 +367,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         at: u64,
         learned: Learned,
     ) -> Self {
-        let first = core.control.reads_stamps(stage);
+        let first = core.control.plan.reads_stamps(stage);
         let plan = &core.control.plan;
         let follows = !first
             && plan.stages[stage].after.is_empty()

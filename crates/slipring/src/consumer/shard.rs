@@ -11,9 +11,8 @@
 //!   passed.
 //! - I3: an event whose key could not be worked out is nobody's; then the graph has failed.
 
-use crate::base::sync::{Acquire, Relaxed, twin};
+use crate::base::sync::{Relaxed, twin};
 use crate::consumer::position::{ConsumerPosition, ConsumerState, Role, SequentialPosition};
-use crate::ring::control::{Control, ahead};
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::wait::Learned;
@@ -142,18 +141,5 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
     }
     fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
         self.walk.state_mut()
-    }
-}
-
-impl Control {
-    /// The least that the shards of a stage have passed, if that is known to be no less than
-    /// `lower_bound`.
-    pub(crate) fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
-        let shards = twin!("one-shard-gates": shards => 1);
-        let passed = |shard| {
-            let line = self.line(line + shard);
-            ahead(line.load(twin!("shard-relaxed": Acquire => Relaxed)), lower_bound) // SYNC[released]: behind shards
-        };
-        lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 }

@@ -14,13 +14,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::base::sync::{Acquire, Relaxed, lock, twin};
 use crate::consumer::lease::{Consumer, Reading, Shared, Writing};
 use crate::consumer::pool::WorkerPosition;
+use crate::errors::BuildError;
 use crate::errors::SubscribeError;
-use crate::errors::{BuildError, WaitError};
 use crate::live::tap::Place;
-use crate::ring::control::{Control, IDLE};
 use crate::ring::owner::Owner;
 use crate::ring::plan::Access;
 use crate::ring::slots::{Interleaved, Layout};
@@ -132,8 +130,8 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Pool<E, A
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
         // Last, so that one who is refused has owned nothing.
         let Some(owner) = Owner::of(&core) else {
-            core.control.remove_worker(stage);
-            core.control.release_worker(stage, worker);
+            core.control.membership.remove_worker(stage);
+            core.control.membership.release_worker(stage, worker);
             return Err(SubscribeError::NotRunning);
         };
         Ok(Consumer::at_work(WorkerPosition::join(owner, stage, worker, learned)))
@@ -157,39 +155,5 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Consumer<
             room: state.plan().delivery.room(),
             access: PhantomData,
         }
-    }
-}
-
-impl Control {
-    /// Takes a seat in a pool, if one is free. An error if the pool has nobody left, and so is
-    /// over.
-    fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
-        let line = self.plan.stages[pool].line;
-        let mut taken = lock(&self.seats[pool]);
-        let free = |(seat, taken): (usize, &bool)| {
-            // SYNC[released]: what the last one in this seat was done with (I1)
-            !taken
-                && twin!("bounded-seat": self.line(line + 1 + seat).load(twin!("seat-unacquired": Acquire => Relaxed)) == IDLE => true)
-        };
-        let Some(seat) = taken.iter().enumerate().position(free) else { return Ok(None) };
-        self.add_worker(pool)?;
-        taken[seat] = true;
-        Ok(Some(seat))
-    }
-
-    /// Gives a seat in a pool back.
-    pub(crate) fn release_worker(&self, pool: usize, worker: usize) {
-        lock(&self.seats[pool])[worker] = false;
-    }
-
-    /// Where a pool's landmark is.
-    pub(crate) fn landmark_line(&self, pool: usize) -> usize {
-        let stage = &self.plan.stages[pool];
-        stage.line + 1 + stage.delivery.room()
-    }
-
-    /// A position that a pool's claim word has passed, and not long ago.
-    pub(crate) fn landmark(&self, pool: usize) -> u64 {
-        self.line(self.landmark_line(pool)).load(Relaxed) // no data goes with it: a position only
     }
 }

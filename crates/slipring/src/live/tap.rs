@@ -20,21 +20,18 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
-use crate::base::sync::{Acquire, Arc, Relaxed, Release, SeqCst, Weak, fence, lock, twin, whole};
+use crate::base::edge;
+use crate::base::sync::{Arc, Relaxed, Weak, twin, whole};
 use crate::consumer::lease::{Consumer, Joined, Reading};
 use crate::consumer::member::MemberRole;
 use crate::consumer::position::SequentialPosition;
 use crate::errors::{BuildError, SubscribeError};
-use crate::ring::control::{Control, IDLE, ahead, bound_ahead, later};
 use crate::ring::core::Core;
+use crate::ring::membership::ask_to_leave;
 use crate::ring::owner::Owner;
-use crate::ring::plan::{Delivery, Guard, Stage};
+use crate::ring::plan::Delivery;
 use crate::ring::slots::{Interleaved, Layout};
-
-/// A member's ticket with this bit says: leave.
-const LEAVE: u64 = 1;
-/// Tickets of one seat differ by this.
-const NEXT_TICKET: u64 = 2;
+use crate::ring::words::{ahead, later};
 
 /// Where a new member begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,10 +245,7 @@ impl<E, L: Layout> Leaver<E, L> {
     pub fn leave(&self) -> bool {
         let Some(core) = self.ring.upgrade() else { return false };
         let control = &core.control;
-        let asked = control
-            .line(self.line)
-            .compare_exchange(self.ticket, self.ticket | LEAVE, Relaxed, Relaxed)
-            .is_ok();
+        let asked = ask_to_leave(control.line(self.line), self.ticket);
         if asked {
             let queues = [control.plan.stages[self.stage].queue];
             control.notify(twin!("leaving-unnotified": &queues[..] => &[]));
@@ -294,7 +288,7 @@ pub(crate) fn join<E, L: Layout>(
     let learned = control.learner(stage); // the user's code: before anything is counted or pinned
     let tap = &control.plan.stages[stage];
     // Everybody behind says positions that the stages before had let go.
-    let lower_bound = control.announced(tap);
+    let lower_bound = control.positions.announced(tap);
     let newest = later(core.upstream(stage, lower_bound).0, lower_bound);
     let asked = match from {
         StartAt::Now => newest,
@@ -311,12 +305,11 @@ pub(crate) fn join<E, L: Layout>(
     };
     let seat =
         control.acquire_member(stage).ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
-    let bound = tap.line + 1 + seat;
-    let order = twin!("pin-unreleased": Release => Relaxed); // SYNC[released]: what the last one in this seat was done with
-    control.line(bound).store(asked << 1, order); // I3: pinned
+    let bound = tap.bound_line(seat);
+    edge::released::pin(control.line(bound), asked << 1); // I3: pinned
     twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
-    twin!("joiner-unfenced": fence(SeqCst) => ()); // SYNC[joined]: the joiner, pin before look
-    let oldest = control.announced(tap);
+    edge::joined::fence_joiner();
+    let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
     // By distance: however far others went between the pin and this look, the pin is good only if
     // it is within a lap.
@@ -330,7 +323,7 @@ pub(crate) fn join<E, L: Layout>(
         // Somebody behind may have fallen asleep over the pin.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
-    let ticket_line = tap.line + 1 + tap.delivery.room() + seat;
+    let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
     // Last, so that a joiner that is refused has owned nothing.
     let Some(owner) = Owner::of(core) else {
@@ -338,111 +331,6 @@ pub(crate) fn join<E, L: Layout>(
         return Err(SubscribeError::NotRunning);
     };
     Ok(Consumer::joined(SequentialPosition::begin(owner, stage, member, (bound, 1), at, learned)))
-}
-
-impl Control {
-    /// The furthest that anybody behind a tap has said to go.
-    pub(crate) fn announced(&self, tap: &Stage) -> u64 {
-        let mut furthest = None;
-        for &line in twin!("announced-by-first": &tap.announced[..] => &tap.announced[..1]) {
-            let announced = self.line(line).load(Relaxed);
-            if furthest.is_none_or(|furthest| twin!("announced-least": ahead(announced, furthest) > 0 => ahead(announced, furthest) < 0)) {
-                furthest = Some(announced);
-            }
-        }
-        furthest.expect("somebody comes after every tap: a stage, or the producers")
-    }
-
-    /// How far ahead of `lower_bound` the members of a tap let others go.
-    #[inline]
-    pub(crate) fn held(&self, tap: usize, lower_bound: u64) -> i64 {
-        let tap = &self.plan.stages[tap];
-        // SYNC[left]: those behind, who may have what the members are done with.
-        if self.line(tap.line).load(twin!("left-unseen": Acquire => Relaxed)) == 0 {
-            return i64::MAX;
-        }
-        let mut least = i64::MAX;
-        for member in 1..=tap.delivery.room() {
-            let bound =
-                self.line(tap.line + member).load(twin!("bound-relaxed": Acquire => Relaxed)); // SYNC[released]: behind a tap
-            if bound & IDLE == 0 {
-                least = least.min(bound_ahead(bound, lower_bound));
-            }
-        }
-        least
-    }
-
-    /// How far a party may pass its taps, of what it could go to and at least to `lower_bound` (I2).
-    #[inline(always)]
-    pub(crate) fn secure(&self, guard: &Option<Guard>, to: u64, lower_bound: u64) -> u64 {
-        match guard {
-            None => to,
-            Some(guard) => self.pass_taps(guard, to, lower_bound),
-        }
-    }
-
-    fn pass_taps(&self, guard: &Guard, to: u64, lower_bound: u64) -> u64 {
-        if ahead(to, lower_bound) <= 0 {
-            return lower_bound;
-        }
-        let line = self.line(guard.line);
-        let raise = |announced| {
-            twin!("announced-stored": line.compare_exchange(announced, to, Relaxed, Relaxed) => {
-                line.store(to, Relaxed);
-                Ok(announced)
-            })
-        };
-        let look = || {
-            let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
-            let least = taps
-                .iter()
-                .map(|&tap| twin!("unasked": self.held(tap, lower_bound) => i64::MAX))
-                .min();
-            lower_bound
-                .wrapping_add(ahead(to, lower_bound).min(least.unwrap_or(i64::MAX)).max(0) as u64)
-        };
-        let mut announced = line.load(Relaxed);
-        twin!("high-word-unfenced": () => if ahead(to, announced) <= 0 { return look() });
-        while ahead(to, announced) > 0 {
-            match twin!("unannounced": raise(announced) => Ok::<u64, u64>(announced)) {
-                Ok(_) => break,
-                Err(other) => announced = other,
-            }
-        }
-        twin!("passer-unfenced": fence(SeqCst) => ()); // SYNC[joined]: those behind, word before look
-        look()
-    }
-
-    /// Takes a seat at a tap, if one is free.
-    fn acquire_member(&self, tap: usize) -> Option<usize> {
-        let stage = &self.plan.stages[tap];
-        let mut taken = lock(&self.seats[tap]);
-        let seat = taken.iter().position(|taken| !taken)?;
-        taken[seat] = true;
-        let ticket = self.line(stage.line + 1 + stage.delivery.room() + seat);
-        ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
-        Some(seat)
-    }
-
-    /// Gives a seat at a tap back, and wakes those whom its owner held up.
-    pub(crate) fn release_member(&self, tap: usize, seat: usize) {
-        let stage = &self.plan.stages[tap];
-        {
-            let unbind = || {
-                let order = twin!("idle-unreleased": Release => Relaxed); // SYNC[left]: a member that goes
-                self.line(stage.line + 1 + seat).store(IDLE, order);
-                self.line(stage.line).fetch_sub(1, twin!("left-unreleased": Release => Relaxed)); // SYNC[left]: a member that goes
-            };
-            // Before the seat is free: whoever takes it next stores there.
-            twin!("seat-freed-first": unbind() => ());
-            let ticket = self.line(stage.line + 1 + stage.delivery.room() + seat);
-            // whoever asks it to leave from now on is told that it is gone
-            ticket.fetch_or(LEAVE, Relaxed);
-            lock(&self.seats[tap])[seat] = false;
-            twin!("seat-freed-first": () => unbind());
-        }
-        self.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
-    }
 }
 
 #[cfg(all(test, not(slipring_loom)))]
@@ -468,7 +356,10 @@ mod tests {
         drop(one);
         assert_eq!(count(), 1);
         drop(two);
-        assert_eq!((count(), core.control.held(0, 0)), (0, i64::MAX));
+        assert_eq!(
+            (count(), core.control.positions.held(&core.control.plan.stages[0], 0)),
+            (0, i64::MAX)
+        );
     }
 
     struct Fragile;

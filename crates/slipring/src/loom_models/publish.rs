@@ -303,11 +303,11 @@ fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
         // The graph front's ring is a maker as long as it is there.
-        ring.control.add_maker();
+        ring.control.membership.add_maker();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));
         let mut two = shared_producer(&ring);
-        ring.control.remove_maker();
+        ring.control.membership.remove_maker();
         let published = try_one(&mut two) + try_one(&mut two);
         going.join().unwrap();
         drop(two);

@@ -33,10 +33,11 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::base::sync::{Acquire, Arc, AtomicU32, AtomicU64, Line, Relaxed, Release, fence, twin};
+use crate::base::edge;
+use crate::base::sync::{Arc, AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::observe::observer::Observer;
-use crate::ring::control::ahead;
+use crate::ring::words::ahead;
 
 /// One put, in doubled counts.
 pub(crate) const PUT: u64 = 2;
@@ -133,7 +134,7 @@ impl Shared {
 
     /// How many puts are done.
     pub(crate) fn completed(&self) -> u64 {
-        self.completed.0.load(twin!("completed-seen-relaxed": Acquire => Relaxed)) // SYNC[completed]: observers
+        edge::completed::see(&self.completed.0)
     }
 
     /// The oldest put that is still held, if nothing is put just now.
@@ -147,7 +148,7 @@ impl Shared {
     /// found nothing before it asked looks again (I4).
     #[inline]
     pub(crate) fn closed(&self) -> Option<u64> {
-        let closed = self.closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed)); // SYNC[mirror-closed]: observers
+        let closed = edge::mirror_closed::see(&self.closed);
         (closed != 0).then(|| self.completed.0.load(Relaxed))
     }
 
@@ -156,10 +157,10 @@ impl Shared {
     pub(crate) fn find<T: Plain>(&self, put: u64) -> Found<T> {
         let slot = self.slot::<T>(put);
         let holds = put.wrapping_add(PUT);
-        let mut mark = slot[0].load(twin!("put-seen-relaxed": Acquire => Relaxed)); // SYNC[mirrored]: observers
+        let mut mark = edge::mirrored::see(&slot[0]);
         if twin!("lapless": mark == holds => mark & WRITING == 0) {
             let (seq, value) = copy(&slot[1..]);
-            twin!("observer-unfenced": fence(Acquire) => ()); // SYNC[overwritten]: observers, words before mark (I2)
+            edge::overwritten::fence_observer(); // words before mark (I2)
             let again = slot[0].load(Relaxed);
             if twin!("unvalidated": again == mark => true) {
                 return Found::Held(seq, value);
@@ -257,7 +258,7 @@ impl<T: Plain> Mirror<T> {
         let slot = self.shared.slot::<T>(self.next);
         let done = self.next.wrapping_add(PUT);
         twin!("unmarked": slot[0].store(self.next | WRITING, Relaxed) => ());
-        twin!("writer-unfenced": fence(Release) => ()); // SYNC[overwritten]: the writer, mark before words (I1)
+        edge::overwritten::fence_writer(); // mark before words (I1)
         slot[1].store(seq, Relaxed);
         let (whole, rest) = value.as_bytes().as_chunks::<WORD>();
         let mut words = slot[HEAD..].iter();
@@ -269,8 +270,8 @@ impl<T: Plain> Mirror<T> {
             bytes[..rest.len()].copy_from_slice(rest);
             word.store(u64::from_ne_bytes(bytes), Relaxed);
         }
-        slot[0].store(done, twin!("put-relaxed": Release => Relaxed)); // SYNC[mirrored]: the writer
-        self.shared.completed.0.store(done, twin!("completed-relaxed": Release => Relaxed)); // SYNC[completed]: the writer
+        edge::mirrored::put(&slot[0], done);
+        edge::completed::complete(&self.shared.completed.0, done);
         self.next = done;
     }
 }
@@ -284,7 +285,7 @@ impl<T> Mirror<T> {
 
 impl<T> Drop for Mirror<T> {
     fn drop(&mut self) {
-        self.shared.closed.store(1, twin!("mirror-closed-relaxed": Release => Relaxed)); // SYNC[mirror-closed]: the writer
+        edge::mirror_closed::close(&self.shared.closed);
     }
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::observe::mirror::{Found, MirrorHandle, PUT, Plain};
-use crate::ring::control::ahead;
+use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
 use crate::wait::{Learned, Site, Wait, WaitStrategy, wait_until};
 

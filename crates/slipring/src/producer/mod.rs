@@ -20,16 +20,19 @@ use std::marker::PhantomData;
 use std::task::{Poll, Waker};
 use std::time::Instant;
 
-use crate::base::sync::{AcqRel, Relaxed, SeqCst, compiler_fence, panicking, twin};
+use crate::base::edge;
+use crate::base::sync::{Relaxed, panicking, twin};
 use crate::errors::{BatchError, Cause, ClaimError, WaitError};
 use crate::producer::claim::Slots;
-use crate::ring::control::{ClaimWord, Company, Control, Waiter, ahead};
+use crate::ring::control::Waiter;
 use crate::ring::core::Core;
 use crate::ring::counters::LocalCounts;
+use crate::ring::membership::Company;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
 use crate::ring::task_number::TaskNumber;
+use crate::ring::words::{ClaimWord, ahead};
 use crate::wait::Learned;
 use crate::wait::queue::QuietCheck;
 
@@ -107,8 +110,7 @@ pub(crate) enum Refusal {
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `learned`: made before this counts the handle, for that is the user's code.
     pub(crate) fn new(core: Owner<E, L>, learned: Learned) -> Self {
-        core.control.producers.fetch_add(1, Relaxed);
-        core.control.add_maker();
+        core.control.membership.add_producer();
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
         // With many, others may have claimed up to `next`; all that is known then is that they were
@@ -244,7 +246,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline]
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.settle();
-        let company = self.core.control.company();
+        let company = self.core.control.membership.company();
         if company != Company::Never {
             self.read_claim_word(company)?;
         }
@@ -257,7 +259,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
         let seq = self.next;
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
-        let claim = self.core.control.line(Control::CLAIM);
+        let claim = self.core.control.positions.claim();
         if company != Company::Now {
             // A swap would take as long as all the rest.
             claim.store(claimed, Relaxed);
@@ -278,13 +280,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
         // Relaxed throughout: the word says whose a position is, and nothing else. That its slot is
         // free says the gate, which this handle loads itself.
-        let word = ClaimWord(self.core.control.line(Control::CLAIM).load(Relaxed));
+        let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Wait(WaitError::Closed));
         }
         self.next = word.seq(self.next);
         if twin!("settled-in-company": company == Company::Earlier => true) {
-            self.core.control.settle_alone();
+            self.core.control.membership.settle_alone();
         }
         Ok(())
     }
@@ -443,7 +445,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let number = self.number.get(&self.core.control);
         let (core, next) = (&*self.core, self.next);
         // As for a consumer.
-        if core.control.is_overdue() && !Self::may_claim(core, next, len) {
+        if core.control.status.overdue().is_some() && !Self::may_claim(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
         core.control.arm(core.control.producer_party(), number, waker, &mut || {
@@ -459,7 +461,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// States the last position: whatever the claim word says at the moment it is closed (I4).
     fn close_shared(&self) {
-        let claim = self.core.control.line(Control::CLAIM);
+        let claim = self.core.control.positions.claim();
         let word = ClaimWord(
             twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
         );
@@ -512,7 +514,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if len != 1 {
             self.joined = self.joined.wrapping_add(len.wrapping_sub(1));
         }
-        compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, publication before word; the sleeper bars (queue::I4)
+        edge::announced::order_quiet_check(); // publication before the check (queue::I4)
         // SAFETY: queue::I5; the core is alive.
         if !unsafe { self.quiet_check.is_quiet() } {
             self.core.control.notify_publication();
@@ -614,19 +616,18 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ());
         }
-        // The last handle closes, and the claim word says where. SYNC[counted-out]: behind a
-        // failure of this handle
-        let last = control.producers.fetch_sub(1, AcqRel) == 1;
-        twin!("left-unclosed": () => control.remove_maker());
+        // After a failure of this handle. The last handle closes after the failures of all others
+        // (`edge::counted_out`), and the claim word says where.
+        let last = control.membership.remove_producer();
+        twin!("left-unclosed": () => control.membership.remove_maker());
         if last {
-            // SYNC[counted-out]: behind the failures of the others
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         twin!("failed-late": () => if unwinds {
             fail();
         });
         // After the close: a maker that is left alone by this one finds the closed bit.
-        twin!("left-unclosed": control.remove_maker() => ());
+        twin!("left-unclosed": control.membership.remove_maker() => ());
         self.flush();
     }
 }

@@ -8,17 +8,21 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::base::edge;
 use crate::base::panics::{Contained, let_go, panic_message};
-use crate::base::sync::{Acquire, Relaxed, Release, Statistic, twin};
+use crate::base::sync::{Relaxed, Statistic, twin};
 use crate::errors::BuildError;
 use crate::errors::Report;
-use crate::ring::control::{Control, ahead};
+use crate::ring::control::Control;
 use crate::ring::counters::Samples;
 use crate::ring::owner::{Owner, Owners};
 use crate::ring::partition::{Partitioner, ShardIds};
 use crate::ring::plan::{Plan, StageSpec};
+use crate::ring::positions::Positions;
 use crate::ring::slots::{Layout, Storage, View};
+use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
+use crate::ring::words::ahead;
 use crate::wait::Wait;
 
 pub(crate) struct Core<E, L: Layout> {
@@ -42,7 +46,7 @@ impl<E, L: Layout> View<E, L> {
     #[inline(always)]
     fn word_at(&self, seq: u64) -> u64 {
         // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
-        unsafe { &*self.stamp(seq) }.load(twin!("stamp-seen-relaxed": Acquire => Relaxed)) // SYNC[slot-published]: whoever walks runs
+        edge::slot_published::see(unsafe { &*self.stamp(seq) })
     }
 
     /// Whether `len` events, and no more, are published as a run at a position.
@@ -167,7 +171,7 @@ impl<E, L: Layout> Core<E, L> {
             }
             let lines = BuildError::Memory {
                 capacity: plan.lines,
-                bytes_per_slot: Control::BYTES_PER_LINE,
+                bytes_per_slot: Positions::BYTES_PER_LINE,
             };
             Ok((shard_ids, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
         };
@@ -204,7 +208,7 @@ impl<E, L: Layout> Core<E, L> {
     /// # Safety
     /// No handle is left, and none can be made.
     pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
-        let_go(self.control.take_failure());
+        let_go(self.control.status.take_failure());
         if self.filled.swap(0, Relaxed) == 0 {
             return None;
         }
@@ -239,8 +243,7 @@ impl<E, L: Layout> Core<E, L> {
     /// nothing is stamped here. It rings after it.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
-        let order = twin!("cursor-relaxed": Release => Relaxed);
-        self.control.line(Control::CURSOR).store(end, order); // SYNC[cursor-moved]: the producer
+        self.control.positions.move_cursor(end);
     }
 
     /// Gives `[seq, seq + len)` up: later stages pass over it. Every slot is stamped, with what is
@@ -284,7 +287,7 @@ impl<E, L: Layout> Core<E, L> {
     #[inline(always)]
     fn stamp(&self, seq: u64, word: u64) {
         // SAFETY: slots::I1; the core is alive.
-        unsafe { &*self.slots.stamp(seq) }.store(word, twin!("stamp-relaxed": Release => Relaxed)); // SYNC[slot-published]: the producer
+        edge::slot_published::stamp(unsafe { &*self.slots.stamp(seq) }, word);
     }
 
     /// How far all gating stages have let go, if at least up to `lower_bound`, and which one holds it.
@@ -321,35 +324,31 @@ impl<E, L: Layout> Core<E, L> {
     /// against those who join a tap before it.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
+        let plan = &self.control.plan;
         let (to, _) = self.upstream(stage, lower_bound);
-        self.control.secure(&self.control.plan.stages[stage].guard, to, lower_bound)
+        self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
     /// How far producers may go from now on, less the capacity; and which stage holds them.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
+        let plan = &self.control.plan;
         let (to, slowest) = self.gate(lower_bound);
-        (self.control.secure(&self.control.plan.guard, to, lower_bound), slowest)
+        (self.control.positions.secure(plan, &plan.guard, to, lower_bound), slowest)
     }
 
     /// Without any stage the producers gate themselves: nobody claims a slot again before its last
     /// publication is complete, or two producers a lap apart would fill the same slot at once.
     /// Whoever needs room moves the sentinel over what is published.
     fn advance_sentinel(&self) -> u64 {
-        let sentinel = self.control.line(Control::SENTINEL);
-        let mut seq = sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed)); // SYNC[sentinel]: who needs room
+        let sentinel = self.control.positions.sentinel();
+        let mut seq = edge::sentinel::see(sentinel);
         loop {
             let len = match self.slots.run_at(seq) {
                 Run::Live(len) | Run::Tombstone(len) => len,
                 Run::Unpublished => return seq,
             };
-            let order = twin!("sentinel-unreleased": Release => Relaxed); // SYNC[sentinel]: who moves it
-            match sentinel.compare_exchange(
-                seq,
-                seq.wrapping_add(len),
-                order,
-                twin!("sentinel-lost-relaxed": Acquire => Relaxed),
-            ) {
+            match edge::sentinel::advance(sentinel, seq, seq.wrapping_add(len)) {
                 Ok(_) => seq = seq.wrapping_add(len),
                 Err(moved) => seq = moved,
             }
@@ -402,7 +401,7 @@ impl<E, L: Layout> Core<E, L> {
         if self.control.plan.sentinel {
             self.advance_sentinel();
         }
-        self.control.report()
+        snapshot::report(&self.control)
     }
 
     /// How far `stage` is behind `seq`.
@@ -411,7 +410,7 @@ impl<E, L: Layout> Core<E, L> {
         let frontier = match self.control.plan.stages.get(stage) {
             Some(_) => self.control.frontier(stage, lower_bound),
             None if self.control.plan.cursor => self.control.cursor(),
-            None => self.control.line(Control::SENTINEL).load(Relaxed),
+            None => self.control.positions.sentinel().load(Relaxed),
         };
         ahead(seq, frontier).max(0) as u64
     }
@@ -441,7 +440,7 @@ impl<E, L: Layout> Drop for Core<E, L> {
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
         // An observer may have ended a graph whose handles were gone.
-        let_go(self.control.take_failure());
+        let_go(self.control.status.take_failure());
     }
 }
 

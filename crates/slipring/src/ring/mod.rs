@@ -1,16 +1,23 @@
 //! The ring: its slots and stamps, the graph over it as planned, and the words that its handles
 //! share.
 
+mod check;
 pub(crate) mod control;
 pub(crate) mod core;
 pub(crate) mod counters;
 pub(crate) mod events;
+pub(crate) mod membership;
 pub(crate) mod owner;
 pub(crate) mod partition;
 pub(crate) mod plan;
 pub(crate) mod policy;
+pub(crate) mod positions;
 pub(crate) mod self_wait;
 pub(crate) mod slots;
+pub(crate) mod snapshot;
 pub(crate) mod spinning;
 pub(crate) mod stamp;
+pub(crate) mod status;
 pub(crate) mod task_number;
+pub(crate) mod waits;
+pub(crate) mod words;

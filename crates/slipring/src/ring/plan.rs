@@ -1,20 +1,20 @@
-//! The graph as it was declared, checked once, and then fixed: who follows whom, who gates the
-//! producers, who wakes whom.
+//! The graph as it was declared, checked once, and then fixed: which stage follows which, which
+//! stages gate the producers, which party notifies which queue, and which line holds which word.
 //!
 //! Invariants
 //! - I1 (the soundness rule): of any two stages of a [`Plan`], one comes after the other, or both
 //!   only read.
-//! - I2: stages are numbered so that `after` names smaller or larger numbers alike, but never forms
-//!   a cycle.
-//! - I3: a stage's frontier never passes that of a stage it comes after, so the minimum over
-//!   `gating` is the minimum over all.
+//! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
+//! - I3: a stage's frontier never passes that of a stage it comes after. So the minimum over
+//!   `gating` is the minimum over all stages.
 
 use std::fmt;
 
 use crate::base::name::{Name, PRODUCER};
 use crate::base::panics::Contained;
 use crate::base::sync::twin;
-use crate::errors::{BuildError, MAX_STAGE_HANDLES};
+use crate::errors::BuildError;
+use crate::ring::check;
 use crate::ring::policy::Policy;
 use crate::wait::{Wait, WaitStrategy};
 
@@ -25,26 +25,26 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Who handles a stage's events.
+/// How a stage's events are delivered to its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// One handle sees every event.
     Each,
-    /// Each event goes to one of so many workers; more may join, up to `room` at a time.
+    /// Each event goes to one of `workers`. More workers may join, up to `room` at a time.
     Pool { workers: usize, room: usize },
     /// Each event goes to one of so many shards, by a key.
     Shards(usize),
-    /// Readers join and leave while the graph runs, up to so many at a time. With nobody there,
+    /// Readers join and leave while the graph runs, up to so many at a time. Without a member
     /// everything passes.
     Tap(usize),
 }
 
 impl Delivery {
-    /// A pool that nobody joins.
+    /// Returns a pool that no worker joins.
     pub(crate) fn pool(workers: usize) -> Delivery {
         Delivery::Pool { workers, room: workers }
     }
-    /// How many handles there are from the beginning.
+    /// Returns the number of handles at the start.
     pub(crate) fn len(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -53,7 +53,7 @@ impl Delivery {
             Delivery::Tap(_) => 0,
         }
     }
-    /// How many may be there at a time.
+    /// Returns the largest number of handles at a time.
     pub(crate) fn room(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -61,11 +61,11 @@ impl Delivery {
             Delivery::Shards(shards) => shards,
         }
     }
-    /// Whether the lowest bit of what its handles say they have let go means that nothing is held.
-    pub(crate) fn idles(self) -> bool {
+    /// Returns whether its handles release by bounds, whose lowest bit says that the handle is idle.
+    pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// How many lines of shared words it takes. See [`Stage::line`].
+    /// Returns the number of lines that it takes: see [`Stage::line`].
     fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -82,11 +82,12 @@ pub(crate) struct StageSpec {
     pub(crate) name: String,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
+    /// Numbers of the stages that it follows.
     pub(crate) after: Vec<usize>,
-    /// Stages with the same label run on the same thread, and so wait at the same bell.
+    /// Label of its thread. Stages with the same label share a thread, and so a wait queue.
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// How it waits, if not as the graph does.
+    /// Strategy of its own; `None`: the graph's.
     pub(crate) wait: Option<Contained<Wait>>,
 }
 
@@ -114,82 +115,113 @@ pub(crate) struct Stage {
     pub(crate) name: Name,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
+    /// Numbers of the stages that it follows.
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Its first line of shared words. One stage: its released position. Shards: what each has
-    /// passed. A pool: its claim word, a bound per worker, a position that the claim word was near.
-    /// A tap: how many are there, a bound per member, a ticket per member.
+    /// Its first line.
+    ///
+    /// | delivery | lines |
+    /// |---|---|
+    /// | each | the released position |
+    /// | shards | what each shard has passed |
+    /// | pool | the claim word, a bound per worker, the landmark |
+    /// | tap | the number of members, a bound per member, a ticket per member |
     pub(crate) line: usize,
-    /// The stages whose shards go by keys that this stage works out.
+    /// Stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// What this stage has to say before it passes a tap.
+    /// What this stage announces before it passes taps.
     pub(crate) guard: Option<Guard>,
-    /// Of a tap: the lines where those say it who follow.
+    /// Of a tap: the lines on which the parties behind it announce positions.
     pub(crate) announced: Vec<usize>,
-    /// The bell at which it waits for its upstream.
+    /// The queue at which it waits for the stages before it.
     pub(crate) queue: usize,
-    /// The bells it rings when it releases.
+    /// The queues that it notifies when it releases.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether it sleeps at its bell. Asked of the strategy once: who rings is settled by it.
+    /// Whether it sleeps at its queue. The strategy is asked once, because `notifies` depends on
+    /// the answer.
     pub(crate) parks: bool,
 }
 
-/// Who passes taps says on a line how far it is going to, and only then asks who is there. See
-/// PROTOCOL.md ("Joining").
+impl Stage {
+    /// Returns the line of a worker's or member's bound, by seat.
+    #[inline(always)]
+    pub(crate) fn bound_line(&self, seat: usize) -> usize {
+        self.line + 1 + seat
+    }
+    /// Returns the line of a member's ticket, by seat.
+    pub(crate) fn ticket_line(&self, seat: usize) -> usize {
+        self.line + 1 + self.delivery.room() + seat
+    }
+    /// Returns the line of a pool's landmark.
+    #[inline(always)]
+    pub(crate) fn landmark_line(&self) -> usize {
+        self.line + 1 + self.delivery.room()
+    }
+}
+
+/// What a party does before it passes taps: it announces on a line how far it goes, and only then
+/// looks at the members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
 }
 
-/// The line of the word that many producers claim by.
+/// Line of the claim word of many producers.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// The line of the frontier that gates producers when no stage does.
+/// Line of the sentinel, which gates producers where no stage does.
 pub(crate) const SENTINEL_LINE: usize = 1;
-/// The line that says how far a single producer has published where nothing is stamped.
+/// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;
-/// The bell at which producers wait for room.
+/// Line of the first stage.
+const FIRST_LINE: usize = 3;
+/// The queue at which producers wait for room.
 pub(crate) const PRODUCER_QUEUE: usize = 0;
 
+/// A graph, checked and fixed.
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// For each stage, which ones come before it, directly or not.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Stages that nobody follows: they gate the producers.
+    /// Stages that no stage follows: they gate the producers.
     pub(crate) gating: Vec<usize>,
-    /// What producers have to say before they pass a tap that nobody follows.
+    /// What producers announce before they pass taps that no stage follows.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer tells by the cursor how far it has published, be there stamps or
-    /// not.
+    /// Whether a single producer stores its cursor, be there stamps or not.
     pub(crate) cursor: bool,
     /// Whether the sentinel is moved for taps directly behind producers.
     pub(crate) sentinel: bool,
-    /// How stages wait that do not say otherwise.
+    /// Strategy of stages that have none of their own.
     pub(crate) wait: Contained<Wait>,
-    /// How producers wait for room, and whether they sleep at their bell.
+    /// Strategy of producers that wait for room.
     pub(crate) producer_wait: Contained<Wait>,
+    /// Whether producers sleep at their queue.
     pub(crate) producer_parks: bool,
-    /// The bells that a publication rings.
+    /// Queues that a publication notifies.
     pub(crate) producer_notifies: Vec<usize>,
-    /// The stages whose shards go by keys that the producers work out.
+    /// Stages whose shard ids the producers compute.
     pub(crate) producer_partitions: Vec<usize>,
+    /// Number of lines.
     pub(crate) lines: usize,
+    /// Number of wait queues.
     pub(crate) queues: usize,
     pub(crate) capacity: usize,
-    /// How many threads there are likely to be: the producers', and one for each handle of a stage
-    /// that does not share its thread.
+    /// Likely number of threads: the producers', and one for each handle of a stage that does not
+    /// share its thread.
     pub(crate) threads: usize,
     /// Whether claims may be given up after others have claimed behind them.
     pub(crate) many_producers: bool,
-    /// Whether publications are stamped. If not, the producer tells how far it has come as a stage
-    /// does, and the stages directly behind it stand as behind a stage.
+    /// Whether publications are stamped. If not, the cursor says how far events are published, and
+    /// the first stages stand behind it as behind a stage.
     pub(crate) stamped: bool,
 }
 
 impl Plan {
-    /// Checks a declared graph. `wait`: how stages wait that do not say otherwise; `producer_wait`:
-    /// how producers do.
+    /// Checks a declared graph and fixes it.
+    ///
+    /// `wait` is the strategy of stages that have none of their own, `producer_wait` that of the
+    /// producers.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -197,158 +229,17 @@ impl Plan {
         wait: &Wait,
         producer_wait: &Wait,
     ) -> Result<Plan, BuildError> {
-        if !capacity.is_power_of_two() {
-            return Err(BuildError::Capacity { asked: capacity });
-        }
-        check_names(&specs)?;
-        for spec in &specs {
-            if let Delivery::Shards(asked) = spec.delivery
-                && !(1..=capacity.min(MAX_STAGE_HANDLES)).contains(&asked)
-            {
-                return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
-            }
-            if let Delivery::Pool { workers, room } = spec.delivery {
-                for asked in [workers, room] {
-                    if !(1..=capacity.min(MAX_STAGE_HANDLES)).contains(&asked) {
-                        return Err(BuildError::Workers {
-                            stage: spec.name.clone(),
-                            asked,
-                            capacity,
-                        });
-                    }
-                }
-                if room < workers {
-                    let what = format!(
-                        "pool `{}` begins with {workers} workers and has room for {room}; give it room for all",
-                        spec.name
-                    );
-                    return Err(BuildError::Misplaced { what });
-                }
-            }
-        }
-        let before = check_soundness(&specs)?;
-        check_taps(&specs)?;
-        let strategies = settle_waits(&specs, wait)?;
-        // Only bells at which somebody ever sleeps need be rung at all.
-        let parks: Vec<bool> = strategies.iter().map(|wait| wait.parks()).collect();
-        let producer_parks = producer_wait.parks();
-
-        // Who waits at which bell: stages of one thread at one, and stages behind the same stages
-        // at one.
-        let mut waits: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
-        let mut queue_of = Vec::with_capacity(specs.len());
-        for spec in &specs {
-            let thread = spec.thread.as_deref();
-            let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
-            after.sort_unstable();
-            let key = (thread, after);
-            let queue = waits.iter().position(|known| *known == key).unwrap_or_else(|| {
-                waits.push(key);
-                waits.len() - 1
-            });
-            queue_of.push(PRODUCER_QUEUE + 1 + queue);
-        }
-        let queues = PRODUCER_QUEUE + 1 + waits.len();
-
-        let is_gating = |stage: usize| !specs.iter().any(|spec| spec.after.contains(&stage));
-        let is_tap = |stage: usize| matches!(specs[stage].delivery, Delivery::Tap(_));
-        let follows = |upstream: Option<usize>, follower: usize| match upstream {
-            None => specs[follower].after.is_empty(),
-            Some(stage) => specs[follower].after.contains(&stage),
-        };
-        let notified_by = |upstream: Option<usize>| -> Vec<usize> {
-            let mut notifies = Vec::new();
-            for follower in (0..specs.len()).filter(|&follower| follows(upstream, follower)) {
-                let notified_at = twin!("behind-member-unnotified": parks[follower] => parks[follower] && !upstream.is_some_and(is_tap));
-                notifies.extend(notified_at.then_some(queue_of[follower]));
-                // What passes a tap with nobody there, passes it at once.
-                if is_tap(follower) {
-                    let behind = |&next: &usize| parks[next] && follows(Some(follower), next);
-                    let behind =
-                        twin!("behind-tap-unnotified": 0..specs.len() => 0..0).filter(behind);
-                    notifies.extend(behind.map(|next| queue_of[next]));
-                    let gates =
-                        twin!("producer-behind-tap-unnotified": is_gating(follower) => false);
-                    notifies.extend((producer_parks && gates).then_some(PRODUCER_QUEUE));
-                }
-            }
-            notifies.sort_unstable();
-            notifies.dedup();
-            notifies
-        };
-
-        let guard_of = |after: &[usize], lines: &mut usize| -> Option<Guard> {
-            let taps: Vec<usize> = after.iter().copied().filter(|&stage| is_tap(stage)).collect();
-            let guard = (!taps.is_empty()).then_some(Guard { line: *lines, taps });
-            *lines += usize::from(guard.is_some());
-            guard
-        };
-        let mut lines = CURSOR_LINE + 1;
-        let mut stages = Vec::with_capacity(specs.len());
-        for (i, spec) in specs.iter().enumerate() {
-            let mut notifies = notified_by(Some(i));
-            if twin!("leaf-unnotified": is_gating(i) => false) && producer_parks {
-                notifies.push(PRODUCER_QUEUE);
-            }
-            let idle_workers = twin!("idle-workers-unnotified": matches!(spec.delivery, Delivery::Pool { .. }) => false);
-            if idle_workers && parks[i] && !notifies.contains(&queue_of[i]) {
-                // idle workers stay until the last chunk is done, and end with it
-                notifies.push(queue_of[i]);
-            }
-            let guard = guard_of(&spec.after, &mut lines);
-            stages.push(Stage {
-                guard,
-                announced: Vec::new(),
-                partitions: Vec::new(),
-                name: Name::new(&spec.name),
-                access: spec.access,
-                delivery: spec.delivery,
-                after: spec.after.clone(),
-                thread: spec.thread.clone(),
-                policy: spec.policy.clone(),
-                line: lines,
-                queue: queue_of[i],
-                notifies,
-                wait: strategies[i].clone(),
-                parks: parks[i],
-            });
-            lines += spec.delivery.lines();
-        }
-        let mut producer_partitions = Vec::new();
-        for (i, spec) in specs
-            .iter()
-            .enumerate()
-            .filter(|(_, spec)| matches!(spec.delivery, Delivery::Shards(_)))
-        {
-            debug_assert!(spec.delivery.room() > 0);
-            // Stages that write come one after the other (I1), so the last one has the most before
-            // it.
-            let writers = (0..specs.len())
-                .filter(|&earlier| before[i][earlier] && specs[earlier].access == Access::Write);
-            match writers.max_by_key(|&writer| before[writer].iter().filter(|is| **is).count()) {
-                Some(last) => stages[last].partitions.push(i),
-                None => producer_partitions.push(i),
-            }
-        }
-        let gating: Vec<usize> = (0..specs.len()).filter(|&stage| is_gating(stage)).collect();
-        let guard = guard_of(&gating, &mut lines);
-        for i in 0..stages.len() {
-            if let Some(Guard { line, ref taps }) = stages[i].guard {
-                taps.clone().into_iter().for_each(|tap| stages[tap].announced.push(line));
-            }
-        }
-        if let Some(Guard { line, taps }) = &guard {
-            taps.iter().for_each(|&tap| stages[tap].announced.push(*line));
-        }
-        let first_tap =
-            (0..specs.len()).any(|stage| is_tap(stage) && specs[stage].after.is_empty());
-        let mut producer_notifies = notified_by(None);
-        if twin!("publication-unnotified": specs.is_empty() => false) && producer_parks {
-            producer_notifies.push(PRODUCER_QUEUE); // a publication is what moves the sentinel
-        }
-        let threads = if many_producers { 2 } else { 1 } + count_threads(&specs);
+        let before = check::all(&specs, capacity)?;
+        let mut draft = Draft::new(&specs, check::waits(&specs, wait)?, producer_wait.parks());
+        let mut stages = draft.stages();
+        let gating: Vec<usize> = (0..specs.len()).filter(|&stage| draft.is_gating(stage)).collect();
+        let guard = draft.guard(&gating);
+        list_announcements(&mut stages, &guard);
+        let producer_partitions = assign_partitions(&mut stages, &before);
+        let is_first_tap =
+            |stage: &Stage| stage.after.is_empty() && matches!(stage.delivery, Delivery::Tap(_));
+        let first_tap = stages.iter().any(is_first_tap);
         Ok(Plan {
-            stages,
             before,
             gating,
             guard,
@@ -356,50 +247,221 @@ impl Plan {
             sentinel: first_tap && many_producers,
             wait: Contained::new(wait.clone()),
             producer_wait: Contained::new(producer_wait.clone()),
-            producer_parks,
-            producer_notifies,
+            producer_parks: draft.producer_parks,
+            producer_notifies: draft.producer_notifies(),
             producer_partitions,
-            lines,
-            queues,
+            lines: draft.lines,
+            queues: draft.queues,
             capacity,
-            threads,
+            threads: if many_producers { 2 } else { 1 } + count_threads(&specs),
             many_producers,
             stamped: true,
+            stages,
         })
     }
-}
 
-impl Plan {
-    /// The stage that has this line of shared words.
+    /// Returns the stage that has this line.
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
             .position(|stage| (stage.line..stage.line + stage.delivery.lines()).contains(&line))
     }
+
+    /// Returns whether a stage learns from stamps what is published.
+    pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
+        let stage = &self.stages[stage];
+        self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
+    }
+
+    // Parties: the stages by number, and the producers beyond the last.
+
+    /// Returns the producers' number among the parties.
+    #[inline(always)]
+    pub(crate) fn producer_party(&self) -> usize {
+        self.stages.len()
+    }
+
+    pub(crate) fn name_of(&self, party: usize) -> Name {
+        self.stages.get(party).map_or_else(|| Name::new(PRODUCER), |stage| stage.name.clone())
+    }
+
+    pub(crate) fn wait_of(&self, party: usize) -> &Wait {
+        self.stages.get(party).map_or(&self.producer_wait, |stage| &stage.wait)
+    }
+
+    /// Returns whether a party sleeps until it is notified.
+    pub(crate) fn parks(&self, party: usize) -> bool {
+        self.stages.get(party).map_or(self.producer_parks, |stage| stage.parks)
+    }
 }
 
-/// How each stage waits. Stages of one thread wait together, so they wait as the one that says how.
-fn settle_waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
-    let settle = |spec: &StageSpec| {
-        let shares = |other: &&StageSpec| {
-            spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some()
-        };
-        let Some(first) = specs.iter().find(shares) else {
-            return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone()));
-        };
-        let chosen = first.wait.as_deref().unwrap_or(wait);
-        if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
-            let (stage, other, thread) =
-                (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
-            return Err(BuildError::Misplaced {
-                what: format!(
-                    "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
-                ),
-            });
+/// A plan in the making: numbers queues and lines, and says which party notifies which queue.
+struct Draft<'s> {
+    specs: &'s [StageSpec],
+    strategies: Vec<Contained<Wait>>,
+    parks: Vec<bool>,
+    producer_parks: bool,
+    queue_of: Vec<usize>,
+    queues: usize,
+    /// Number of lines that are assigned.
+    lines: usize,
+}
+
+impl<'s> Draft<'s> {
+    fn new(
+        specs: &'s [StageSpec],
+        strategies: Vec<Contained<Wait>>,
+        producer_parks: bool,
+    ) -> Draft<'s> {
+        let parks = strategies.iter().map(|wait| wait.parks()).collect();
+        let queue_of = assign_queues(specs);
+        let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
+        Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines: FIRST_LINE }
+    }
+
+    /// Makes the stages, each with its lines and the queues that it notifies.
+    fn stages(&mut self) -> Vec<Stage> {
+        (0..self.specs.len()).map(|stage| self.stage(stage)).collect()
+    }
+
+    fn stage(&mut self, number: usize) -> Stage {
+        let spec = &self.specs[number];
+        let guard = self.guard(&spec.after);
+        let line = self.lines;
+        self.lines += spec.delivery.lines();
+        Stage {
+            guard,
+            announced: Vec::new(),
+            partitions: Vec::new(),
+            name: Name::new(&spec.name),
+            access: spec.access,
+            delivery: spec.delivery,
+            after: spec.after.clone(),
+            thread: spec.thread.clone(),
+            policy: spec.policy.clone(),
+            line,
+            queue: self.queue_of[number],
+            notifies: self.stage_notifies(number),
+            wait: self.strategies[number].clone(),
+            parks: self.parks[number],
         }
-        Ok(Contained::new(chosen.clone()))
-    };
-    specs.iter().map(settle).collect()
+    }
+
+    /// Takes a line for a party that comes after `after`, if taps are among these.
+    fn guard(&mut self, after: &[usize]) -> Option<Guard> {
+        let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
+        let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
+        self.lines += usize::from(guard.is_some());
+        guard
+    }
+
+    fn is_gating(&self, stage: usize) -> bool {
+        !self.specs.iter().any(|spec| spec.after.contains(&stage))
+    }
+
+    fn is_tap(&self, stage: usize) -> bool {
+        matches!(self.specs[stage].delivery, Delivery::Tap(_))
+    }
+
+    /// Returns whether a stage follows another one directly; `None`: the producers.
+    fn follows(&self, upstream: Option<usize>, follower: usize) -> bool {
+        let after = &self.specs[follower].after;
+        upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
+    }
+
+    /// Returns the queues of the parties that sleep behind a stage, or behind the producers. A queue
+    /// at which no party sleeps is not notified.
+    fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
+        let stages = 0..self.specs.len();
+        let mut queues = Vec::new();
+        for follower in stages.clone().filter(|&follower| self.follows(upstream, follower)) {
+            let sleeps = self.parks[follower];
+            let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
+            queues.extend(sleeps.then_some(self.queue_of[follower]));
+            // What passes a tap without a member passes at once.
+            if self.is_tap(follower) {
+                let behind = |&next: &usize| self.parks[next] && self.follows(Some(follower), next);
+                let behind = twin!("behind-tap-unnotified": stages.clone() => 0..0).filter(behind);
+                queues.extend(behind.map(|next| self.queue_of[next]));
+                let gates =
+                    twin!("producer-behind-tap-unnotified": self.is_gating(follower) => false);
+                queues.extend((self.producer_parks && gates).then_some(PRODUCER_QUEUE));
+            }
+        }
+        queues.sort_unstable();
+        queues.dedup();
+        queues
+    }
+
+    fn stage_notifies(&self, stage: usize) -> Vec<usize> {
+        let mut queues = self.notified_by(Some(stage));
+        if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
+            queues.push(PRODUCER_QUEUE);
+        }
+        // Idle workers stay until the last chunk is done, and end with it.
+        let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
+        let idle_workers = twin!("idle-workers-unnotified": is_pool => false);
+        if idle_workers && self.parks[stage] && !queues.contains(&self.queue_of[stage]) {
+            queues.push(self.queue_of[stage]);
+        }
+        queues
+    }
+
+    fn producer_notifies(&self) -> Vec<usize> {
+        let mut queues = self.notified_by(None);
+        // Without a stage a publication moves the sentinel, for which producers wait.
+        if twin!("publication-unnotified": self.specs.is_empty() => false) && self.producer_parks {
+            queues.push(PRODUCER_QUEUE);
+        }
+        queues
+    }
+}
+
+/// Assigns a wait queue to each stage: stages of one thread share one, and so do stages behind the
+/// same stages.
+fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
+    let mut keys: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+    let mut queues = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let thread = spec.thread.as_deref();
+        let mut after = if thread.is_some() { Vec::new() } else { spec.after.clone() };
+        after.sort_unstable();
+        let key = (thread, after);
+        let known = keys.iter().position(|known| *known == key);
+        queues.push(PRODUCER_QUEUE + 1 + known.unwrap_or(keys.len()));
+        if known.is_none() {
+            keys.push(key);
+        }
+    }
+    queues
+}
+
+/// Lists for each tap the lines on which the parties behind it announce positions.
+fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
+    let guards = stages.iter().filter_map(|stage| stage.guard.as_ref()).chain(producers);
+    let pairs: Vec<(usize, usize)> =
+        guards.flat_map(|guard| guard.taps.iter().map(|&tap| (tap, guard.line))).collect();
+    pairs.into_iter().for_each(|(tap, line)| stages[tap].announced.push(line));
+}
+
+/// Has the last party that may change an event before a sharded stage compute its shard id. Returns
+/// the stages for which that is the producer.
+fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
+    let mut producers = Vec::new();
+    for sharded in 0..stages.len() {
+        if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
+            continue;
+        }
+        // Stages that write come one after the other (I1), so the last one has the most before it.
+        let writers = (0..stages.len())
+            .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
+        let stages_before = |&writer: &usize| before[writer].iter().filter(|is| **is).count();
+        match writers.max_by_key(stages_before) {
+            Some(last) => stages[last].partitions.push(sharded),
+            None => producers.push(sharded),
+        }
+    }
+    producers
 }
 
 /// One for each handle, and one for each label that stages share.
@@ -411,102 +473,6 @@ fn count_threads(specs: &[StageSpec]) -> usize {
         Some(_) => usize::from(first_of_thread(i)),
     });
     threads.sum()
-}
-
-fn check_names(specs: &[StageSpec]) -> Result<(), BuildError> {
-    for (i, spec) in specs.iter().enumerate() {
-        // Names become names of threads, and those end at a zero byte.
-        if let Some(thread) =
-            spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
-        {
-            return Err(BuildError::Name { given: thread.clone() });
-        }
-        if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
-            return Err(BuildError::Name { given: spec.name.clone() });
-        }
-        if specs[..i].iter().any(|other| other.name == spec.name) {
-            return Err(BuildError::Twice { stage: spec.name.clone() });
-        }
-    }
-    Ok(())
-}
-
-/// A tap's followers are known when the graph is built, and members of a tap are not.
-fn check_taps(specs: &[StageSpec]) -> Result<(), BuildError> {
-    for spec in specs.iter().filter(|spec| matches!(spec.delivery, Delivery::Tap(_))) {
-        if let Some(&earlier) =
-            spec.after.iter().find(|&&earlier| matches!(specs[earlier].delivery, Delivery::Tap(_)))
-        {
-            let (tap, earlier) = (&spec.name, &specs[earlier].name);
-            let what = format!(
-                "tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after"
-            );
-            return Err(BuildError::Misplaced { what });
-        }
-        if spec.delivery.room() == 0 {
-            return Err(BuildError::Misplaced {
-                what: format!(
-                    "tap `{}` has room for nobody; give it room for one reader at least",
-                    spec.name
-                ),
-            });
-        }
-        if spec.delivery.room() > MAX_STAGE_HANDLES {
-            return Err(BuildError::Misplaced {
-                what: format!(
-                    "tap `{}` cannot have room for {} readers: {MAX_STAGE_HANDLES} is the most",
-                    spec.name,
-                    spec.delivery.room()
-                ),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// I1 and I2: works out, and says, everything that comes before each stage.
-fn check_soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
-    let count = specs.len();
-    let mut before = vec![vec![false; count]; count];
-    let mut done = vec![false; count];
-    for _ in 0..count {
-        let next = (0..count)
-            .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
-        let Some(stage) = next else {
-            // A stage that is stuck comes after another one that is; so many steps back lead onto a
-            // circle, and stay there.
-            let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
-            for _ in 0..count {
-                stuck = specs[stuck]
-                    .after
-                    .iter()
-                    .copied()
-                    .find(|&earlier| !done[earlier])
-                    .unwrap_or(stuck);
-            }
-            return Err(BuildError::Cycle { stage: specs[stuck].name.clone() });
-        };
-        for &earlier in &specs[stage].after {
-            before[stage][earlier] = true;
-            let inherited = before[earlier].clone();
-            before[stage].iter_mut().zip(inherited).for_each(|(own, inherited)| *own |= inherited);
-        }
-        done[stage] = true;
-    }
-    for a in 0..count {
-        for b in 0..a {
-            let beside = !before[a][b] && !before[b][a];
-            if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
-                let (writer, other) =
-                    if specs[b].access == Access::Write { (b, a) } else { (a, b) };
-                return Err(BuildError::SideBySide {
-                    writer: specs[writer].name.clone(),
-                    other: specs[other].name.clone(),
-                });
-            }
-        }
-    }
-    Ok(before)
 }
 
 impl fmt::Display for Plan {

@@ -15,7 +15,8 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use crate::base::sync::Relaxed;
-use crate::ring::control::{Control, IDLE, ahead, bound_ahead};
+use crate::ring::control::Control;
+use crate::ring::words::{IDLE, ahead, bound_ahead};
 
 /// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length,
 /// for a loop allocates nothing.
@@ -94,7 +95,7 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
         let word = control.line(line).load(Relaxed); // the thread's own stage: what it stored last
-        if control.plan.stages[stage].delivery.idles() {
+        if control.plan.stages[stage].delivery.has_bounds() {
             word & IDLE == 0 && bound_ahead(word, seq) < 0
         } else {
             ahead(word, seq) < 0

@@ -5,7 +5,6 @@ use std::thread::{self, ThreadId};
 use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::{Mutex, Relaxed, Statistic, lock};
 use crate::base::system;
-use crate::ring::control::Control;
 use crate::ring::plan::Plan;
 use crate::wait::warning::{Warning, warn};
 use crate::wait::{WaitStrategy, cores};
@@ -51,7 +50,7 @@ impl Cores {
     }
 
     /// `party` begins a wait on this thread.
-    pub(crate) fn waits(&self, control: &Control, party: usize) {
+    pub(crate) fn waits(&self, plan: &Plan, party: usize) {
         static SAID: Statistic = Statistic::new(0);
         let asked = &self.asked[party];
         if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
@@ -69,8 +68,8 @@ impl Cores {
         drop(held);
         if let Some(other) = other {
             warn(&SAID, || Warning::SharedCore {
-                stage: control.name(party),
-                other: control.name(other),
+                stage: plan.name_of(party),
+                other: plan.name_of(other),
                 core,
             });
         }

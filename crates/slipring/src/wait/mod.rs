@@ -23,7 +23,7 @@ pub(crate) mod warning;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::{sync, system};
+use crate::base::{edge, sync, system};
 use adaptive::Adaptive;
 pub use alias::UnknownWait;
 pub(crate) use machine::{cores, spacing};

@@ -30,9 +30,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 // By `super`, because `bell_model.rs` includes this file a second time, on a machine of its own.
+use super::edge::announced;
 use super::sync::{
-    AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, SeqCst, Statistic, compiler_fence, fence,
-    lock, sleep, twin, whole,
+    AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
 };
 use super::system;
 
@@ -126,7 +126,7 @@ impl WaitQueue {
             let ordered = self.announce();
             (lock(&self.gate), ordered)
         });
-        twin!("sleeper-unfenced": fence(SeqCst) => ()); // SYNC[announced]: sleeper's side, announce before look (I1)
+        announced::fence_sleeper(); // announce before look (I1)
         if !twin!("sleeper-blind": ready() => false) && ordered {
             self.notice.0.notified_at.store(0, Relaxed);
             guard.threads += 1;
@@ -155,7 +155,7 @@ impl WaitQueue {
             return true;
         }
         let began = self.now();
-        let barred = twin!("barrier-left-out": system::membarrier() => true); // SYNC[announced]: sleeper's side at a quiet bell (I4)
+        let barred = announced::fence_all_threads(); // announce before look (I4)
         let now = self.now();
         let pause = now
             .saturating_sub(began)
@@ -255,7 +255,7 @@ impl WaitQueue {
                 None
             }
         };
-        twin!("task-unfenced": fence(SeqCst) => ()); // SYNC[announced]: a task's side, announce before look (I1)
+        announced::fence_task(); // announce before look (I1)
         // A task that cannot rely on being woken looks again at once.
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut tasks.tasks, number) } else { None };
@@ -350,7 +350,7 @@ impl QuietCheck {
 /// Rings bells after progress was stored. Where all are quiet, it is a load for each.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
-    compiler_fence(SeqCst); // SYNC[announced]: ringer's side at a quiet bell, progress before word; the sleeper bars (I4)
+    announced::order_quiet_check(); // progress before the check (I4)
     let looked_at = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
     // The model checker knows no barriers in other threads, so nothing is quiet there.
     if cfg!(slipring_loom)
@@ -364,13 +364,13 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
     // Once, however many bells are rung.
-    twin!("notifier-unfenced": fence(SeqCst) => ()); // SYNC[announced]: ringer's side, progress before flag (I1)
+    announced::fence_notifier(); // progress before the announcements (I1)
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());
 }
 
 /// Rings all of them: at an ending.
 pub(crate) fn notify_all(queues: &[WaitQueue]) {
-    fence(SeqCst); // SYNC[announced]: ringer's side, progress before flag (I1)
+    announced::fence_ending(); // the ending before the announcements (I1)
     queues.iter().for_each(WaitQueue::notify_fenced);
 }

@@ -13,6 +13,14 @@
 //! then has lost its wake-up. An announcement that is left makes each later ring fence and wake.
 
 mod machine;
+
+#[path = "../base/edge/announced.rs"]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
+mod announced;
+/// The edges of `queue.rs`, on the machine.
+mod edge {
+    pub(super) use super::announced;
+}
 #[path = "queue.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
 mod queue;

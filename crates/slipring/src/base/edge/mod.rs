@@ -1,0 +1,365 @@
+//! The ordering edges of the protocol: one module an edge, one function for each of its ends.
+//!
+//! An edge orders what one thread did before it stored a word with what another thread does after
+//! it loaded that word. The module's name is the edge's label: `edge::slot_published` is
+//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. So both ends stand side by
+//! side, a caller cannot name an edge that does not exist, and `cargo xtask tidy` checks that each
+//! end is used and each label is explained.
+//!
+//! Invariants
+//! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, but for
+//!   the owners' count (`ring/owner.rs`), which works as `Arc`'s does.
+//! - I2: an access releases or acquires; `SeqCst` is for fences, where a store must come before a
+//!   later load of another word.
+//!
+//! Each end is a function of its own where a model weakens it alone (its twin's name stands in the
+//! function).
+
+pub(crate) mod announced;
+
+// `announced` finds both here, and the model's in the model.
+use super::sync::{
+    self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
+};
+use super::system;
+
+/// A slot's stamp publishes the events of a run, or gives its slots up.
+pub(crate) mod slot_published {
+    use super::*;
+
+    /// Stores a stamp, after the events of its run were written.
+    #[inline(always)]
+    pub(crate) fn stamp(slot: &AtomicU64, word: u64) {
+        slot.store(word, twin!("stamp-relaxed": Release => Relaxed));
+    }
+
+    /// Loads a stamp, before the events of its run are read.
+    #[inline(always)]
+    pub(crate) fn see(slot: &AtomicU64) -> u64 {
+        slot.load(twin!("stamp-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// The cursor of a single producer publishes all events before it.
+pub(crate) mod cursor_moved {
+    use super::*;
+
+    /// Stores the cursor, after the events before it were written.
+    #[inline(always)]
+    pub(crate) fn move_to(cursor: &AtomicU64, end: u64) {
+        cursor.store(end, twin!("cursor-relaxed": Release => Relaxed));
+    }
+
+    /// Loads the cursor, before the events before it are read.
+    #[inline(always)]
+    pub(crate) fn see(cursor: &AtomicU64) -> u64 {
+        cursor.load(twin!("cursor-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// A stage's frontier, or the bound of a worker or a member, hands events to the stages behind and
+/// to the producers.
+pub(crate) mod released {
+    use super::*;
+
+    /// Stores a position: the handler of everything before it has returned.
+    #[inline(always)]
+    pub(crate) fn release(line: &AtomicU64, word: u64) {
+        line.store(word, twin!("released-relaxed": Release => Relaxed));
+    }
+
+    /// Stores a worker's bound before the worker takes its next chunk.
+    #[inline(always)]
+    pub(crate) fn bind(bound: &AtomicU64, word: u64) {
+        bound.store(word, twin!("bound-unreleased": Release => Relaxed));
+    }
+
+    /// Stores the position that a joining member pins, after what the seat's last member did.
+    #[inline(always)]
+    pub(crate) fn pin(bound: &AtomicU64, word: u64) {
+        bound.store(word, twin!("pin-unreleased": Release => Relaxed));
+    }
+
+    /// Loads the frontier of a stage with one handle.
+    #[inline(always)]
+    pub(crate) fn see(line: &AtomicU64) -> u64 {
+        line.load(twin!("frontier-relaxed": Acquire => Relaxed))
+    }
+
+    /// Loads the bound of a worker or a member.
+    #[inline(always)]
+    pub(crate) fn see_bound(bound: &AtomicU64) -> u64 {
+        bound.load(twin!("bound-relaxed": Acquire => Relaxed))
+    }
+
+    /// Loads what one shard has passed.
+    #[inline(always)]
+    pub(crate) fn see_shard(line: &AtomicU64) -> u64 {
+        line.load(twin!("shard-relaxed": Acquire => Relaxed))
+    }
+
+    /// Loads a stage's frontier for a report.
+    #[inline(always)]
+    pub(crate) fn see_position(line: &AtomicU64) -> u64 {
+        line.load(twin!("position-relaxed": Acquire => Relaxed))
+    }
+
+    /// Loads the bound of a seat that a worker is about to take.
+    #[inline(always)]
+    pub(crate) fn see_seat(bound: &AtomicU64) -> u64 {
+        bound.load(twin!("seat-unacquired": Acquire => Relaxed))
+    }
+}
+
+/// The sentinel stands for the stages where none gates the producers.
+pub(crate) mod sentinel {
+    use super::*;
+
+    /// Moves the sentinel over a run that was seen published. `Err`: where another thread moved it.
+    #[inline(always)]
+    pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
+        let order = twin!("sentinel-unreleased": Release => Relaxed);
+        let lost = twin!("sentinel-lost-relaxed": Acquire => Relaxed);
+        sentinel.compare_exchange(from, to, order, lost)
+    }
+
+    /// Loads the sentinel before moving it on.
+    #[inline(always)]
+    pub(crate) fn see(sentinel: &AtomicU64) -> u64 {
+        sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
+    }
+
+    /// Loads the sentinel for a tap directly behind the producers, and for the stages behind it.
+    #[inline(always)]
+    pub(crate) fn see_behind(sentinel: &AtomicU64) -> u64 {
+        sentinel.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// A pool's claim word hands chunks to workers.
+pub(crate) mod chunk_taken {
+    use super::*;
+
+    /// Loads the claim word, before the worker reads events that another worker saw published.
+    #[inline(always)]
+    pub(crate) fn see(claim: &AtomicU64) -> u64 {
+        claim.load(twin!("word-relaxed": Acquire => Relaxed))
+    }
+
+    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The worker
+    /// acquired with the load of `seen`.
+    #[inline(always)]
+    pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
+        let order = twin!("swap-unreleased": Release => Relaxed);
+        twin!("take-by-store": claim.compare_exchange(seen, taken, order, Relaxed) => {
+            claim.store(taken, Release);
+            Ok(seen)
+        })
+    }
+
+    /// Loads the claim word, before the workers' bounds are loaded.
+    #[inline(always)]
+    pub(crate) fn see_for_frontier(claim: &AtomicU64) -> u64 {
+        claim.load(twin!("frontier-word-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// A worker leaves the rest of its chunk to another one.
+pub(crate) mod orphaned {
+    use super::*;
+
+    /// Counts a chunk that was put under the lock. The lock carries the data.
+    #[inline(always)]
+    pub(crate) fn leave(count: &AtomicUsize) {
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Loads the number of chunks, before the lock is taken.
+    #[inline(always)]
+    pub(crate) fn see(count: &AtomicUsize) -> usize {
+        count.load(Relaxed)
+    }
+}
+
+/// The last worker of a pool acts on what the others released.
+pub(crate) mod signed_off {
+    use super::*;
+
+    /// Counts a worker out; returns how many were there. Both ends of the edge: the worker that
+    /// finds itself to be the last has acquired what all others released.
+    #[inline(always)]
+    pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
+        alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
+    }
+}
+
+/// A maker that is left alone claims without a swap.
+pub(crate) mod left_alone {
+    use super::*;
+
+    /// Counts a maker out, after its last claim.
+    #[inline(always)]
+    pub(crate) fn leave(makers: &AtomicU64, one: u64) {
+        makers.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
+    }
+
+    /// Loads the count of makers, before a claim.
+    #[inline(always)]
+    pub(crate) fn see(makers: &AtomicU64) -> u64 {
+        makers.load(twin!("alone-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// The last producer closes the ring after the failures of all others.
+pub(crate) mod counted_out {
+    use super::*;
+
+    /// Counts a producer's handle out, after its failure; returns how many were there. Both ends of
+    /// the edge: the last handle has acquired the failures of the others.
+    #[inline(always)]
+    pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
+        producers.fetch_sub(1, AcqRel)
+    }
+}
+
+/// A member of a tap leaves: the stages behind do without it.
+pub(crate) mod left {
+    use super::*;
+
+    /// Stores that the member holds nothing, after its last event.
+    #[inline(always)]
+    pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
+        bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
+    }
+
+    /// Counts the member out, after its last event.
+    #[inline(always)]
+    pub(crate) fn count_out(members: &AtomicU64) {
+        members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
+    }
+
+    /// Loads the number of members, before a passer takes what they held.
+    #[inline(always)]
+    pub(crate) fn see(members: &AtomicU64) -> u64 {
+        members.load(twin!("left-unseen": Acquire => Relaxed))
+    }
+}
+
+/// Of a member that joins a tap and a party that passes the tap, one sees the other.
+pub(crate) mod joined {
+    use super::*;
+
+    /// Orders the joiner's pin before its look at what the passers announced.
+    #[inline(always)]
+    pub(crate) fn fence_joiner() {
+        twin!("joiner-unfenced": fence(SeqCst) => ());
+    }
+
+    /// Orders the position that a passer announced before its look at the members' bounds.
+    #[inline(always)]
+    pub(crate) fn fence_passer() {
+        twin!("passer-unfenced": fence(SeqCst) => ());
+    }
+}
+
+/// The closed bit carries the last position.
+pub(crate) mod closed {
+    use super::*;
+
+    /// Sets the closed bit, after the last position was stored.
+    #[inline(always)]
+    pub(crate) fn close(bits: &AtomicU32, closed: u32) {
+        bits.fetch_or(closed, twin!("closed-relaxed": Release => Relaxed));
+    }
+
+    /// Loads the status bits, before the last position and events published before it are read.
+    #[inline(always)]
+    pub(crate) fn see(bits: &AtomicU32) -> u32 {
+        bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// The failed bit announces a failure that stands under a lock.
+pub(crate) mod failed {
+    use super::*;
+
+    /// Sets the failed bit, under the lock under which the failure was stored.
+    #[inline(always)]
+    pub(crate) fn fail(bits: &AtomicU32, failed: u32) {
+        bits.fetch_or(failed, Relaxed);
+    }
+
+    /// Loads the status bits, before the lock is taken.
+    #[inline(always)]
+    pub(crate) fn see(bits: &AtomicU32) -> u32 {
+        bits.load(Relaxed)
+    }
+}
+
+/// A slot's mark says that a mirror's slot holds one put, whole.
+pub(crate) mod mirrored {
+    use super::*;
+
+    /// Stores the mark of a whole put, after its words.
+    #[inline(always)]
+    pub(crate) fn put(mark: &AtomicU64, done: u64) {
+        mark.store(done, twin!("put-relaxed": Release => Relaxed));
+    }
+
+    /// Loads a mark, before the words of the put.
+    #[inline(always)]
+    pub(crate) fn see(mark: &AtomicU64) -> u64 {
+        mark.load(twin!("put-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// An observer that copied a word of a later put finds the later mark.
+pub(crate) mod overwritten {
+    use super::*;
+
+    /// Orders the mark that says *being written* before the words of the put.
+    #[inline(always)]
+    pub(crate) fn fence_writer() {
+        twin!("writer-unfenced": fence(Release) => ());
+    }
+
+    /// Orders the copied words before the second look at the mark.
+    #[inline(always)]
+    pub(crate) fn fence_observer() {
+        twin!("observer-unfenced": fence(Acquire) => ());
+    }
+}
+
+/// The count of puts that are done.
+pub(crate) mod completed {
+    use super::*;
+
+    /// Stores the count, after the last put.
+    #[inline(always)]
+    pub(crate) fn complete(count: &AtomicU64, done: u64) {
+        count.store(done, twin!("completed-relaxed": Release => Relaxed));
+    }
+
+    /// Loads the count, before those puts are looked for.
+    #[inline(always)]
+    pub(crate) fn see(count: &AtomicU64) -> u64 {
+        count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
+    }
+}
+
+/// The writer of a mirror is gone.
+pub(crate) mod mirror_closed {
+    use super::*;
+
+    /// Stores that nothing is put any more, after the last put.
+    #[inline(always)]
+    pub(crate) fn close(closed: &AtomicU32) {
+        closed.store(1, twin!("mirror-closed-relaxed": Release => Relaxed));
+    }
+
+    /// Loads whether the writer is gone, before the last puts are looked for.
+    #[inline(always)]
+    pub(crate) fn see(closed: &AtomicU32) -> u32 {
+        closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed))
+    }
+}

@@ -1,0 +1,166 @@
+//! The checks of a declared graph.
+
+use crate::base::name::PRODUCER;
+use crate::base::panics::Contained;
+use crate::errors::{BuildError, MAX_STAGE_HANDLES};
+use crate::ring::plan::{Access, Delivery, StageSpec};
+use crate::wait::{Wait, WaitStrategy};
+
+/// Checks everything but the strategies. Returns for each stage which ones come before it, directly
+/// or not.
+pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>, BuildError> {
+    if !capacity.is_power_of_two() {
+        return Err(BuildError::Capacity { asked: capacity });
+    }
+    names(specs)?;
+    deliveries(specs, capacity)?;
+    let before = soundness(specs)?;
+    taps(specs)?;
+    Ok(before)
+}
+
+/// Checks the names of stages and threads.
+fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
+    for (i, spec) in specs.iter().enumerate() {
+        // Names become names of threads, and those end at a zero byte.
+        if let Some(thread) =
+            spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
+        {
+            return Err(BuildError::Name { given: thread.clone() });
+        }
+        if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
+            return Err(BuildError::Name { given: spec.name.clone() });
+        }
+        if specs[..i].iter().any(|other| other.name == spec.name) {
+            return Err(BuildError::Twice { stage: spec.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Checks the numbers of workers and shards.
+fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
+    let most = capacity.min(MAX_STAGE_HANDLES);
+    for spec in specs {
+        let asked = match spec.delivery {
+            Delivery::Each | Delivery::Tap(_) => continue,
+            Delivery::Shards(shards) => [shards; 2],
+            Delivery::Pool { workers, room } => [workers, room],
+        };
+        if let Some(&asked) = asked.iter().find(|asked| !(1..=most).contains(*asked)) {
+            return Err(BuildError::Workers { stage: spec.name.clone(), asked, capacity });
+        }
+        let [workers, room] = asked;
+        if room < workers {
+            let what = format!(
+                "pool `{}` begins with {workers} workers and has room for {room}; give it room for all",
+                spec.name
+            );
+            return Err(BuildError::Misplaced { what });
+        }
+    }
+    Ok(())
+}
+
+/// Checks plan::I1 and plan::I2. Returns everything that comes before each stage.
+fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
+    let count = specs.len();
+    let mut before = vec![vec![false; count]; count];
+    let mut done = vec![false; count];
+    for _ in 0..count {
+        let next = (0..count)
+            .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
+        let Some(stage) = next else {
+            // A stage that is stuck comes after another one that is; so many steps back lead onto a
+            // circle, and stay there.
+            let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
+            for _ in 0..count {
+                stuck = specs[stuck]
+                    .after
+                    .iter()
+                    .copied()
+                    .find(|&earlier| !done[earlier])
+                    .unwrap_or(stuck);
+            }
+            return Err(BuildError::Cycle { stage: specs[stuck].name.clone() });
+        };
+        for &earlier in &specs[stage].after {
+            before[stage][earlier] = true;
+            let inherited = before[earlier].clone();
+            before[stage].iter_mut().zip(inherited).for_each(|(own, inherited)| *own |= inherited);
+        }
+        done[stage] = true;
+    }
+    for a in 0..count {
+        for b in 0..a {
+            let beside = !before[a][b] && !before[b][a];
+            if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
+                let (writer, other) =
+                    if specs[b].access == Access::Write { (b, a) } else { (a, b) };
+                return Err(BuildError::SideBySide {
+                    writer: specs[writer].name.clone(),
+                    other: specs[other].name.clone(),
+                });
+            }
+        }
+    }
+    Ok(before)
+}
+
+/// A tap's followers are known when the graph is built, and members of a tap are not.
+fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
+    for spec in specs.iter().filter(|spec| matches!(spec.delivery, Delivery::Tap(_))) {
+        if let Some(&earlier) =
+            spec.after.iter().find(|&&earlier| matches!(specs[earlier].delivery, Delivery::Tap(_)))
+        {
+            let (tap, earlier) = (&spec.name, &specs[earlier].name);
+            let what = format!(
+                "tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after"
+            );
+            return Err(BuildError::Misplaced { what });
+        }
+        if spec.delivery.room() == 0 {
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "tap `{}` has room for nobody; give it room for one reader at least",
+                    spec.name
+                ),
+            });
+        }
+        if spec.delivery.room() > MAX_STAGE_HANDLES {
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "tap `{}` cannot have room for {} readers: {MAX_STAGE_HANDLES} is the most",
+                    spec.name,
+                    spec.delivery.room()
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the strategy of each stage. Stages of one thread wait together, so they share the
+/// strategy that one of them states.
+pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
+    let settle = |spec: &StageSpec| {
+        let shares = |other: &&StageSpec| {
+            spec.thread.is_some() && other.thread == spec.thread && other.wait.is_some()
+        };
+        let Some(first) = specs.iter().find(shares) else {
+            return Ok(Contained::new(spec.wait.as_deref().unwrap_or(wait).clone()));
+        };
+        let chosen = first.wait.as_deref().unwrap_or(wait);
+        if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
+            let (stage, other, thread) =
+                (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
+                ),
+            });
+        }
+        Ok(Contained::new(chosen.clone()))
+    };
+    specs.iter().map(settle).collect()
+}

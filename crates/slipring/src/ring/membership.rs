@@ -1,0 +1,296 @@
+//! Which handles exist: producers, makers, workers, members of taps, and the chunks of workers that
+//! left.
+//!
+//! A *maker* is a handle that can claim, or can create a handle that claims: the producers' handles
+//! and the ring's own.
+//!
+//! Invariants
+//! - I1: a worker's line belongs to the worker that has its seat, and to the worker that took over a
+//!   chunk bounded by it. A seat is given away again only when it is free and its line says
+//!   [`IDLE`]: when such a chunk is done, too.
+//! - I2: a pool's frontier reads every line of the pool, be its seat taken or not. So a worker that
+//!   joins informs no other party.
+//! - I3: a tap's seats are given and taken under the tap's lock. A ticket is stored once per seat
+//!   taken, and names the member.
+
+use std::num::NonZeroU64;
+
+use crate::base::edge;
+use crate::base::sync::{AtomicU64, AtomicUsize, Line, Mutex, Relaxed, array, lock, twin};
+use crate::ring::plan::{Delivery, Plan, Stage};
+use crate::ring::positions::Positions;
+use crate::ring::words::IDLE;
+
+/// One maker in [`Membership::makers`]. Each maker owns the ring (owner::I1), and the process
+/// aborts before 2^62 owners are counted, forgotten handles included. So the count of makers never
+/// leaves its 63 bits.
+const MAKER: u64 = 2;
+/// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim word.
+const COMPANY: u64 = 1;
+/// One maker, which has not read the claim word since another one was created.
+const ALONE_AGAIN: u64 = MAKER | COMPANY;
+
+/// Bit of a member's ticket: the member was asked to leave.
+const LEAVE: u64 = 1;
+/// Difference of two successive tickets of one seat.
+const NEXT_TICKET: u64 = 2;
+
+/// A chunk whose worker left. The worker's line bounds it until another worker has finished it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Orphan {
+    pub(crate) bound_line: usize,
+    pub(crate) next: u64,
+    pub(crate) end: u64,
+}
+
+/// The makers beside the one that asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// None since the asking maker last read the claim word: the word is what that maker stored.
+    Never,
+    /// None now; former ones may have moved the claim word.
+    Earlier,
+    /// Others may move the claim word at any time.
+    Now,
+}
+
+/// The handles of a ring.
+pub(crate) struct Membership {
+    /// Number of producer handles.
+    producers: AtomicUsize,
+    /// Number of makers times [`MAKER`], and [`COMPANY`].
+    makers: AtomicU64,
+    /// Number of handles that had waiting tasks.
+    tasks: AtomicU64,
+    /// Number of handles, per stage.
+    alive: Box<[AtomicUsize]>,
+    /// Which seats are taken, per stage that readers or workers join.
+    seats: Box<[Mutex<Vec<bool>>]>,
+    /// Chunks that workers left, with the number of the pool.
+    orphans: Mutex<Vec<(usize, Orphan)>>,
+    /// Number of orphans, per stage; loaded before the lock is taken.
+    orphaned: Box<[Line<AtomicUsize>]>,
+}
+
+impl Membership {
+    /// `None`: there is no memory for so many seats.
+    pub(crate) fn new(plan: &Plan) -> Option<Membership> {
+        let stages = &plan.stages;
+        let pools = stages.iter().map(|stage| match stage.delivery {
+            Delivery::Pool { room, .. } => room,
+            _ => 0,
+        });
+        let mut orphans = Vec::new();
+        orphans.try_reserve_exact(pools.sum()).ok()?;
+        let seats = |delivery: Delivery| {
+            Some(array(delivery.room(), |seat| seat < delivery.len())?.into_vec())
+        };
+        let seats: Option<Vec<_>> =
+            stages.iter().map(|stage| seats(stage.delivery).map(Mutex::new)).collect();
+        Some(Membership {
+            producers: AtomicUsize::new(0),
+            makers: AtomicU64::new(0),
+            tasks: AtomicU64::new(0),
+            alive: stages.iter().map(|stage| AtomicUsize::new(stage.delivery.len())).collect(),
+            seats: seats?.into(),
+            orphans: Mutex::new(orphans),
+            orphaned: stages.iter().map(|_| Line(AtomicUsize::new(0))).collect(),
+        })
+    }
+
+    // Producers.
+
+    pub(crate) fn add_producer(&self) {
+        self.producers.fetch_add(1, Relaxed);
+        self.add_maker();
+    }
+
+    /// Counts a producer out; returns whether it was the last one.
+    pub(crate) fn remove_producer(&self) -> bool {
+        edge::counted_out::count_out(&self.producers) == 1
+    }
+
+    /// Counts a new maker in.
+    ///
+    /// Called only through a borrow of an existing maker, or while the ring is built. So no maker
+    /// appears beside the sole one while that one claims.
+    pub(crate) fn add_maker(&self) {
+        let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
+        let added = self.makers.fetch_update(Relaxed, Relaxed, add);
+        debug_assert!(added.is_ok(), "the closure always has a value");
+    }
+
+    /// Counts a maker out, which never claims again.
+    pub(crate) fn remove_maker(&self) {
+        edge::left_alone::leave(&self.makers, MAKER);
+    }
+
+    /// Returns whether the asking maker is the only one, and whether another one existed since it
+    /// last called [`Membership::settle_alone`].
+    #[inline(always)]
+    pub(crate) fn company(&self) -> Company {
+        let makers = edge::left_alone::see(&self.makers);
+        match twin!("alone-in-company": makers => MAKER | COMPANY) {
+            MAKER => Company::Never,
+            ALONE_AGAIN => Company::Earlier,
+            _ => Company::Now,
+        }
+    }
+
+    /// Forgets former makers.
+    ///
+    /// Called by the sole maker after it has read the claim word. Only that maker can change the
+    /// count now, so the store does not lose another one's change.
+    pub(crate) fn settle_alone(&self) {
+        self.makers.store(MAKER, Relaxed);
+    }
+
+    // Tasks.
+
+    /// Returns a number for the tasks of one handle. Numbers only tell handles apart.
+    pub(crate) fn next_task(&self) -> NonZeroU64 {
+        NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
+    }
+
+    // Workers.
+
+    /// Takes a free seat of a pool and counts its worker in. `Err`: no worker of the pool is left.
+    pub(crate) fn acquire_worker(
+        &self,
+        positions: &Positions,
+        pool: usize,
+        stage: &Stage,
+    ) -> Result<Option<usize>, PoolIsOver> {
+        let mut taken = lock(&self.seats[pool]);
+        // I1: acquires what the seat's last worker released.
+        let is_idle =
+            |seat| edge::released::see_seat(positions.line(stage.bound_line(seat))) == IDLE;
+        let is_free =
+            |(seat, taken): (usize, &bool)| !taken && twin!("bounded-seat": is_idle(seat) => true);
+        let Some(seat) = taken.iter().enumerate().position(is_free) else { return Ok(None) };
+        self.add_worker(pool)?;
+        taken[seat] = true;
+        Ok(Some(seat))
+    }
+
+    /// Counts a worker in while the pool has others.
+    fn add_worker(&self, pool: usize) -> Result<(), PoolIsOver> {
+        let add = |count| (count != 0).then_some(count + 1);
+        self.alive[pool].fetch_update(Relaxed, Relaxed, add).map(drop).map_err(|_| PoolIsOver)
+    }
+
+    /// Counts a worker out; returns how many of its pool are left.
+    pub(crate) fn remove_worker(&self, pool: usize) -> usize {
+        edge::signed_off::count_out(&self.alive[pool]) - 1
+    }
+
+    /// Gives a worker's seat back.
+    pub(crate) fn release_worker(&self, pool: usize, seat: usize) {
+        lock(&self.seats[pool])[seat] = false;
+    }
+
+    /// Leaves a chunk to another worker of the pool. The caller notifies the pool's queue.
+    pub(crate) fn leave_orphan(&self, pool: usize, orphan: Orphan) {
+        lock(&self.orphans).push((pool, orphan));
+        edge::orphaned::leave(&self.orphaned[pool].0);
+    }
+
+    /// Returns whether a worker may find a chunk that another one left.
+    #[inline(always)]
+    pub(crate) fn has_orphans(&self, pool: usize) -> bool {
+        edge::orphaned::see(&self.orphaned[pool].0) != 0
+    }
+
+    /// Takes over a chunk that a worker of the pool left.
+    #[inline]
+    pub(crate) fn adopt(&self, pool: usize) -> Option<Orphan> {
+        if !self.has_orphans(pool) {
+            return None;
+        }
+        let mut orphans = lock(&self.orphans);
+        let is_own = |(other, _): &(usize, Orphan)| twin!("any-orphan": *other == pool => true);
+        let at = orphans.iter().position(is_own)?;
+        self.orphaned[pool].0.fetch_sub(1, Relaxed);
+        Some(orphans.swap_remove(at).1)
+    }
+
+    // Members of taps.
+
+    /// Takes a free seat of a tap and stores its next ticket; returns the seat.
+    pub(crate) fn acquire_member(
+        &self,
+        positions: &Positions,
+        tap: usize,
+        stage: &Stage,
+    ) -> Option<usize> {
+        let mut taken = lock(&self.seats[tap]);
+        let seat = taken.iter().position(|taken| !taken)?;
+        taken[seat] = true;
+        let ticket = positions.line(stage.ticket_line(seat));
+        ticket.store((ticket.load(Relaxed) & !LEAVE).wrapping_add(NEXT_TICKET), Relaxed);
+        Some(seat)
+    }
+
+    /// Gives a member's seat back. The caller notifies the queues of those whom the member held.
+    pub(crate) fn release_member(
+        &self,
+        positions: &Positions,
+        tap: usize,
+        stage: &Stage,
+        seat: usize,
+    ) {
+        let unbind = || {
+            edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
+            edge::left::count_out(positions.line(stage.line));
+        };
+        // Before the seat is free: the next member that takes the seat stores there.
+        twin!("seat-freed-first": unbind() => ());
+        // From now on a request to leave finds that the member is gone.
+        positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
+        lock(&self.seats[tap])[seat] = false;
+        twin!("seat-freed-first": () => unbind());
+    }
+}
+
+/// A pool has no worker left, so none can join it.
+#[derive(Debug)]
+pub(crate) struct PoolIsOver;
+
+/// Asks the member with this ticket to leave. `false`: it was asked before, or is gone.
+pub(crate) fn ask_to_leave(ticket_line: &AtomicU64, ticket: u64) -> bool {
+    // No data goes with it; the caller notifies the member.
+    ticket_line.compare_exchange(ticket, ticket | LEAVE, Relaxed, Relaxed).is_ok()
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::wait::Wait;
+
+    /// However many makers there are or were, a count of them is not taken for another one.
+    #[test]
+    fn makers_are_counted_beyond_32_bits() {
+        let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();
+        let handles = Membership::new(&plan).unwrap();
+        assert!(handles.company() == Company::Now, "no maker is the only one of none");
+        handles.add_maker();
+        assert!(handles.company() == Company::Earlier);
+        handles.settle_alone();
+        assert!(handles.company() == Company::Never);
+        for forgotten in
+            [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 62) - 1]
+        {
+            handles.makers.fetch_add(MAKER * forgotten, Relaxed);
+            assert!(
+                handles.company() == Company::Now,
+                "one of {} makers believes that it is alone",
+                forgotten + 1
+            );
+            handles.add_maker();
+            assert!(handles.company() == Company::Now);
+            handles.makers.fetch_sub(MAKER * (forgotten + 1), Relaxed);
+            assert!(handles.company() == Company::Earlier, "former makers are forgotten");
+            handles.settle_alone();
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The positions that a ring's handles share: one word a line, numbered by the plan.
+//!
+//! The words lie behind [`Positions`] alone, so they may lie on the heap or in a segment. The plan
+//! is passed in: it never changes, and every process can hold its own copy.
+//!
+//! Invariants
+//! - I1: a released position only grows, and the stage has handled every event before it. A thread
+//!   that loaded it (acquire) may do with those slots what the stage's followers may
+//!   (`edge::released`).
+//! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
+//!   that are not idle. A worker publishes its bound before it takes a chunk off the claim word. A
+//!   reader of the frontier loads the claim word *first*: so it sees the bound of every chunk that
+//!   this word has given away (`edge::chunk_taken`).
+//! - I3: a party that passes a tap up to a position has announced that position, fenced, and then
+//!   found every member at that position or later (`edge::joined`).
+//! - I4: the landmark of a pool is a position that the claim word has passed, by no more than 2^32
+//!   and one lap of the ring. A worker stores it after the swap that crosses a multiple of 2^32,
+//!   and before it releases that chunk. Until then the chunk's bound keeps the word within one lap.
+
+use crate::base::edge;
+use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
+use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Delivery, Guard, Plan, SENTINEL_LINE, Stage};
+use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead, bound_ahead};
+
+/// The shared positions of a ring.
+pub(crate) struct Positions {
+    lines: Box<[Line<AtomicU64>]>,
+}
+
+impl Positions {
+    /// Size of one line, in bytes.
+    pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
+
+    /// Makes the lines of a plan, all at `start`. `None`: there is no memory for so many.
+    pub(crate) fn new(plan: &Plan, start: u64) -> Option<Positions> {
+        let mut lines = array(plan.lines, |_| Line(AtomicU64::new(start)))?;
+        let mut set = |first: usize, len: usize, word: u64| {
+            lines[first..][..len].iter_mut().for_each(|line| *line = Line(AtomicU64::new(word)));
+        };
+        set(CLAIM_LINE, 1, ClaimWord::open(start).0);
+        for stage in &plan.stages {
+            match stage.delivery {
+                Delivery::Each | Delivery::Shards(_) => {}
+                Delivery::Pool { room, .. } => {
+                    set(stage.line, 1, PoolWord::new(start, 0).0);
+                    set(stage.bound_line(0), room, IDLE);
+                }
+                Delivery::Tap(room) => {
+                    set(stage.line, 1, 0);
+                    set(stage.bound_line(0), room, IDLE);
+                    set(stage.ticket_line(0), room, 0);
+                }
+            }
+        }
+        Some(Positions { lines })
+    }
+
+    #[inline(always)]
+    pub(crate) fn line(&self, line: usize) -> &AtomicU64 {
+        &self.lines[line].0
+    }
+
+    /// Returns the claim word's line of a ring with many producers.
+    #[inline(always)]
+    pub(crate) fn claim(&self) -> &AtomicU64 {
+        &self.lines[CLAIM_LINE].0
+    }
+
+    /// Returns the position in a claim word, however far others claimed since the caller learned of
+    /// `lower_bound`.
+    ///
+    /// The word has 63 bits of the position. The last one comes from a stage, which is within a
+    /// lap. Not for the usual way of a claim: this loads a stage's line.
+    pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
+        // A model's producers go a few positions. The line changes nothing there, and a load of it
+        // multiplies the orders.
+        if cfg!(slipring_loom) {
+            return word.seq(lower_bound);
+        }
+        let required = |stage: &Stage| !matches!(stage.delivery, Delivery::Tap(_));
+        match plan.stages.iter().position(required) {
+            Some(stage) => word.seq(self.position(plan, stage)),
+            // The sentinel stands for the stages.
+            None => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
+        }
+    }
+
+    /// Returns how far many producers have claimed, and whether the ring is closed to claims.
+    pub(crate) fn claimed(&self, plan: &Plan, lower_bound: u64) -> (u64, bool) {
+        let word = ClaimWord(self.claim().load(Relaxed));
+        (self.claim_at(plan, word, lower_bound), word.is_closed())
+    }
+
+    // Frontiers.
+
+    /// Returns what a stage has released, which is at least `lower_bound`.
+    #[inline]
+    pub(crate) fn frontier(&self, plan: &Plan, number: usize, lower_bound: u64) -> u64 {
+        let stage = &plan.stages[number];
+        match stage.delivery {
+            Delivery::Each => edge::released::see(self.line(stage.line)),
+            Delivery::Pool { .. } => self.pool_frontier(stage, lower_bound),
+            Delivery::Shards(shards) => self.least_passed(stage.line, shards, lower_bound),
+            Delivery::Tap(_) => {
+                let (up, _) = self.upstream(plan, number, lower_bound);
+                let free = ahead(up, lower_bound).min(self.held(stage, lower_bound));
+                lower_bound.wrapping_add(free.max(0) as u64)
+            }
+        }
+    }
+
+    /// Returns the frontier of a pool (I2).
+    #[inline]
+    fn pool_frontier(&self, stage: &Stage, lower_bound: u64) -> u64 {
+        let claim = self.line(stage.line);
+        // I2: the claim word first.
+        let word = PoolWord(edge::chunk_taken::see_for_frontier(claim));
+        let bounds = self.least_bound(stage, lower_bound);
+        let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
+        let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
+        // A worker that lost a race for a chunk may show an old bound for a moment; what was
+        // released stays released.
+        lower_bound.wrapping_add(least.max(0) as u64)
+    }
+
+    /// Returns how far ahead of `lower_bound` the least bound of a pool's workers or a tap's members
+    /// is; `i64::MAX`: all of them are idle.
+    #[inline(always)]
+    fn least_bound(&self, stage: &Stage, lower_bound: u64) -> i64 {
+        let mut least = i64::MAX;
+        for bound in &self.lines[stage.bound_line(0)..][..stage.delivery.room()] {
+            let bound = edge::released::see_bound(&bound.0);
+            if bound & IDLE == 0 {
+                least = least.min(bound_ahead(bound, lower_bound));
+            }
+        }
+        least
+    }
+
+    /// Returns the least position that the shards of a stage have passed, which is at least
+    /// `lower_bound`.
+    fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
+        let shards = twin!("one-shard-gates": shards => 1);
+        let passed = |shard| ahead(edge::released::see_shard(self.line(line + shard)), lower_bound);
+        lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
+    }
+
+    /// Returns the least frontier of these stages, and the stage that holds it. All of them are
+    /// known to have released everything before `lower_bound`.
+    #[inline]
+    pub(crate) fn least_frontier(
+        &self,
+        plan: &Plan,
+        stages: &[usize],
+        lower_bound: u64,
+    ) -> (u64, usize) {
+        let (mut least, mut slowest) = (i64::MAX, 0);
+        for &stage in stages {
+            let distance = ahead(self.frontier(plan, stage, lower_bound), lower_bound);
+            if distance < least {
+                (least, slowest) = (distance, stage);
+            }
+        }
+        // Where no member of a tap holds the events, the stages before the tap do.
+        if let Some(tap) = plan.stages.get(slowest)
+            && matches!(tap.delivery, Delivery::Tap(_))
+            && self.held(tap, lower_bound) > least
+        {
+            slowest = self.upstream(plan, slowest, lower_bound).1;
+        }
+        (lower_bound.wrapping_add(least.max(0) as u64), slowest)
+    }
+
+    /// Returns the cursor: how far a single producer has published where nothing is stamped.
+    #[inline]
+    pub(crate) fn cursor(&self) -> u64 {
+        edge::cursor_moved::see(&self.lines[CURSOR_LINE].0)
+    }
+
+    /// Stores the cursor.
+    #[inline(always)]
+    pub(crate) fn move_cursor(&self, end: u64) {
+        edge::cursor_moved::move_to(&self.lines[CURSOR_LINE].0, end);
+    }
+
+    /// Returns the sentinel's line.
+    #[inline(always)]
+    pub(crate) fn sentinel(&self) -> &AtomicU64 {
+        &self.lines[SENTINEL_LINE].0
+    }
+
+    /// Returns how far `stage` may go where it reads no stamps: what the stages before it have
+    /// released, and which of them holds it. Where the sentinel stands for the producers, a caller
+    /// moves it first: see `Core::upstream`.
+    #[inline]
+    pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
+        match &plan.stages[stage].after[..] {
+            [] if plan.sentinel => {
+                (edge::sentinel::see_behind(self.sentinel()), plan.producer_party())
+            }
+            [] => (self.cursor(), plan.producer_party()),
+            after => self.least_frontier(plan, after, lower_bound),
+        }
+    }
+
+    /// Returns a stage's frontier, for a caller that knows no lower bound of it.
+    pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
+        let stage = &plan.stages[number];
+        let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
+        match stage.delivery {
+            Delivery::Each => edge::released::see_position(self.line(stage.line)),
+            Delivery::Pool { .. } => {
+                self.frontier(plan, number, a_lap_before(self.landmark(stage)))
+            }
+            // No shard is further ahead of the others than that.
+            Delivery::Shards(_) => {
+                self.frontier(plan, number, a_lap_before(self.line(stage.line).load(Relaxed)))
+            }
+            Delivery::Tap(_) => self.frontier(plan, number, self.announced(stage)),
+        }
+    }
+
+    /// Returns a pool's landmark (I4).
+    pub(crate) fn landmark(&self, pool: &Stage) -> u64 {
+        self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
+    }
+
+    // Taps.
+
+    /// Returns the furthest position that a party behind a tap has announced.
+    pub(crate) fn announced(&self, tap: &Stage) -> u64 {
+        let mut furthest = None;
+        for &line in twin!("announced-by-first": &tap.announced[..] => &tap.announced[..1]) {
+            let announced = self.line(line).load(Relaxed);
+            let is_further = |furthest| twin!("announced-least": ahead(announced, furthest) > 0 => ahead(announced, furthest) < 0);
+            if furthest.is_none_or(is_further) {
+                furthest = Some(announced);
+            }
+        }
+        furthest.expect("a stage or the producers come after every tap")
+    }
+
+    /// Returns how far ahead of `lower_bound` the members of a tap let others pass; `i64::MAX`: the
+    /// tap has no member.
+    #[inline]
+    pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
+        if edge::left::see(self.line(tap.line)) == 0 {
+            return i64::MAX;
+        }
+        self.least_bound(tap, lower_bound)
+    }
+
+    /// Returns how far a party may pass its taps, of `to` and at least `lower_bound` (I3).
+    #[inline(always)]
+    pub(crate) fn secure(
+        &self,
+        plan: &Plan,
+        guard: &Option<Guard>,
+        to: u64,
+        lower_bound: u64,
+    ) -> u64 {
+        match guard {
+            None => to,
+            Some(guard) => self.pass_taps(plan, guard, to, lower_bound),
+        }
+    }
+
+    fn pass_taps(&self, plan: &Plan, guard: &Guard, to: u64, lower_bound: u64) -> u64 {
+        if ahead(to, lower_bound) <= 0 {
+            return lower_bound;
+        }
+        let line = self.line(guard.line);
+        let look = || {
+            let taps = twin!("one-tap-asked": &guard.taps[..] => &guard.taps[..1]);
+            let held = |&tap: &usize| self.held(&plan.stages[tap], lower_bound);
+            let least = taps.iter().map(|tap| twin!("unasked": held(tap) => i64::MAX)).min();
+            let free = ahead(to, lower_bound).min(least.unwrap_or(i64::MAX));
+            lower_bound.wrapping_add(free.max(0) as u64)
+        };
+        twin!("high-word-unfenced": () => if ahead(to, line.load(Relaxed)) <= 0 { return look() });
+        twin!("unannounced": announce(line, to) => ());
+        edge::joined::fence_passer();
+        look()
+    }
+}
+
+/// Raises the announced position of a party to `to`.
+#[inline(always)]
+fn announce(line: &AtomicU64, to: u64) {
+    let mut announced = line.load(Relaxed);
+    while ahead(to, announced) > 0 {
+        let raised = twin!("announced-stored": line.compare_exchange(announced, to, Relaxed, Relaxed) => {
+            line.store(to, Relaxed);
+            Ok(announced)
+        });
+        match raised {
+            Ok(_) => break,
+            Err(other) => announced = other,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Reports of a graph, made from its positions and counters.
+
+use crate::base::name::{Name, PRODUCER};
+use crate::base::sync::Relaxed;
+use crate::errors::{Report, StageReport};
+use crate::ring::control::Control;
+use crate::ring::words::ahead;
+
+/// Returns how far events are published, or with many producers claimed; `None`: no word says it.
+fn published(control: &Control, positions: &[u64]) -> Option<u64> {
+    if control.plan.many_producers {
+        let lower_bound = positions.first().copied().unwrap_or(control.start);
+        Some(control.claimed(lower_bound).0)
+    } else {
+        control.plan.cursor.then(|| control.cursor())
+    }
+}
+
+/// Returns the positions and counts of all parties, as of about now.
+pub(crate) fn report(control: &Control) -> Report {
+    let positions: Vec<u64> =
+        (0..control.plan.stages.len()).map(|stage| control.position(stage)).collect();
+    let published = published(control, &positions);
+    let newest =
+        published.into_iter().chain(positions.iter().copied()).max_by(|a, b| ahead(*a, *b).cmp(&0));
+    let newest = newest.unwrap_or(control.start);
+    let oldest = control
+        .plan
+        .gating
+        .iter()
+        .map(|&leaf| positions[leaf])
+        .min_by(|a, b| ahead(*a, *b).cmp(&0));
+    let counters = &control.counters;
+    let names =
+        control.plan.stages.iter().map(|stage| stage.name.clone()).chain([Name::new(PRODUCER)]);
+    let stages = names.enumerate().map(|(i, name)| {
+        let own = counters.party(i);
+        let seq = positions.get(i).copied().unwrap_or(newest);
+        StageReport {
+            name,
+            seq,
+            lag: ahead(newest, seq).max(0) as u64,
+            events: own.events.load(Relaxed),
+            batches: own.batches.load(Relaxed),
+            tombstones: own.tombstones.load(Relaxed),
+            skipped: own.skipped.load(Relaxed),
+            retries: own.retries.load(Relaxed),
+            dropped: own.dropped.load(Relaxed),
+            waits: own.waits.load(Relaxed),
+            wakes: own.wakes.load(Relaxed),
+            waited: (0..counters.parties()).map(|whom| counters.waited_for(i, whom)).sum(),
+            waited_for: (0..counters.parties()).map(|party| counters.waited_for(party, i)).sum(),
+            latency: counters.samples.as_ref().and_then(|samples| samples.latency(i)),
+        }
+    });
+    let waited = (0..counters.parties() * counters.parties())
+        .map(|i| counters.waited_for(i / counters.parties(), i % counters.parties()));
+    Report {
+        stages: stages.collect(),
+        waited: waited.collect(),
+        capacity: control.plan.capacity,
+        // A producer tells others than the stages afterwards, and a stage may be past that
+        // already.
+        published: published.map(|_| newest),
+        remaining: published.and_then(|_| {
+            Some(control.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))
+        }),
+        halted: control.status.is_halted(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether a graph runs, and how it ended.
+//!
+//! Invariants
+//! - I1: the last position is stored before the closed bit (`edge::closed`), and nothing is claimed
+//!   once the bit is set.
+//! - I2: of several failures the first is kept, and it is stored before the failed bit
+//!   (`edge::failed`).
+
+use std::time::{Duration, Instant};
+
+use crate::base::edge;
+use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, twin};
+use crate::errors::{Cause, Failure, WaitError};
+
+const CLOSED: u32 = 1;
+const HALTED: u32 = 2;
+const FAILED: u32 = 4;
+
+/// The words of a status, on a line that seldom changes.
+struct Words {
+    /// [`CLOSED`], [`HALTED`], [`FAILED`].
+    bits: AtomicU32,
+    /// The position after the last event.
+    final_seq: AtomicU64,
+}
+
+/// Whether a graph runs, and how it ended.
+pub(crate) struct Status {
+    words: Line<Words>,
+    failure: Mutex<Option<Failure>>,
+    deadline: Option<(Instant, Duration)>,
+}
+
+impl Status {
+    /// Makes the status of a graph that runs. A deadline beyond the clock's range is none.
+    pub(crate) fn new(deadline: Option<Duration>) -> Status {
+        Status {
+            words: Line(Words { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
+            failure: Mutex::new(None),
+            deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
+        }
+    }
+
+    /// Stores the last position and closes. The caller notifies all queues.
+    pub(crate) fn close(&self, final_seq: u64) {
+        let words = &self.words.0;
+        twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
+        words.final_seq.store(final_seq, Relaxed);
+        edge::closed::close(&words.bits, CLOSED);
+    }
+
+    /// Halts. The caller notifies all queues.
+    pub(crate) fn halt(&self) {
+        self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
+    }
+
+    /// Records a failure, unless there is one already. The caller notifies all queues; `Err`: the
+    /// failure was not taken.
+    pub(crate) fn fail(
+        &self,
+        failure: impl FnOnce(Cause) -> Failure,
+        cause: Cause,
+    ) -> Result<(), Cause> {
+        let bits = &self.words.0.bits;
+        twin!("failed-before-why": () => edge::failed::fail(bits, FAILED));
+        let mut first = lock(&self.failure);
+        // A handle that is dropped after a halt harms no other party.
+        let is_late = matches!(cause, Cause::Dropped) && bits.load(Relaxed) & HALTED != 0;
+        if is_late || twin!("last-failure-stays": first.is_some() => false) {
+            return Err(cause);
+        }
+        *first = Some(failure(cause));
+        edge::failed::fail(bits, FAILED);
+        Ok(())
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        lock(&self.failure).clone()
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Failure> {
+        lock(&self.failure).take()
+    }
+
+    pub(crate) fn is_halted(&self) -> bool {
+        self.words.0.bits.load(Relaxed) & HALTED != 0
+    }
+
+    /// Returns whether the graph was closed or halted, or has failed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.words.0.bits.load(Relaxed) != 0
+    }
+
+    /// Returns whether publishing and handling may go on. One load of a line that seldom changes.
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.words.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
+    }
+
+    /// Returns the error of [`Status::stopped`] unless the graph runs.
+    #[inline(always)]
+    pub(crate) fn check_running(&self) -> Result<(), WaitError> {
+        if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
+    }
+
+    /// Returns why the graph ended before its time, if it did.
+    #[cold]
+    pub(crate) fn stopped(&self) -> Option<WaitError> {
+        let bits = edge::failed::see(&self.words.0.bits);
+        if bits & FAILED != 0 {
+            return self.failure().map(WaitError::Failed);
+        }
+        (bits & HALTED != 0).then_some(WaitError::Halted)
+    }
+
+    /// Returns why a stage that found nothing at `next` never will, if so.
+    ///
+    /// `None` after a close means: poll again. Everything published before the close is visible
+    /// from now on.
+    #[inline(always)]
+    pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
+        let bits = edge::closed::see(&self.words.0.bits);
+        if bits == 0 { None } else { self.ended_by(bits, next) }
+    }
+
+    #[cold]
+    fn ended_by(&self, bits: u32, next: u64) -> Option<WaitError> {
+        if bits & (FAILED | HALTED) != 0 {
+            return self.stopped();
+        }
+        (bits & CLOSED != 0 && self.words.0.final_seq.load(Relaxed) == next)
+            .then_some(WaitError::Closed)
+    }
+
+    /// Returns the time at which all waits of the graph end.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline.map(|(deadline, _)| deadline)
+    }
+
+    /// Returns the limit that the graph was given, once it has passed.
+    pub(crate) fn overdue(&self) -> Option<Duration> {
+        self.deadline.filter(|(deadline, _)| Instant::now() >= *deadline).map(|(_, after)| after)
+    }
+}

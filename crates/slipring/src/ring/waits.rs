@@ -1,0 +1,109 @@
+//! The wait queues of a ring, and how its parties wait there.
+//!
+//! Invariants
+//! - I1: a queue is notified after the progress that its waiters wait for was stored, and every
+//!   queue after an ending was.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::spinning::Cores;
+use crate::wait::queue::{self, QuietCheck, WaitQueue};
+use crate::wait::{self, Learned, Site, Wait, WaitStats, WaitStrategy};
+
+/// The wait queues of a ring.
+pub(crate) struct Waits {
+    queues: Box<[WaitQueue]>,
+    /// Whether the graph has more threads than cores.
+    oversubscribed: bool,
+    /// Which parties spin on which core.
+    pub(crate) cores: Cores,
+}
+
+impl Waits {
+    pub(crate) fn new(plan: &Plan) -> Waits {
+        Waits {
+            queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
+            oversubscribed: plan.threads > wait::cores(),
+            cores: Cores::new(plan),
+        }
+    }
+
+    /// Notifies queues after progress was stored.
+    #[inline]
+    pub(crate) fn notify(&self, queues: &[usize]) {
+        if !queues.is_empty() {
+            queue::notify(&self.queues, queues);
+        }
+    }
+
+    /// Notifies the queues of a publication, where a quiet check says that it must.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn notify_publication(&self, plan: &Plan) {
+        if !plan.producer_notifies.is_empty() {
+            queue::notify_fenced(&self.queues, &plan.producer_notifies);
+        }
+    }
+
+    /// Notifies all queues, after an ending was stored.
+    pub(crate) fn notify_all(&self) {
+        queue::notify_all(&self.queues);
+    }
+
+    /// Returns the check by which producers learn whether a publication has to notify a queue.
+    pub(crate) fn quiet_check(&self, plan: &Plan) -> QuietCheck {
+        QuietCheck::at(&self.queues, &plan.producer_notifies)
+    }
+
+    /// Returns the queue of a stage, or of the producers.
+    pub(crate) fn queue_of(&self, plan: &Plan, party: usize) -> &WaitQueue {
+        let queue = plan.stages.get(party).map_or(PRODUCER_QUEUE, |stage| stage.queue);
+        &self.queues[queue]
+    }
+
+    /// Has a task woken when `ready`, unless it is: then returns `true`. Where no party notifies,
+    /// the task is woken at once, to poll again.
+    pub(crate) fn arm(
+        &self,
+        plan: &Plan,
+        party: usize,
+        number: u64,
+        waker: &Waker,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        if plan.parks(party) {
+            return self.queue_of(plan, party).arm(number, waker, ready);
+        }
+        let ready = ready();
+        if !ready {
+            waker.wake_by_ref();
+        }
+        ready
+    }
+
+    /// Waits as [`wait::wait_until`] does, by the strategy of a stage or of the producers, until
+    /// the earlier of two deadlines.
+    pub(crate) fn wait(
+        &self,
+        plan: &Plan,
+        party: usize,
+        learned: &mut Learned,
+        (own, theirs): (Option<Instant>, Option<Instant>),
+        lasts: &mut dyn FnMut() -> bool,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> (bool, WaitStats) {
+        let wait: &Wait = plan.wait_of(party);
+        let site = Site {
+            wait,
+            oversubscribed: self.oversubscribed,
+            parks: plan.parks(party),
+            queue: self.queue_of(plan, party),
+            deadline: own.into_iter().chain(theirs).min(),
+            // A caller that states a deadline does not mean an earlier one.
+            timeout: if theirs.is_none() { wait.timeout() } else { None },
+        };
+        wait::wait_until(site, learned, lasts, ready)
+    }
+}
