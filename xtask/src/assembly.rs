@@ -84,7 +84,7 @@ pub fn judge(code: &str) -> Result<(), String> {
         return Ok(());
     }
     progress(code, "publication", PUBLISHES, Some(MARK), "notify_publication")?;
-    progress(code, "release", RELEASES, None, "ring_fenced")
+    progress(code, "release", RELEASES, None, "notify_fenced")
 }
 
 /// Checks one function: what it is called here, its label, what comes before its progress, and what
@@ -155,7 +155,7 @@ mod tests {
         "movq\t%r8, (%rsi,%rax)",
         "#MEMBARRIER",
         "movl\t24(%rax,%r8), %r8d",
-        "callq\t*_ZN8slipring4bell11ring_fenced17h0123E@GOTPCREL(%rip)",
+        "callq\t*_ZN8slipring4bell11notify_fenced17h0123E@GOTPCREL(%rip)",
         "retq",
     ];
 
