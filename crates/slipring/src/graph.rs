@@ -24,11 +24,12 @@ use crate::errors::{BuildError, Cause, Error};
 use crate::live::monitor::Monitor;
 use crate::live::tap::Tap;
 use crate::producer::{Many, Producer, Single};
-use crate::ring::core::{Core, Settings};
+use crate::ring::build::build;
+use crate::ring::core::Settings;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, partitioner};
-use crate::ring::plan::{Access, Delivery, StageSpec};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Learned, Wait};
 
 /// What the keys of a graph and the graph itself share until it is built, and after.
@@ -312,12 +313,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             drawing.stages.clone()
         };
         // Not under the lock: the factory and the events are user code, and may hold keys.
-        let built = Core::build(
-            self.settings.clone(),
-            stages,
-            self.partitioners.take(),
-            &mut *self.factory,
-        );
+        let built =
+            build(self.settings.clone(), stages, self.partitioners.take(), &mut *self.factory);
         let dropped = self.factory.let_go();
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
@@ -663,7 +660,7 @@ pub type Unicast<E> = (Producer<E>, Reader<E>);
 pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
     let reader = StageSpec::new("reader", Access::Read, Delivery::Each, &[]);
     let mut factory = Contained::new(factory);
-    let core = Core::build(Settings::new(capacity), vec![reader], Vec::new(), &mut *factory)?;
+    let core = build(Settings::new(capacity), vec![reader], Vec::new(), &mut *factory)?;
     if let Some(panic) = factory.let_go() {
         core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
     }

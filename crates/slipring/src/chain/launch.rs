@@ -15,6 +15,7 @@ use crate::errors::Report;
 use crate::errors::{BuildError, Cause, Error, ErrorKind, Failure};
 use crate::producer::publish::FILL_PANIC;
 use crate::producer::{HELD_PANIC, Producer, SharedProducer};
+use crate::ring::build::build;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
@@ -84,7 +85,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         settings.many_producers = many_producers;
         let built = match problem {
             Some(problem) => Err(problem),
-            None => Core::build(settings, specs, partitioners, &mut *factory),
+            None => build(settings, specs, partitioners, &mut *factory),
         };
         let dropped = factory.let_go();
         let core = built?;
@@ -138,7 +139,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
                     None => {
                         let name = match (&spec.thread, spec.delivery) {
                             (Some(thread), _) => thread.clone(),
-                            (None, crate::ring::plan::Delivery::Each) => spec.name.to_string(),
+                            (None, crate::ring::spec::Delivery::Each) => spec.name.to_string(),
                             (None, _) => format!("{}-{worker}", spec.name),
                         };
                         groups.push((name, stage, spec.thread.clone(), vec![runner]));

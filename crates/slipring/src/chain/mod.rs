@@ -36,9 +36,10 @@ use crate::ring::core::Settings;
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, partitioner};
-use crate::ring::plan::{Access, Delivery, Plan, StageSpec};
+use crate::ring::plan::Plan;
 use crate::ring::policy::Faulted;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Learned, Wait};
 
 pub use handlers::{ReadHandler, WriteHandler};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{Chain, sealed};
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
-use crate::ring::plan::{Delivery, StageSpec};
 use crate::ring::policy::{Marks, OnFault, Policy};
 use crate::ring::slots::Layout;
+use crate::ring::spec::{Delivery, StageSpec};
 use crate::wait::Wait;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {

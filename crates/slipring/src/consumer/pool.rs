@@ -410,9 +410,10 @@ mod tests {
     use crate::base::panics::Contained;
     use crate::consumer::lease::{Consumer, PoolWriter};
     use crate::errors::BatchError;
-    use crate::ring::core::{Core, Settings};
-    use crate::ring::plan::{Access, Delivery, StageSpec};
+    use crate::ring::build::build;
+    use crate::ring::core::Settings;
     use crate::ring::slots::{Contiguous, Interleaved};
+    use crate::ring::spec::{Access, Delivery, StageSpec};
     use crate::wait::{Learned, Wait};
 
     type Ring<L> = Owner<u64, L>;
@@ -424,7 +425,7 @@ mod tests {
         if behind_a_pool {
             stages.push(StageSpec::new("second", Access::Write, Delivery::pool(2), &[0]));
         }
-        Core::build(settings, stages, Vec::new(), &mut || 0).unwrap()
+        build(settings, stages, Vec::new(), &mut || 0).unwrap()
     }
 
     /// Lets the pool `stage` have gone on to `seq` while none of its workers here looked.

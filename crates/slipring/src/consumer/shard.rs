@@ -11,7 +11,7 @@
 //!   passed.
 //! - I3: an event whose key could not be worked out is nobody's; then the graph has failed.
 
-use crate::base::sync::{Relaxed, twin};
+use crate::base::sync::twin;
 use crate::consumer::position::{ConsumerPosition, ConsumerState, Role, SequentialPosition};
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
@@ -59,7 +59,7 @@ impl<E, L: Layout> ShardPosition<E, L> {
         let state = self.walk.state();
         let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };
         let is = |offset: &u64| {
-            let owner = ids.owner(seq.wrapping_add(*offset)).load(Relaxed); // I1
+            let owner = ids.shard_of(seq.wrapping_add(*offset)); // I1
             (owner == self.walk.role().shard) == own
         };
         (0..len).take_while(is).count() as u64

@@ -20,8 +20,8 @@ use crate::errors::BuildError;
 use crate::errors::SubscribeError;
 use crate::live::tap::Place;
 use crate::ring::owner::Owner;
-use crate::ring::plan::Access;
 use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::spec::Access;
 
 /// A pool that workers can join while it works, from any thread.
 ///

@@ -29,8 +29,8 @@ use crate::errors::{BuildError, SubscribeError};
 use crate::ring::core::Core;
 use crate::ring::membership::ask_to_leave;
 use crate::ring::owner::Owner;
-use crate::ring::plan::Delivery;
 use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::spec::Delivery;
 use crate::ring::words::{ahead, later};
 
 /// Where a new member begins.
@@ -336,8 +336,9 @@ pub(crate) fn join<E, L: Layout>(
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+    use crate::ring::build::build;
     use crate::ring::core::Settings;
-    use crate::ring::plan::{Access, StageSpec};
+    use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
     /// A tap with nobody there costs the stages behind it one load, because they look at its count
@@ -346,8 +347,7 @@ mod tests {
     fn a_tap_counts_its_members() {
         let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(2), &[]);
         let core =
-            Core::<u64, Interleaved>::build(Settings::new(2), vec![tap], Vec::new(), &mut || 0)
-                .unwrap();
+            build::<u64, Interleaved>(Settings::new(2), vec![tap], Vec::new(), &mut || 0).unwrap();
         let observed = core.observed().upgrade().unwrap();
         let count = || core.control.line(core.control.plan.stages[0].line).load(Relaxed);
         let one = join(&observed, 0, StartAt::Now).unwrap();

@@ -32,10 +32,11 @@ use crate::base::sync::{Arc, choose_twin, fencing_threads};
 use crate::consumer::lease::{Consumer, PoolWriter, Reader, Writer};
 use crate::errors::BatchError;
 use crate::producer::{Producer, SharedProducer};
+use crate::ring::build::build;
 use crate::ring::core::{Core, Settings};
 use crate::ring::owner::Owner;
-use crate::ring::plan::{Access, Delivery, StageSpec};
 use crate::ring::slots::Interleaved;
+use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Learned, Wait};
 pub(crate) use asleep::asleep;
 
@@ -185,7 +186,7 @@ fn ring_of<'a>(
     settings: Settings,
     stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>,
 ) -> Ring {
-    Core::build(settings, named(stages), Vec::new(), &mut || u64::MAX).expect("a sound graph")
+    build(settings, named(stages), Vec::new(), &mut || u64::MAX).expect("a sound graph")
 }
 
 fn named<'a>(stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>) -> Vec<StageSpec> {

@@ -4,6 +4,7 @@ use loom::thread;
 
 use super::*;
 use crate::errors::{ClaimError, WaitError};
+use crate::ring::build::build;
 use crate::ring::slots::Contiguous;
 use Access::Read;
 
@@ -109,7 +110,7 @@ fn loom_a_cursor_publishes() {
     explore_unfenced(90, None, || {
         let reader = StageSpec::new("s0", Read, Delivery::Each, &[]);
         let ring =
-            Core::<u64, Contiguous>::build(settings(1), vec![reader], Vec::new(), &mut || u64::MAX)
+            build::<u64, Contiguous>(settings(1), vec![reader], Vec::new(), &mut || u64::MAX)
                 .expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
         let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());

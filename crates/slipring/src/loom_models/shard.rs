@@ -4,6 +4,7 @@ use loom::thread;
 
 use super::*;
 use crate::consumer::lease::ShardWriter;
+use crate::ring::build::build;
 use crate::ring::partition::Partitioner;
 use Access::{Read, Write};
 
@@ -13,7 +14,7 @@ fn by_parity() -> Partitioner<u64> {
 }
 
 fn sharded(settings: Settings, stages: &[(Access, Delivery, &[usize])], shards: usize) -> Ring {
-    Core::build(
+    build(
         settings,
         named(stages.iter().copied()),
         vec![(shards, Contained::new(by_parity()))],

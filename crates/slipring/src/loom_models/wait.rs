@@ -4,6 +4,7 @@
 use loom::thread;
 
 use super::*;
+use crate::ring::build::build;
 use crate::ring::slots::Contiguous;
 use Access::{Read, Write};
 
@@ -115,8 +116,7 @@ fn loom_a_publication_rings_two_bells() {
         let mut stages = named([(Read, Delivery::Each, &[][..]), (Read, Delivery::Each, &[])]);
         // Stages of different threads have different bells.
         stages[1].thread = Some("another".to_owned());
-        let ring =
-            Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.producer_notifies.len(), 2);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
         let reading = [left, right].map(|mut rx| {
@@ -140,8 +140,7 @@ fn loom_a_release_rings_two_bells() {
             (Read, Delivery::Each, &[0]),
         ]);
         stages[2].thread = Some("another".to_owned());
-        let ring =
-            Core::build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
+        let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.stages[0].notifies.len(), 2);
         let mut tx = producer(&ring);
         let [mut first, left, right] = [0, 1, 2].map(|stage| reader(&ring, stage));
@@ -162,9 +161,8 @@ fn loom_a_release_rings_two_bells() {
 fn loom_a_reader_sleeps_behind_a_cursor() {
     explore(40, None, || {
         let stages = named([(Read, Delivery::Each, &[][..])]);
-        let ring =
-            Core::<u64, Contiguous>::build(blocking(2), stages, Vec::new(), &mut || u64::MAX)
-                .expect("a sound graph");
+        let ring = build::<u64, Contiguous>(blocking(2), stages, Vec::new(), &mut || u64::MAX)
+            .expect("a sound graph");
         let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
         let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
         let reading = thread::spawn(move || {

@@ -3,7 +3,7 @@
 use crate::base::name::PRODUCER;
 use crate::base::panics::Contained;
 use crate::errors::{BuildError, MAX_STAGE_HANDLES};
-use crate::ring::plan::{Access, Delivery, StageSpec};
+use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Wait, WaitStrategy};
 
 /// Checks everything but the strategies. Returns for each stage which ones come before it, directly

@@ -266,7 +266,7 @@ impl Control {
             &mut || {
                 holder = lasts();
                 if holder.is_none() {
-                    self.waits.cores.waits(&self.plan, party);
+                    self.waits.cores.record(&self.plan, party);
                 }
                 holder.is_none()
             },

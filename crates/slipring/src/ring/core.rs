@@ -1,72 +1,46 @@
-//! The ring itself: slots and control together, shared by all handles. Building and dropping it.
+//! The ring itself: slots and control together, shared by all handles.
 //!
 //! Invariants
-//! - I1: the slots are allocated and filled before the first handle exists and freed after the last
-//!   one is gone (the handles hold an [`Owner`]).
+//! - I1: the slots are allocated and filled before the first handle exists, and freed after the last
+//!   one is gone (the handles hold an `Owner`).
 //! - I2: nothing is allocated after the build.
 
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
 use crate::base::panics::{Contained, let_go, panic_message};
 use crate::base::sync::{Relaxed, Statistic, twin};
-use crate::errors::BuildError;
-use crate::errors::Report;
+use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
-use crate::ring::counters::Samples;
-use crate::ring::owner::{Owner, Owners};
-use crate::ring::partition::{Partitioner, ShardIds};
-use crate::ring::plan::{Plan, StageSpec};
-use crate::ring::positions::Positions;
+use crate::ring::owner_count::OwnerCount;
+use crate::ring::partition::ShardIds;
 use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
 use crate::ring::words::ahead;
 use crate::wait::Wait;
 
+/// The slots of a ring, and what its handles share besides.
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
-    /// Per stage, if it has shards: whose each event is.
+    /// Shard ids of the slots, per stage that has shards.
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
-    pub(crate) owners: Owners,
+    pub(crate) owners: OwnerCount,
     /// 1 while the events are still to be dropped.
     filled: Statistic,
     #[cfg(slipring_loom)]
     cells: Box<[Watched]>,
 }
 
-impl<E, L: Layout> View<E, L> {
-    /// Whether a single producer does without stamps. Events without a size keep theirs: something
-    /// has to bound a ring of nothing.
-    pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
-
-    #[inline(always)]
-    fn word_at(&self, seq: u64) -> u64 {
-        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
-        edge::slot_published::see(unsafe { &*self.stamp(seq) })
-    }
-
-    /// Whether `len` events, and no more, are published as a run at a position.
-    #[inline(always)]
-    pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
-        self.word_at(seq) == stamp::live(seq, self.shift(), len)
-    }
-
-    /// What the stamp at a position says.
-    #[inline(always)]
-    pub(crate) fn run_at(&self, seq: u64) -> Run {
-        stamp::read(self.word_at(seq), seq, self.shift())
-    }
-}
-
-/// Stands for an event under the model checker, which then judges every access to it.
+/// Stands for an event under the model checker, which judges every access to it.
 #[cfg(slipring_loom)]
 struct Watched(loom::cell::UnsafeCell<()>);
 
-// SAFETY: there is nothing inside to race for; that the checker reports races is what it is for.
+// SAFETY: nothing is inside to race for. The checker's purpose is to report races.
 #[cfg(slipring_loom)]
 unsafe impl Sync for Watched {}
 
@@ -105,101 +79,39 @@ impl Settings {
     }
 }
 
-/// Runs a part of the build that asks strategies, which may be the user's, how they wait.
-fn asking<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
-    catch_unwind(AssertUnwindSafe(part))
-        .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
-}
-
 impl<E, L: Layout> Core<E, L> {
-    /// `partitioners`: for each stage that has shards, which is known by number.
-    pub(crate) fn build(
-        settings: Settings,
-        stages: Vec<StageSpec>,
-        partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
-        factory: &mut dyn FnMut() -> E,
-    ) -> Result<Owner<E, L>, BuildError> {
-        let Settings {
-            capacity,
-            start,
-            wait,
-            producer_wait,
-            many_producers,
-            deadline,
-            timed,
-            watched,
-            sample,
-        } = settings;
-        let stamped = many_producers || !View::<E, L>::CURSOR;
-        let mut plan = asking(|| {
-            let plan = Plan::new(
-                stages,
-                capacity,
-                many_producers,
-                &wait,
-                producer_wait.as_deref().unwrap_or(&wait),
-            )?;
-            // Where the clock is not asked all runs on one thread.
-            if timed {
-                crate::ring::spinning::look_at(&plan);
-            }
-            Ok(plan)
-        })?;
-        plan.stamped = stamped;
-        plan.cursor |= !stamped || (watched && !many_producers);
-        let no_memory = |bytes_per_slot: usize| BuildError::Memory { capacity, bytes_per_slot };
-        // First, for they take the most: nothing else is written before it is known that they can
-        // be had.
-        let slots = L::Storage::<E>::allocate(capacity, stamped)
-            .ok_or(no_memory(L::Storage::<E>::bytes_per_slot(stamped)))?;
-        let slots: View<E, L> = View(slots);
-        let beside = || {
-            let samples = match sample {
-                Some(every) => Some(
-                    Samples::new(every, capacity, plan.stages.len())
-                        .ok_or(no_memory(Samples::BYTES_PER_SLOT))?,
-                ),
-                None => None,
-            };
-            let mut shard_ids: Box<[Option<ShardIds<E>>]> =
-                plan.stages.iter().map(|_| None).collect();
-            for (stage, partitioner) in partitioners {
-                shard_ids[stage] = Some(
-                    ShardIds::new(partitioner, capacity)
-                        .ok_or(no_memory(ShardIds::<E>::BYTES_PER_SLOT))?,
-                );
-            }
-            let lines = BuildError::Memory {
-                capacity: plan.lines,
-                bytes_per_slot: Positions::BYTES_PER_LINE,
-            };
-            Ok((shard_ids, Control::new(plan, start, deadline, timed, samples).ok_or(lines)?))
-        };
-        let (shard_ids, control) = match asking(beside) {
-            Ok(beside) => beside,
-            Err(problem) => {
-                // SAFETY: just allocated, and not used by anybody.
-                unsafe { slots.0.free() };
-                return Err(problem);
-            }
-        };
-        let core = Core {
+    /// Puts a core together from slots that are allocated and not filled yet.
+    pub(crate) fn new(
+        control: Control,
+        slots: View<E, L>,
+        shard_ids: Box<[Option<ShardIds<E>>]>,
+    ) -> Self {
+        Core {
+            #[cfg(slipring_loom)]
+            cells: (0..control.plan.capacity)
+                .map(|_| Watched(loom::cell::UnsafeCell::new(())))
+                .collect(),
             shard_ids,
             control,
             slots,
-            owners: Owners::one(),
+            owners: OwnerCount::one(),
             filled: Statistic::new(0),
-            #[cfg(slipring_loom)]
-            cells: (0..capacity).map(|_| Watched(loom::cell::UnsafeCell::new(()))).collect(),
-        };
-        // SAFETY: just allocated, and filled once.
-        match unsafe { slots.fill(start, factory) } {
-            Ok(()) => core.filled.store(1, Relaxed),
-            Err((index, panic)) => {
-                return Err(BuildError::Factory { index, panic: panic_message(panic) });
-            }
         }
-        Ok(Owner::new(core))
+    }
+
+    /// Fills the slots with events. `Err`: the index at which the factory panicked, and its message.
+    ///
+    /// # Safety
+    /// Called once, before any handle exists.
+    pub(crate) unsafe fn fill(
+        &self,
+        factory: &mut dyn FnMut() -> E,
+    ) -> Result<(), (usize, String)> {
+        // SAFETY: the caller's.
+        unsafe { self.slots.fill(self.control.start, factory) }
+            .map_err(|(index, panic)| (index, panic_message(panic)))?;
+        self.filled.store(1, Relaxed);
+        Ok(())
     }
 
     /// Drops the events, and the user's error if one ended the graph. Returns the first panic of an
@@ -212,8 +124,8 @@ impl<E, L: Layout> Core<E, L> {
         if self.filled.swap(0, Relaxed) == 0 {
             return None;
         }
-        // SAFETY: the events were made, the caller says that no reference to them is left, and
-        // `filled` that this happens once.
+        // SAFETY: `filled` says that the events were made and that this happens once. The caller
+        // says that no reference to them is left.
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 
@@ -221,8 +133,10 @@ impl<E, L: Layout> Core<E, L> {
         self.slots.mask() + 1
     }
 
-    /// Publishes `[seq, seq + len)`; the caller has claimed it and is done with its events, and
-    /// rings after it. Not in a lap in which stamps are refreshed.
+    // Publishing.
+
+    /// Publishes `[seq, seq + len)`. The caller has claimed these positions, is done with their
+    /// events, and notifies. Not for a lap in which stamps are refreshed.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -232,25 +146,27 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// As [`Core::publish`], for a single producer whose cursor somebody follows.
+    /// As [`Core::publish`], for a single producer whose cursor is followed.
     #[inline(never)]
     pub(crate) fn publish_with_cursor(&self, seq: u64, len: u64) {
         self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes everything before `end`; the single producer is done with those events, and
-    /// nothing is stamped here. It rings after it.
+    /// Publishes everything before `end` by the cursor. The caller is the single producer, is done
+    /// with those events, and notifies.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
     }
 
-    /// Gives `[seq, seq + len)` up: later stages pass over it. Every slot is stamped, with what is
-    /// left of the run from there on, so that one who joins in the middle sees it too.
+    /// Gives `[seq, seq + len)` up: later stages pass over it.
+    ///
+    /// Stamps every slot, with what is left of the run from there on. So a member that joins in the
+    /// middle sees a tombstone, too.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
-        // Back to front, as always.
+        // Back to front, as every publication.
         for offset in (0..len).rev() {
             let at = seq.wrapping_add(offset);
             self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
@@ -258,8 +174,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.notify(&self.control.plan.producer_notifies);
     }
 
-    /// Whether a claim in `[from, to)`, which is a lap at most, or one that is open since the lap
-    /// before, may have to refresh stamps.
+    /// Returns whether stamps may have to be refreshed by a claim in `[from, to)`, which is a lap at
+    /// most, or by one that is open since the lap before.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // Nothing was claimed before the start. Without this the first two laps of a ring that
         // starts at 0 would take the long way.
@@ -290,28 +206,30 @@ impl<E, L: Layout> Core<E, L> {
         edge::slot_published::stamp(unsafe { &*self.slots.stamp(seq) }, word);
     }
 
-    /// How far all gating stages have let go, if at least up to `lower_bound`, and which one holds it.
+    // Gating.
+
+    /// Returns what all gating stages have released, which is at least `lower_bound`, and the stage
+    /// that holds it.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
-        if self.control.plan.sentinel {
+        let control = &self.control;
+        if control.plan.sentinel {
             self.advance_sentinel();
         }
-        match &self.control.plan.gating[..] {
-            [] if !self.control.plan.stamped => {
-                (self.control.cursor(), self.control.producer_party())
-            }
+        match &control.plan.gating[..] {
+            [] if !control.plan.stamped => (control.cursor(), control.producer_party()),
             [] => {
                 let sentinel = twin!("no-sentinel": self.advance_sentinel() => lower_bound.wrapping_add(self.capacity()));
-                (sentinel, self.control.producer_party())
+                (sentinel, control.producer_party())
             }
-            [one] => (self.control.least_frontier(&[*one], lower_bound).0, *one),
-            gating => self
-                .control
-                .least_frontier(twin!("gated-by-one": gating => &gating[..1]), lower_bound),
+            [one] => (control.least_frontier(&[*one], lower_bound).0, *one),
+            gating => {
+                control.least_frontier(twin!("gated-by-one": gating => &gating[..1]), lower_bound)
+            }
         }
     }
 
-    /// As [`Control::upstream`].
+    /// As [`Control::upstream`], behind producers without a cursor, too.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
@@ -320,8 +238,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.upstream(stage, lower_bound)
     }
 
-    /// How far `stage` may go from now on, if at least to `lower_bound`: [`Core::upstream`], secured
-    /// against those who join a tap before it.
+    /// Returns how far `stage` may go from now on, which is at least `lower_bound`:
+    /// [`Core::upstream`], secured against members that join a tap before the stage.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
         let plan = &self.control.plan;
@@ -329,7 +247,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
-    /// How far producers may go from now on, less the capacity; and which stage holds them.
+    /// Returns how far producers may go from now on, less the capacity, and the stage that holds
+    /// them.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
         let plan = &self.control.plan;
@@ -337,9 +256,10 @@ impl<E, L: Layout> Core<E, L> {
         (self.control.positions.secure(plan, &plan.guard, to, lower_bound), slowest)
     }
 
-    /// Without any stage the producers gate themselves: nobody claims a slot again before its last
-    /// publication is complete, or two producers a lap apart would fill the same slot at once.
-    /// Whoever needs room moves the sentinel over what is published.
+    /// Moves the sentinel over everything that is published, and returns it.
+    ///
+    /// Without a stage the producers gate themselves: a slot is claimed again only when its last
+    /// publication is complete. Otherwise two producers a lap apart would fill the same slot.
     fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
@@ -355,8 +275,8 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Whether the stream is known to go on at `seq`: it cannot end before that position any more.
-    /// A few looks, for a call that waits.
+    /// Returns whether the stream is known to go on at `seq`: it cannot end before that position any
+    /// more. A few loads, for a call that waits.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
@@ -367,8 +287,8 @@ impl<E, L: Layout> Core<E, L> {
         if !control.plan.stamped {
             return ahead(control.cursor(), seq) > 0;
         }
-        // Back to the head of the run that it lies in, or of the last one before. What is published
-        // a lap later in one of these slots says it, too.
+        // Back to the head of the run that `seq` lies in, or of the last one before. A run that is
+        // published a lap later in one of these slots says it, too.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
@@ -384,7 +304,32 @@ impl<E, L: Layout> Core<E, L> {
         false
     }
 
-    /// Tells the model checker that somebody reads these events, or writes them.
+    // Shards.
+
+    /// Computes the shard ids of events, for the shards of these stages. `party` has the events to
+    /// itself, and is done with them. A panic of a key ends the graph (shard::I3).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
+        for ids in stages.iter().filter_map(|&stage| self.shard_ids[stage].as_ref()) {
+            let done = Cell::new(0);
+            let partitioned = catch_unwind(AssertUnwindSafe(|| {
+                while done.get() < len {
+                    let seq = first.wrapping_add(done.get());
+                    // SAFETY: the caller has these events to itself.
+                    ids.assign(seq, unsafe { &*self.slots.event(seq) });
+                    done.set(done.get() + 1);
+                }
+            }));
+            if let Err(panic) = partitioned {
+                let at = first.wrapping_add(done.get());
+                self.control.fail(party, Some(at), Cause::Panic(panic_message(panic)));
+                (done.get()..len).for_each(|offset| ids.assign_none(first.wrapping_add(offset)));
+            }
+        }
+    }
+
+    /// Tells the model checker that these events are read or written.
     #[inline(always)]
     #[cfg_attr(not(slipring_loom), allow(unused_variables))]
     pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {
@@ -396,7 +341,9 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// What happened so far, and how far everybody is.
+    // Reports.
+
+    /// Returns the positions and counts of all parties, as of about now.
     pub(crate) fn report(&self) -> Report {
         if self.control.plan.sentinel {
             self.advance_sentinel();
@@ -404,7 +351,7 @@ impl<E, L: Layout> Core<E, L> {
         snapshot::report(&self.control)
     }
 
-    /// How far `stage` is behind `seq`.
+    /// Returns how many events `stage` is behind `seq`.
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
         let lower_bound = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
@@ -450,8 +397,11 @@ mod tests {
     use crate::consumer::lease::{Consumer, Reader};
     use crate::producer::{Many, Single};
     use crate::producer::{Producer, sealed::Sharing};
-    use crate::ring::plan::{Access, Delivery};
+    use crate::ring::build::build;
+    use crate::ring::owner::Owner;
     use crate::ring::slots::{Contiguous, Interleaved};
+    use crate::ring::spec::StageSpec;
+    use crate::ring::spec::{Access, Delivery};
     use crate::wait::Learned;
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
@@ -473,8 +423,7 @@ mod tests {
             ..Settings::new(capacity)
         };
         let reader = StageSpec::new("s", Access::Read, Delivery::Each, &[]);
-        let ring: Owner<u64, L> =
-            Core::build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
+        let ring: Owner<u64, L> = build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
         let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (
             Producer::new(ring.clone(), Learned::default()),
             Consumer::every(ring.clone(), 0, Learned::default()),
@@ -512,7 +461,7 @@ mod tests {
                 wait: Contained::new(Wait::BusySpin),
                 ..Settings::new(capacity as usize)
             };
-            let ring: Owner<u64, Interleaved> = Core::build(
+            let ring: Owner<u64, Interleaved> = build(
                 settings,
                 vec![StageSpec::new("s", Access::Read, Delivery::Each, &[])],
                 Vec::new(),

@@ -1,13 +1,13 @@
-//! Counters that anybody may read while a graph runs, and latencies of a sample of its events.
+//! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
-//! Handles count in plain fields of their own and add what is new to their party's counters now and
-//! then: when a wait lasts, every 1,024 batches, at the end. So counting costs a few additions a
-//! batch, and reading costs the graph nothing. What a wait was is told in the next one: when it
-//! ends, there is something to do.
+//! A handle counts in plain fields of its own, and flushes them to its party's counters when a wait
+//! lasts, every 1,024 batches, and at its end. So counting costs a few additions a batch, and
+//! reading costs the graph nothing. A wait is flushed with the next one, because events are ready
+//! when it ends.
 //!
 //! Invariants
-//! - I1: these are statistics. No protocol rests on them, nothing is ordered by them, and the model
-//!   checker does not see them.
+//! - I1: these are statistics. No protocol rests on them, they order nothing, and the model checker
+//!   does not see them.
 //! - I2: the time of a sampled event is stored before the event is published and read before it is
 //!   released, so the two are of one event.
 
@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::{Line, Relaxed, Statistic, array};
 use crate::errors::Latency;
-use crate::ring::plan::{Delivery, Plan};
+use crate::ring::plan::Plan;
+use crate::ring::spec::Delivery;
 use crate::wait::WaitStats;
 
-/// What one handle counted.
+/// The counts of one handle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LocalCounts {
     pub(crate) events: u64,
@@ -29,28 +30,29 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Nanoseconds waited; those that are not told yet, for the last `whom`.
+    /// Time waited, in nanoseconds. What is not flushed yet was waited for `upstream`.
     pub(crate) nanos: u64,
-    pub(crate) whom: usize,
+    /// Party that the last wait was for.
+    pub(crate) upstream: usize,
 }
 
 impl LocalCounts {
-    /// A wait is over that was for `whom`. If it took time, what was counted before it is told.
-    pub(crate) fn wait(&mut self, whom: usize, stats: WaitStats) {
+    /// Counts a wait for another party. The caller has flushed all earlier counts, if it took time.
+    pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
             self.wakes += stats.sleeps;
             self.nanos =
                 self.nanos.wrapping_add(u64::try_from(stats.time.as_nanos()).unwrap_or(u64::MAX));
-            self.whom = whom;
+            self.upstream = upstream;
         }
     }
 }
 
-/// What the handles of one party counted together.
+/// The counts of all handles of one party.
 #[derive(Default)]
 pub(crate) struct Party {
-    /// Whether it has one handle, so that nobody else adds to these.
+    /// Whether the party has one handle, which alone adds to these.
     sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
@@ -65,21 +67,21 @@ pub(crate) struct Party {
 /// The counters of a graph: its stages by number, the producers last.
 pub(crate) struct Counters {
     parties: Box<[Line<Party>]>,
-    /// Nanoseconds waited, by who waited and then by for whom. Each party writes to lines of its
-    /// own, so that telling what a wait was makes nobody else wait.
+    /// Time waited, in nanoseconds: by the waiting party, then by the party waited for. Each party
+    /// writes to lines of its own, so that no flush contends with another one.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
-    /// How many of these lines a party has.
+    /// Number of these lines per party.
     lines: usize,
     pub(crate) samples: Option<Samples>,
 }
 
 const PER_LINE: usize = 16;
 
-/// A handle tells its counts after so many batches, if it never waits.
+/// Batches after which a handle flushes, if it never waits.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {
-    /// `None`: there is no memory for it.
+    /// `None`: there is no memory for so many counters.
     pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Counters> {
         let parties = plan.stages.len() + 1;
         let lines = parties.div_ceil(PER_LINE);
@@ -102,7 +104,7 @@ impl Counters {
         &self.parties[party].0
     }
 
-    /// Adds what a handle has counted since it told last.
+    /// Adds what a handle has counted since its last flush.
     #[cold]
     pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
         let own = self.party(party);
@@ -119,15 +121,16 @@ impl Counters {
         add(&own.dropped, now.dropped, before.dropped);
         add(&own.waits, now.waits, before.waits);
         add(&own.wakes, now.wakes, before.wakes);
-        add(self.nanos(party, now.whom), now.nanos, before.nanos);
+        add(self.nanos(party, now.upstream), now.nanos, before.nanos);
     }
 
-    pub(crate) fn waited_for(&self, party: usize, whom: usize) -> Duration {
-        Duration::from_nanos(self.nanos(party, whom).load(Relaxed))
+    /// Returns how long a party has waited for another one.
+    pub(crate) fn waited_for(&self, party: usize, upstream: usize) -> Duration {
+        Duration::from_nanos(self.nanos(party, upstream).load(Relaxed))
     }
 
-    fn nanos(&self, party: usize, whom: usize) -> &Statistic {
-        &self.waited[party * self.lines + whom / PER_LINE].0[whom % PER_LINE]
+    fn nanos(&self, party: usize, upstream: usize) -> &Statistic {
+        &self.waited[party * self.lines + upstream / PER_LINE].0[upstream % PER_LINE]
     }
 
     pub(crate) fn parties(&self) -> usize {
@@ -135,35 +138,37 @@ impl Counters {
     }
 }
 
-/// When every so-many-th event was published, and how long each stage took until it let it go.
+/// Publication times of sampled events, and how long each stage took to release them.
 pub(crate) struct Samples {
-    /// log2 of how many positions lie between two samples.
+    /// log2 of the sampling interval, in positions.
     shift: u32,
     epoch: Instant,
-    /// Nanoseconds since the epoch, by position; 0: not sampled.
+    /// Publication times by position, in nanoseconds since the epoch; 0: not sampled.
     published: Box<[Statistic]>,
-    stages: Box<[Line<Taken>]>,
+    stages: Box<[Line<Latencies>]>,
 }
 
-/// The last latencies of a stage.
-struct Taken {
+/// The latest latencies of a stage.
+struct Latencies {
     count: Statistic,
     nanos: [Statistic; LATENCIES],
 }
 
-/// So many latencies are kept for each stage.
+/// Number of latencies kept per stage.
 const LATENCIES: usize = 256;
 
 impl Samples {
-    /// Bytes that sampling takes for a slot, if every slot is sampled.
+    /// Size of a publication time, in bytes: the cost per slot if every slot is sampled.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<Statistic>();
 
-    /// `None`: there is no memory for it.
+    /// `None`: there is no memory for so many times.
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
         let kept = ((capacity as u64 >> shift) + 2).checked_next_power_of_two()?;
-        let taken =
-            || Taken { count: Statistic::new(0), nanos: [const { Statistic::new(0) }; LATENCIES] };
+        let taken = || Latencies {
+            count: Statistic::new(0),
+            nanos: [const { Statistic::new(0) }; LATENCIES],
+        };
         Some(Samples {
             shift,
             epoch: Instant::now(),
@@ -172,7 +177,7 @@ impl Samples {
         })
     }
 
-    /// The first sampled position of `[from, from + len)`.
+    /// Returns the first sampled position of `[from, from + len)`.
     #[inline]
     fn sampled(&self, from: u64, len: u64) -> Option<u64> {
         let mask = (1 << self.shift) - 1;
@@ -184,7 +189,8 @@ impl Samples {
         &self.published[(seq >> self.shift) as usize & (self.published.len() - 1)]
     }
 
-    /// `[from, from + len)` are about to be published, or, if not `live`, given up.
+    /// Stores the publication times of `[from, from + len)`, which are about to be published or, if
+    /// not `live`, given up.
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
@@ -200,7 +206,8 @@ impl Samples {
         }
     }
 
-    /// A stage is about to let `[from, from + len)` go, of which it handled what is `own`.
+    /// Stores latencies of `[from, from + len)`, which a stage is about to release. `own` says which
+    /// of these events the stage handled.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
         debug_assert!(
@@ -220,7 +227,7 @@ impl Samples {
         }
     }
 
-    /// Of the last latencies of a stage.
+    /// Returns quantiles of a stage's latest latencies.
     pub(crate) fn latency(&self, stage: usize) -> Option<Latency> {
         let taken = &self.stages.get(stage)?.0;
         let samples = taken.count.load(Relaxed);

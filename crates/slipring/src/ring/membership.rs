@@ -17,8 +17,9 @@ use std::num::NonZeroU64;
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, AtomicUsize, Line, Mutex, Relaxed, array, lock, twin};
-use crate::ring::plan::{Delivery, Plan, Stage};
+use crate::ring::plan::{Plan, Stage};
 use crate::ring::positions::Positions;
+use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
 /// One maker in [`Membership::makers`]. Each maker owns the ring (owner::I1), and the process

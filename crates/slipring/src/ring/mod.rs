@@ -1,6 +1,7 @@
 //! The ring: its slots and stamps, the graph over it as planned, and the words that its handles
 //! share.
 
+pub(crate) mod build;
 mod check;
 pub(crate) mod control;
 pub(crate) mod core;
@@ -8,6 +9,7 @@ pub(crate) mod counters;
 pub(crate) mod events;
 pub(crate) mod membership;
 pub(crate) mod owner;
+pub(crate) mod owner_count;
 pub(crate) mod partition;
 pub(crate) mod plan;
 pub(crate) mod policy;
@@ -15,6 +17,7 @@ pub(crate) mod positions;
 pub(crate) mod self_wait;
 pub(crate) mod slots;
 pub(crate) mod snapshot;
+pub(crate) mod spec;
 pub(crate) mod spinning;
 pub(crate) mod stamp;
 pub(crate) mod status;

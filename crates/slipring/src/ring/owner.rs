@@ -3,88 +3,38 @@
 //!
 //! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool
 //! handles, leavers and keys observe it: they hold a `Weak`, and an `Arc` for the length of one
-//! call. The count of owners is apart from the `Arc`'s, so what an observer holds for a moment
-//! neither delays the end of a ring nor moves the drop of its events to the observer's thread.
+//! call. Owners are counted apart from the `Arc`'s references. So an observer's reference neither
+//! delays the end of a ring nor moves the drop of its events to the observer's thread.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference
 //!   of the `Arc`, which the last one drops.
 //! - I2: the last owner drops the events, on its own thread. No owner is made from an observer's
 //!   reference once the count is zero, or the run over.
-//! - I3: an observer touches no event. If it drops the last `Arc`, memory is freed, and user values
-//!   that the plan holds go with their panics contained.
-//!
-//! The count works as the one in `Arc` does: an owner is counted out with release, and the last one
-//! acquires what all others did. It uses `std`, as the `Arc` does, and is not modelled.
+//! - I3: an observer touches no event. If it drops the last `Arc`, it frees memory and drops user
+//!   values that the plan holds, with their panics contained.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::resume_unwind;
-use std::process::abort;
 use std::ptr;
 
 use crate::base::panics::{discard, panic_message};
-use crate::base::sync::{Acquire, Arc, Relaxed, Release, Statistic, Weak};
+use crate::base::sync::{Arc, Weak};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
 
-/// The number of owners of one ring, with [`Owners::OVER`] once observers may not become owners any
-/// more.
-pub(crate) struct Owners(Statistic);
-
-impl Owners {
-    const OVER: u64 = 1 << 63;
-
-    /// One owner, which is yet to be made.
-    pub(crate) const fn one() -> Owners {
-        Owners(Statistic::new(1))
-    }
-
-    /// Counts an owner in, beside one that is alive meanwhile.
-    fn add(&self) {
-        // More owners than memory holds were forgotten, not dropped. `Arc` aborts too.
-        if self.0.fetch_add(1, Relaxed) & !Self::OVER > Self::OVER / 2 {
-            abort();
-        }
-    }
-
-    /// Counts an owner in, unless the last one is gone or the run is over.
-    fn try_add(&self) -> bool {
-        let grown = |count: u64| (count != 0 && count & Self::OVER == 0).then_some(count + 1);
-        self.0.fetch_update(Relaxed, Relaxed, grown).is_ok()
-    }
-
-    /// Counts an owner out; `true`: it was the last one.
-    fn remove(&self) -> bool {
-        let last = self.0.fetch_sub(1, Release) & !Self::OVER == 1;
-        // Acquires what the others did, as `Arc` does.
-        last && { self.0.load(Acquire) & !Self::OVER == 0 }
-    }
-
-    /// The run that observers were bound to is over: they find it no more, and none of them becomes
-    /// an owner. Owners that are there stay.
-    pub(crate) fn end_run(&self) {
-        self.0.fetch_or(Self::OVER, Relaxed);
-    }
-
-    /// Whether observers find the ring.
-    pub(crate) fn are_there(&self) -> bool {
-        let count = self.0.load(Relaxed);
-        count != 0 && count & Self::OVER == 0
-    }
-}
-
-/// An owning reference to a ring, as cheap to follow and to clone as an `Arc`.
+/// An owning reference to a ring. Costs as much to follow and to clone as an `Arc`.
 pub(crate) struct Owner<E, L: Layout>(ManuallyDrop<Arc<Core<E, L>>>);
 
 impl<E, L: Layout> Owner<E, L> {
-    /// The first owner of a core that is filled.
+    /// Makes the first owner of a core that is filled.
     pub(crate) fn new(core: Core<E, L>) -> Self {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
 
-    /// Another owner of what a caller observes; `None`: the last one is gone, and the events with
+    /// Makes another owner of an observed ring. `None`: the last owner is gone, and the events with
     /// it, or the run is over.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
         // SAFETY: I1: the copy is one more reference of the owners' strong count, which lasts until
@@ -92,24 +42,23 @@ impl<E, L: Layout> Owner<E, L> {
         observed.owners.try_add().then(|| Owner(ManuallyDrop::new(unsafe { ptr::read(observed) })))
     }
 
-    /// A reference for observers.
+    /// Returns a reference for observers.
     pub(crate) fn observed(&self) -> Weak<Core<E, L>> {
         Arc::downgrade(&self.0)
     }
 
-    /// Whether both own the same ring. Neither address can be reused while both are alive.
+    /// Returns whether both own the same ring. Neither address can be reused while both are alive.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives this reference up; says what panicked if it was the last one and dropping an event
-    /// did.
+    /// Gives this reference up. Returns a panic's message, if this was the last owner and an event's
+    /// drop panicked.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Counts this owner out; the last one drops the events. Called once, by what stands for the
-    /// drop.
+    /// Counts this owner out; the last one drops the events. Called once, in place of a drop.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: just counted out.

@@ -1,26 +1,21 @@
-//! Whose each event is: the partitioner of a stage that has shards, and its shard ids.
+//! Shard ids: which shard of a stage each event belongs to.
 //!
 //! Invariants
-//! - I1: an event's shard id stands beside the slots from before the event is published to the
-//!   shards until its slot is filled again: see shard::I1.
+//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. It is valid from
+//!   before the event is published to the shards until the slot is filled again (shard::I1).
 
-use std::cell::Cell;
 use std::hash::{Hash, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::panics::{Contained, panic_message};
-use crate::base::sync::{AtomicU32, Relaxed};
-use crate::errors::Cause;
-use crate::ring::core::Core;
-use crate::ring::slots::{Layout, Storage as _};
+use crate::base::panics::Contained;
+use crate::base::sync::{AtomicU32, Relaxed, array};
 
-/// Whose an event is that is nobody's.
+/// Shard id of an event that no shard owns.
 const NO_SHARD: u32 = u32::MAX;
 
-/// Says whose an event is.
+/// Computes the shard id of an event.
 pub(crate) type Partitioner<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
 
-/// A sorter for so many shards.
+/// Makes a partitioner for `shards` shards from the user's key.
 pub(crate) fn partitioner<E, K: Hash>(
     shards: usize,
     key: impl Fn(&E) -> K + Send + Sync + 'static,
@@ -29,16 +24,16 @@ pub(crate) fn partitioner<E, K: Hash>(
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
         // The high half of the product is below the number of shards, and as evenly spread as the
-        // hash's high bits.
+        // high bits of the hash.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }
 
-/// A hash that takes a few instructions for small keys. It spreads them evenly, and is no defence
-/// against keys chosen to collide.
+/// A hash of a few instructions for small keys. It spreads them evenly, and does not resist keys
+/// that were chosen to collide.
 struct Mixer(u64);
 
-/// Odd, without a pattern: the golden ratio's digits.
+/// The digits of the golden ratio: odd, without a pattern.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Mixer {
@@ -73,66 +68,49 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // Once more, so that the last word counts in the high bits too.
+        // Mixed once more, so that the last word reaches the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
 }
 
-/// Beside the slots: whose each event is.
+/// The shard ids of a stage, one per slot, and the partitioner that computes them.
 pub(crate) struct ShardIds<E> {
     partitioner: Contained<Partitioner<E>>,
-    owners: Box<[AtomicU32]>,
+    ids: Box<[AtomicU32]>,
 }
 
 impl<E> ShardIds<E> {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU32>();
 
-    /// `None`: there is no memory for it.
+    /// `None`: there is no memory for so many ids.
     pub(crate) fn new(
         partitioner: Contained<Partitioner<E>>,
         capacity: usize,
     ) -> Option<ShardIds<E>> {
-        let mut owners = Vec::new();
-        owners.try_reserve_exact(capacity).ok()?;
-        owners.extend((0..capacity).map(|_| AtomicU32::new(NO_SHARD)));
-        Some(ShardIds { partitioner, owners: owners.into() })
+        let ids = array(capacity, |_| AtomicU32::new(NO_SHARD))?;
+        Some(ShardIds { partitioner, ids })
     }
 
-    pub(crate) fn owner(&self, seq: u64) -> &AtomicU32 {
-        &self.owners[seq as usize & (self.owners.len() - 1)]
+    /// Computes and stores the shard id of an event. Runs the user's key.
+    pub(crate) fn assign(&self, seq: u64, event: &E) {
+        let partitioner: &Partitioner<E> = &self.partitioner;
+        self.id(seq).store(partitioner(event), Relaxed); // I1
     }
-}
 
-impl<E, L: Layout> Core<E, L> {
-    /// Works out whose these events are, for the shards of these stages. `party` has them to
-    /// itself, and is done with them. A panic of a key ends the graph (I3).
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
-        for ids in stages.iter().filter_map(|&stage| self.shard_ids[stage].as_ref()) {
-            let partitioner: &Partitioner<E> = &ids.partitioner;
-            let at = Cell::new(0);
-            let sorted = catch_unwind(AssertUnwindSafe(|| {
-                while at.get() < len {
-                    let seq = first.wrapping_add(at.get());
-                    // SAFETY: the caller has these events to itself.
-                    let owner = partitioner(unsafe { &*self.slots.event(seq) });
-                    ids.owner(seq).store(owner, Relaxed); // I1
-                    at.set(at.get() + 1);
-                }
-            }));
-            if let Err(panic) = sorted {
-                self.control.fail(
-                    party,
-                    Some(first.wrapping_add(at.get())),
-                    Cause::Panic(panic_message(panic)),
-                );
-                (at.get()..len).for_each(|offset| {
-                    ids.owner(first.wrapping_add(offset)).store(NO_SHARD, Relaxed)
-                });
-            }
-        }
+    /// Stores that an event belongs to no shard.
+    pub(crate) fn assign_none(&self, seq: u64) {
+        self.id(seq).store(NO_SHARD, Relaxed);
+    }
+
+    /// Returns the shard of an event.
+    #[inline(always)]
+    pub(crate) fn shard_of(&self, seq: u64) -> u32 {
+        self.id(seq).load(Relaxed) // I1
+    }
+
+    fn id(&self, seq: u64) -> &AtomicU32 {
+        &self.ids[seq as usize & (self.ids.len() - 1)]
     }
 }
 

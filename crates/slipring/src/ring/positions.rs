@@ -19,7 +19,8 @@
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
-use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Delivery, Guard, Plan, SENTINEL_LINE, Stage};
+use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
+use crate::ring::spec::Delivery;
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead, bound_ahead};
 
 /// The shared positions of a ring.

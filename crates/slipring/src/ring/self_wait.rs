@@ -1,14 +1,14 @@
-//! Which stages the present thread is inside of, so that it can be told that it waits for itself.
+//! Detection of threads that wait for themselves: which stages the current thread is inside of.
 //!
 //! Invariants
-//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it,
-//!   and leaves when that loop does, also by a panic. The ring is alive meanwhile: the loop has a
+//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it. It
+//!   leaves when that loop does, also by a panic. The ring is alive meanwhile: the loop has a
 //!   handle. A loop enters once, not for each batch; so `poll`, which is a batch, does not enter:
 //!   that took 2 to 3 ns of the 17 that publishing and polling one event take.
-//! - I2: what is answered may come too late, never falsely: a stage that this thread is inside of
-//!   does not move on while this thread waits. With one exception: a worker could be left a
-//!   colleague's chunk, which lies before what it waits for. To wait for that instead would be to
-//!   wait for ever where the colleague keeps its chunk.
+//! - I2: a self-wait may be detected late, never falsely: a stage that this thread is inside of does
+//!   not move on while this thread waits. One exception: a worker could adopt a colleague's chunk,
+//!   which lies before what it waits for. To wait for that would be to wait for ever where the
+//!   colleague keeps its chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,14 +18,14 @@ use crate::base::sync::Relaxed;
 use crate::ring::control::Control;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
-/// How many stages are known; whoever nests deeper may wait for himself. A list of fixed length,
-/// for a loop allocates nothing.
+/// Largest depth of nested stages that is detected. The list has a fixed length, because a loop
+/// allocates nothing.
 const DEPTH: usize = 16;
 
-/// A ring, by its address, and the line on which a seat of it says what it has let go.
+/// A ring, by its address, and the line on which one of its positions releases.
 type Entry = (*const Control, usize);
 
-/// Entries from `depth` on are left over.
+/// The stages that a thread is inside of. Entries from `depth` on are left over.
 struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
@@ -41,21 +41,20 @@ thread_local! {
     static INSIDE: Nesting = const { Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
 }
 
-/// Nothing is known under the model checker, which runs all threads of a model on one.
+/// Returns the default under the model checker, which runs all threads of a model on one.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
-/// Leaves when it is dropped, in the opposite order of entering. Of one thread: the pointer keeps
-/// it there.
+/// Leaves when it is dropped, in the opposite order of entering. The pointer keeps it on one thread.
 pub(crate) struct Inside {
-    /// How deep the thread was before.
+    /// Depth of the thread before it entered.
     before: usize,
     thread: PhantomData<*const ()>,
 }
 
-/// The present thread runs the handlers of the seats with these lines from now on.
+/// Notes that the current thread runs the handlers of the positions that release on these lines.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     let before = with(|nest| {
@@ -80,7 +79,7 @@ impl Drop for Inside {
     }
 }
 
-/// The seat that said on the line `from` what it has let go says it on the line `to` from now on.
+/// Notes that a position which released on the line `from` releases on the line `to` from now on.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
@@ -89,8 +88,8 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
-/// The stage that this thread is inside of and that has not let go of everything before
-/// `seq(stage)`. `None` there: nothing is asked of it.
+/// Returns a stage that this thread is inside of and that has not released everything before
+/// `seq(stage)`. `None` there: that stage does not matter.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -109,17 +108,17 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     })
 }
 
-/// The stage that this thread is inside of and that holds what comes before `seq`: for a producer
-/// that waits for that, the wait would never end.
+/// Returns the stage that this thread is inside of and that holds events before `seq`. A producer
+/// on this thread that waits for those would wait for ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// The same for a consumer of `stage` that waits for the event at `next`, if the stream goes on
-/// there: a stage before it has to let that event go.
+/// As [`stuck`], for a consumer of `stage` that waits for the event at `next`, if the stream goes on
+/// there: a stage before it has to release that event.
 ///
-/// A stage that is not before it is no reason, even if the slot of `next` is free only when that
-/// stage lets go: the producers may close instead, and the wait ends.
+/// A stage that is not before it does not matter, even if the slot of `next` is free only when that
+/// stage releases: the producers may close instead, and the wait ends.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

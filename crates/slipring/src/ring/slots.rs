@@ -17,8 +17,9 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use crate::base::edge;
 use crate::base::sync::AtomicU64;
-use crate::ring::stamp;
+use crate::ring::stamp::{self, Run};
 
 /// How the slots of a ring lie in memory: [`Interleaved`] or [`Contiguous`].
 ///
@@ -210,6 +211,30 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
     #[inline(always)]
     fn deref(&self) -> &L::Storage<E> {
         &self.0
+    }
+}
+
+impl<E, L: Layout> View<E, L> {
+    /// Whether a single producer does without stamps. Events without a size keep them: a word has to
+    /// bound a ring of nothing.
+    pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
+
+    #[inline(always)]
+    fn word_at(&self, seq: u64) -> u64 {
+        // SAFETY: slots::I1; handles carry a view beside the core that keeps the slots.
+        edge::slot_published::see(unsafe { &*self.stamp(seq) })
+    }
+
+    /// Returns whether a run of exactly `len` events is published at a position.
+    #[inline(always)]
+    pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
+        self.word_at(seq) == stamp::live(seq, self.shift(), len)
+    }
+
+    /// Returns what the stamp at a position says.
+    #[inline(always)]
+    pub(crate) fn run_at(&self, seq: u64) -> Run {
+        stamp::read(self.word_at(seq), seq, self.shift())
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn report(control: &Control) -> Report {
             dropped: own.dropped.load(Relaxed),
             waits: own.waits.load(Relaxed),
             wakes: own.wakes.load(Relaxed),
-            waited: (0..counters.parties()).map(|whom| counters.waited_for(i, whom)).sum(),
+            waited: (0..counters.parties()).map(|upstream| counters.waited_for(i, upstream)).sum(),
             waited_for: (0..counters.parties()).map(|party| counters.waited_for(party, i)).sum(),
             latency: counters.samples.as_ref().and_then(|samples| samples.latency(i)),
         }

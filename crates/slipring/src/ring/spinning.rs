@@ -1,4 +1,4 @@
-//! Which parties of a graph spin where a thread that they wait for needs the core.
+//! Warnings about parties that spin on a core that another thread of the graph needs.
 
 use std::thread::{self, ThreadId};
 
@@ -9,9 +9,9 @@ use crate::ring::plan::Plan;
 use crate::wait::warning::{Warning, warn};
 use crate::wait::{WaitStrategy, cores};
 
-/// Looks at a graph that is about to be built.
-pub(crate) fn look_at(plan: &Plan) {
-    static SAID: Statistic = Statistic::new(0);
+/// Warns if a party of an oversubscribed graph holds its core while it waits.
+pub(crate) fn warn_of(plan: &Plan) {
+    static WARNED: Statistic = Statistic::new(0);
     let cores = cores();
     if plan.threads <= cores {
         return;
@@ -24,7 +24,7 @@ pub(crate) fn look_at(plan: &Plan) {
     let producer =
         || plan.producer_wait.spins().then(|| (Name::new(PRODUCER), &plan.producer_wait));
     if let Some((stage, wait)) = stage.or_else(producer) {
-        warn(&SAID, || Warning::Oversubscribed {
+        warn(&WARNED, || Warning::Oversubscribed {
             stage,
             wait: wait.alias(),
             threads: plan.threads,
@@ -33,10 +33,12 @@ pub(crate) fn look_at(plan: &Plan) {
     }
 }
 
-/// Which of a graph's parties spin on which core, where they are bound to one. Each is asked once,
-/// when it waits for long first.
+/// The spinning parties that are bound to a single core. Each party is asked once, at its first wait
+/// that lasts.
 pub(crate) struct Cores {
+    /// 1 for a party that was asked, or that does not spin.
     asked: Box<[Statistic]>,
+    /// Core, party and thread.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
 }
 
@@ -49,16 +51,16 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// `party` begins a wait on this thread.
-    pub(crate) fn waits(&self, plan: &Plan, party: usize) {
-        static SAID: Statistic = Statistic::new(0);
+    /// Records that `party` waits on this thread; warns if another party spins on its only core.
+    pub(crate) fn record(&self, plan: &Plan, party: usize) {
+        static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];
         if asked.load(Relaxed) != 0 || asked.swap(1, Relaxed) != 0 {
             return;
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        // Those of one thread take turns there anyway.
+        // Parties of one thread take turns there anyway.
         let thread = thread::current().id();
         let other = held
             .iter()
@@ -67,7 +69,7 @@ impl Cores {
         held.push((core, party, thread));
         drop(held);
         if let Some(other) = other {
-            warn(&SAID, || Warning::SharedCore {
+            warn(&WARNED, || Warning::SharedCore {
                 stage: plan.name_of(party),
                 other: plan.name_of(other),
                 core,

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use crate::ring::control::Control;
 
-/// What a handle's tasks are known by at a bell; drawn when one waits first.
+/// The number by which a wait queue knows a handle's tasks. Drawn when a task first waits.
 #[derive(Default)]
 pub(crate) struct TaskNumber(Option<NonZeroU64>);
 
