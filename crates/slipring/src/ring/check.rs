@@ -122,7 +122,7 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
         if spec.delivery.room() == 0 {
             return Err(BuildError::Misplaced {
                 what: format!(
-                    "tap `{}` has room for nobody; give it room for one reader at least",
+                    "tap `{}` has no room; give it room for at least one reader",
                     spec.name
                 ),
             });

@@ -1,5 +1,4 @@
-//! The view that a batch and a batch handler have of events: positions in a row, none of them a
-//! tombstone.
+//! Views of events that are lent: consecutive positions, without tombstones.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +6,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::ring::slots::{Interleaved, Layout, Storage, View};
 
-/// What a handler is told beside the event.
+/// What a handler gets beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct At {
@@ -20,6 +19,17 @@ pub struct At {
 /// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one
 /// slice only by luck; where the ring's layout is contiguous, [`Events::as_slices`] gives them as
 /// at most two.
+///
+/// ```
+/// slipring::ring(8, || 0u64)
+///     .read_batch("check", |events, first_seq| {
+///         assert_eq!((events.first_seq(), events.is_empty()), (first_seq, false));
+///         assert_eq!(events.iter().count(), events.len());
+///         assert_eq!(events.get(0), Some(&events[0]));
+///     })
+///     .feed(0..4, |slot, i| *slot = i)?;
+/// # Ok::<(), slipring::Error>(())
+/// ```
 pub struct Events<'a, E, L: Layout = Interleaved> {
     slots: View<E, L>,
     first: u64,
@@ -27,7 +37,20 @@ pub struct Events<'a, E, L: Layout = Interleaved> {
     lent: PhantomData<&'a E>,
 }
 
-/// Events lent to a writer.
+/// Events lent to a writer. Reads as [`Events`] does.
+///
+/// ```
+/// slipring::ring(8, || 0u64)
+///     .write_batch("double", |events, _| {
+///         events.iter_mut().for_each(|event| *event *= 2);
+///         if let Some(first) = events.get_mut(0) {
+///             *first += 1;
+///         }
+///         events[0] -= 1;
+///     })
+///     .feed(0..4, |slot, i| *slot = i)?;
+/// # Ok::<(), slipring::Error>(())
+/// ```
 pub struct EventsMut<'a, E, L: Layout = Interleaved> {
     view: Events<'a, E, L>,
     lent: PhantomData<&'a mut E>,
@@ -41,25 +64,33 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         Events { slots, first, len: len as usize, lent: PhantomData }
     }
 
-    /// How many events.
+    /// Returns the number of events.
+    ///
+    /// Example: [`Events`].
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no event.
+    ///
+    /// Example: [`Events`].
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The position of the first event (of the next one to come, if there is none).
+    /// Returns the position of the first event; if the batch is empty, of the next one to come.
+    ///
+    /// Example: [`Events`].
     #[inline]
     pub fn first_seq(&self) -> u64 {
         self.first
     }
 
-    /// The event at an offset.
+    /// Returns the event at an offset.
+    ///
+    /// Example: [`Events`].
     #[inline]
     pub fn get(&self, offset: usize) -> Option<&E> {
         // SAFETY: lent for reading, by `new`'s promise.
@@ -67,7 +98,9 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
             .then(|| unsafe { &*self.slots.event(self.first.wrapping_add(offset as u64)) })
     }
 
-    /// The events in order.
+    /// Iterates over the events in order.
+    ///
+    /// Example: [`Events`].
     #[inline]
     pub fn iter(&self) -> EventsIter<'_, E, L> {
         EventsIter { cells: Cells::new(self.slots, self.first, self.len), lent: PhantomData }
@@ -75,7 +108,10 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
 }
 
 impl<E> Events<'_, E, crate::Contiguous> {
-    /// The events as slices: the second is empty unless the batch goes past the ring's end.
+    /// Returns the events as two slices. The second is empty unless the batch passes the ring's
+    /// end.
+    ///
+    /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
         // SAFETY: lent for reading; the layout keeps events side by side up to the ring's end, and
@@ -92,7 +128,7 @@ impl<E> Events<'_, E, crate::Contiguous> {
     }
 }
 
-/// How many of `len` events lie in a row before the ring's end.
+/// Returns how many of `len` events lie in a row before the ring's end.
 #[inline(always)]
 pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
@@ -100,7 +136,7 @@ pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> u
 
 impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// # Safety
-    /// For all of `'a` the protocol lends `[first, first + len)` to nobody else, and the slots
+    /// For all of `'a` the protocol lends `[first, first + len)` to this view alone, and the slots
     /// stay.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
@@ -108,26 +144,30 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
         EventsMut { view: unsafe { Events::new(slots, first, len) }, lent: PhantomData }
     }
 
-    /// The event at an offset.
+    /// Returns the event at an offset.
+    ///
+    /// Example: [`EventsMut`].
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: lent to nobody else, and `&mut self` keeps a second reference away.
+        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
         (offset < self.view.len).then(|| unsafe {
             &mut *self.view.slots.event(self.view.first.wrapping_add(offset as u64))
         })
     }
 
-    /// The events in order.
+    /// Iterates over the events in order.
+    ///
+    /// Example: [`EventsMut`].
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: lent to nobody else, and `&mut self` keeps a second reference away.
+        // SAFETY: lent to this view alone, and `&mut self` keeps a second reference away.
         unsafe { EventsIterMut::new(self.view.slots, self.view.first, self.view.len) }
     }
 }
 
 impl<E, L: Layout> EventsIterMut<'_, E, L> {
     /// # Safety
-    /// The protocol lends `[first, first + len)` to nobody else while the iterator, or what it gave
+    /// The protocol lends `[first, first + len)` to this iterator alone while it, or what it gave
     /// out, lives.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
@@ -136,12 +176,15 @@ impl<E, L: Layout> EventsIterMut<'_, E, L> {
 }
 
 impl<E> EventsMut<'_, E, crate::Contiguous> {
-    /// The events as slices: the second is empty unless the batch goes past the ring's end.
+    /// Returns the events as two slices. The second is empty unless the batch passes the ring's
+    /// end.
+    ///
+    /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
         let straight = straight(&*slots, first, len);
-        // SAFETY: lent to nobody else; the two stretches are of different slots, because a batch is
-        // no longer than the ring.
+        // SAFETY: lent to this view alone. The two slices are of different slots, because a batch
+        // is no longer than the ring.
         unsafe {
             (
                 std::slice::from_raw_parts_mut(slots.event(first), straight),
@@ -215,20 +258,20 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// Steps from event to event: straight on to the ring's end, then on from its beginning. An address
-/// step, not a mask, per event.
+/// Steps from event to event, to the ring's end and on from its beginning. Each step adds to an
+/// address; only the end costs a mask.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// The next event, if any is left.
     event: *mut E,
-    /// How many follow without a gap.
+    /// Number of events up to the ring's end.
     straight: usize,
-    /// How many come after those, from the ring's beginning on.
+    /// Number of events after those, from the ring's beginning on.
     wrapped: usize,
 }
 
-// SAFETY: a place among the slots, as a view is; what may be done with it there is the lending
-// iterator's business.
+// SAFETY: an address among the slots, as a view is. The lending iterator decides what is done with
+// it.
 unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}
@@ -253,7 +296,7 @@ impl<E, L: Layout> Cells<E, L> {
             self.straight = std::mem::take(&mut self.wrapped);
         }
         let event = self.event;
-        // Behind the last one this points nowhere, and is not used.
+        // Behind the last event this points nowhere, and is not used.
         self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
         self.straight -= 1;
         Some(event)

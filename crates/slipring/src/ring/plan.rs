@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_names_capacities_and_crews_are_refused() {
+    fn cycles_names_capacities_and_worker_counts_are_refused() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
         assert_eq!(
             plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(),
@@ -476,7 +476,7 @@ mod tests {
             plan(vec![read("a", &[0])]).err().unwrap(),
             BuildError::Cycle { stage: "a".into() }
         );
-        // The one named waits for itself, and not only for those who do.
+        // The named stage is on the cycle, not only behind it.
         let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
         assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
         assert_eq!(
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_join_those_who_wait_for_the_same() {
+    fn stages_behind_the_same_stages_share_a_queue() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
         let diamond =
             plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])])
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_that_passes_an_empty_tap_rings_behind_it() {
+    fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
         let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
         let tap = |after: &[usize]| StageSpec { delivery: Delivery::Tap(1), ..read("tap", after) };
         let queues = |plan: &Plan| plan.stages.iter().map(|stage| stage.queue).collect::<Vec<_>>();
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(first.producer_notifies, queues(&first));
         let alone = plan(vec![tap(&[])]).unwrap();
         assert_eq!(alone.producer_notifies, [PRODUCER_QUEUE, queues(&alone)[0]]);
-        // Who spins behind the tap is not rung for.
+        // A stage that spins behind the tap is not notified.
         let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
         let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
         assert_eq!(
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn bells_are_rung_for_those_who_sleep_and_for_nobody_else() {
+    fn queues_are_notified_only_where_a_party_sleeps() {
         let read = |name: &str, after: &[usize], wait: Option<Wait>| StageSpec {
             wait: wait.map(Contained::new),
             ..stage(name, Access::Read, after)
@@ -568,7 +568,8 @@ mod tests {
         let plan =
             |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
 
-        // Two share a bell, and one of them sleeps there; nobody sleeps behind them; producers do.
+        // Stages a and b share a queue, and only b sleeps there; c, behind them, spins; producers
+        // sleep.
         let some = plan(Wait::Blocking, Wait::ADAPTIVE);
         assert_eq!(
             (some.stages[0].queue, some.stages[0].parks, some.stages[1].parks),
@@ -580,13 +581,13 @@ mod tests {
             (some.producer_parks, &some.stages[2].notifies[..]),
             (true, &[PRODUCER_QUEUE][..])
         );
-        // Only who sleeps is woken, whatever the graph's own strategy is.
+        // A party that sleeps is notified, whatever the graph's own strategy is.
         let producers = plan(Wait::SLEEPING, Wait::Blocking);
         assert!(producers.producer_notifies.is_empty());
         assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
         let stages = plan(Wait::Blocking, Wait::BusySpin);
         assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
-        // Stages of one thread wait together: as the one that says how.
+        // Stages of one thread wait together, by the strategy that one of them states.
         let on = |mut spec: StageSpec| {
             spec.thread = Some("t".into());
             spec

@@ -1,14 +1,14 @@
-//! Where events and stamps lie: the storage that the ring's algorithms run over.
+//! Storage of events and stamps.
 //!
-//! [`Storage`] is what an algorithm may ask of storage: the stamp and the event of a position. Two
-//! heap layouts implement it; shared memory is to be a third, with the same algorithms on top.
+//! [`Storage`] gives an algorithm the stamp and the event of a position. Two heap layouts implement
+//! it. Shared memory can be a third one, below the same algorithms.
 //!
 //! Invariants
 //! - I1: `stamp(seq)` and `event(seq)` stay valid, and at the same place, from `allocate` until
 //!   `free`.
-//! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot is
-//!   never left empty: events are made once, overwritten in place, and dropped when the ring is.
-//! - I3: who may touch an event is decided by the protocol above (PROTOCOL.md), never here.
+//! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot
+//!   is never left empty: events are made once, overwritten in place, and dropped when the ring is.
+//! - I3: the protocol (PROTOCOL.md) decides which thread may touch an event, never this module.
 
 use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::any::Any;
@@ -21,35 +21,52 @@ use crate::base::edge;
 use crate::base::sync::AtomicU64;
 use crate::ring::stamp::{self, Run};
 
-/// How the slots of a ring lie in memory: [`Interleaved`] or [`Contiguous`].
+/// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
 ///
-/// Sealed: the library knows all of them.
+/// The trait is sealed: these two are all.
 pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     /// The storage itself. Not for use outside the library.
     #[doc(hidden)]
     type Storage<E>: Storage<E>;
-    /// How the graph's print names this layout.
+    /// Name of this layout where a graph is printed.
     #[doc(hidden)]
     const ALIAS: &'static str;
-    /// Whether a single producer tells by a cursor, not by stamps, how far it has published. See
-    /// ARCHITECTURE.md ("Layouts").
+    /// Whether a single producer publishes by a cursor instead of stamps. See ARCHITECTURE.md
+    /// ("Storage").
     #[doc(hidden)]
     const CURSOR: bool;
 }
 
-/// Each event beside its own stamp, in one slot: the default. A consumer that keeps up fetches one
-/// line per event, not two.
+/// The default layout: each slot holds an event and its stamp. A consumer that keeps up fetches one
+/// cache line per event, not two.
+///
+/// A slot takes the event and 8 bytes, rounded up to the alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved;
 
 /// Events side by side without gaps: batches are lent as slices
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
-/// A single producer tells by one position how far it has published; many stamp their runs, in an
-/// array beside the events. A loop of your own over leases should pause for some 200 ns after a
-/// look that found something, as `for_each` does: looking on at once takes the line of that
-/// position away from the producer, for every publication (5 ns an event instead of 1.5 in batches
-/// of ten; `records/`).
+/// A single producer publishes by one position, the cursor. Many producers stamp their runs, in an
+/// array beside the events: 8 bytes a slot.
+///
+/// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
+/// [`for_each`](crate::Consumer::for_each) does. A poll at once takes the cursor's cache line away
+/// from the producer, for every publication: 5 ns an event instead of 1.5 in batches of ten
+/// (`records/`).
+///
+/// ```
+/// let mut sum = 0;
+/// slipring::ring(8, || 0u64)
+///     .contiguous()
+///     .read_batch("sum", |events, _| {
+///         let (head, tail) = events.as_slices();
+///         sum += head.iter().chain(tail).sum::<u64>();
+///     })
+///     .feed(0..100, |slot, i| *slot = i)?;
+/// assert_eq!(sum, 4950);
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Contiguous;
 
@@ -71,42 +88,41 @@ impl Layout for Contiguous {
     const CURSOR: bool = true;
 }
 
-/// Storage as the algorithms see it: a copyable view; its owner frees it.
+/// A copyable view of storage. Its owner frees it.
 ///
 /// # Safety
 /// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same
 /// slot.
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
-    /// Memory for a power of two of slots, with stamps or without; the events are not made yet.
-    /// `None`: that much memory cannot be had.
+    /// Allocates a power of two of slots, with stamps or without. The events are not made yet.
+    /// `None`: there is no memory for so many.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
-    /// Whether there are stamps.
+    /// Returns whether there are stamps.
     fn stamped(&self) -> bool;
-    /// Storage minus one.
+    /// Returns the number of slots minus one.
     fn mask(&self) -> u64;
-    /// log2 of the number of slots.
+    /// Returns log2 of the number of slots.
     fn shift(&self) -> u32;
-    /// The stamp word of a position. Only where there are stamps.
+    /// Returns the stamp word of a position. Only where there are stamps.
     fn stamp(&self, seq: u64) -> *const AtomicU64;
-    /// The event cell of a position.
+    /// Returns the event cell of a position.
     fn event(&self, seq: u64) -> *mut E;
-    /// Bytes from one event to the next, the ring's end apart.
+    /// Distance from one event to the next, in bytes, except at the ring's end.
     const STRIDE: usize;
-    /// Bytes a slot takes, its stamp included if it has one.
+    /// Returns the size of a slot in bytes, with its stamp if it has one.
     fn bytes_per_slot(stamped: bool) -> usize;
-    /// Gives the memory back, without dropping events.
+    /// Frees the memory, without dropping events.
     ///
     /// # Safety
-    /// Once, and nobody holds a view any more.
+    /// Called once, and no view is used afterwards.
     unsafe fn free(self);
 
-    /// Stamps every slot blank for positions from `start` on, then makes the events. An `Err`
-    /// carries the index of the event whose factory panicked and the panic; all events made before
-    /// are dropped then.
+    /// Stamps every slot blank for positions from `start` on, then makes the events. `Err`: the
+    /// factory panicked at this index, and all events made before are dropped.
     ///
     /// # Safety
-    /// Freshly allocated, not filled before.
+    /// Called once, before any other use of the storage.
     unsafe fn fill(
         &self,
         start: u64,
@@ -114,7 +130,7 @@ pub unsafe trait Storage<E>: Copy {
     ) -> Result<(), (usize, Box<dyn Any + Send>)> {
         for offset in 0..if self.stamped() { self.mask() + 1 } else { 0 } {
             let seq = start.wrapping_add(offset);
-            // SAFETY: I1; nobody else sees the slots yet.
+            // SAFETY: I1; no other view exists yet.
             unsafe {
                 self.stamp(seq).cast_mut().write(AtomicU64::new(stamp::blank(seq, self.shift())))
             }
@@ -135,11 +151,11 @@ pub unsafe trait Storage<E>: Copy {
         Ok(())
     }
 
-    /// Drops the first `count` events, each on its own, so that one that panics does not keep the
-    /// others; returns the first panic.
+    /// Drops the first `count` events, each on its own, so that a panic does not keep the others.
+    /// Returns the first panic.
     ///
     /// # Safety
-    /// Those events are made, nobody refers to them, and this is called once.
+    /// Those events are made, no reference to them is left, and this is called once.
     unsafe fn drop_events(&self, count: u64) -> Option<Box<dyn Any + Send>> {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
@@ -175,7 +191,7 @@ pub struct InterleavedStorage<E> {
 /// See [`Contiguous`].
 #[doc(hidden)]
 pub struct ContiguousStorage<E> {
-    /// As many as there are events, or none.
+    /// One stamp per event, or none.
     stamps: NonNull<AtomicU64>,
     events: NonNull<UnsafeCell<E>>,
     mask: u64,
@@ -196,7 +212,7 @@ impl<E> Clone for ContiguousStorage<E> {
 }
 impl<E> Copy for ContiguousStorage<E> {}
 
-/// The slots of one ring, as handles carry them: a copy of the address.
+/// The slots of one ring, as handles carry them: a copy of their address.
 pub(crate) struct View<E, L: Layout>(pub(crate) L::Storage<E>);
 
 impl<E, L: Layout> Clone for View<E, L> {
@@ -215,8 +231,8 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 }
 
 impl<E, L: Layout> View<E, L> {
-    /// Whether a single producer does without stamps. Events without a size keep them: a word has to
-    /// bound a ring of nothing.
+    /// Whether a single producer does without stamps. Events without a size keep them: a word has
+    /// to bound a ring of nothing.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     #[inline(always)]

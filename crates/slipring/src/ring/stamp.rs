@@ -1,29 +1,26 @@
-//! The mark that a run is published: one word at the first slot of the run.
+//! Stamps: the word at the first slot of a run that publishes the run.
 //!
 //! | bits | meaning |
 //! |---|---|
 //! | 18..64 | lap + 1, where lap = position / capacity |
 //! | 17 | reserved: claimed by a process, not yet published |
 //! | 16 | tombstone: the run will never be published |
-//! | 0..16 | how many slots the run has, 1..=[`MAX_RUN`] |
+//! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`] |
 //!
 //! Invariants
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
-//!   that position. A slot is stamped for one position per lap at most, and its word is never as
-//!   old as 2^46 laps: in the last two of every 2^44 laps each slot of a run is stamped, not the
-//!   first one only ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap,
-//!   and repeats with the position itself, after 2^64 events; there the last two laps of each 2^62
-//!   events are enough.
+//!   that position. A slot is stamped for at most one position per lap. Its word is never 2^46 laps
+//!   old, because a producer stamps each slot of a run, not only the first one, in the last two of
+//!   every 2^44 laps ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap
+//!   and repeats after 2^64 events; there the last two laps of each 2^62 events are enough.
 //! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it
 //!   never reads as published.
 //! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several
 //!   runs.
 
-/// The longest run. A longer publication is several runs, stamped back to front, so that the head
-/// is seen last.
-///
-/// A model's ring is small, and its runs are shorter, so that a model can have a publication of
-/// several.
+/// Length of the longest run, in slots. A longer publication is several runs, stamped back to
+/// front, so that the head is seen last. Models have shorter runs, so that a publication in a small
+/// ring can have several.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
@@ -35,12 +32,12 @@ const REFRESH_BITS: u32 = 44;
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
-/// What the word at a position says.
+/// What a stamp says at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     /// Nothing is published at this position yet.
     Unpublished,
-    /// So many events are published from this position on.
+    /// A run of so many events is published at this position.
     Live(u64),
     /// So many slots from this position on were claimed and given up.
     Tombstone(u64),
@@ -51,28 +48,28 @@ fn field(seq: u64, shift: u32) -> u64 {
     (seq >> shift).wrapping_add(1) << LAP_SHIFT
 }
 
-/// The word that publishes `len` events from `seq` on, in a ring of `1 << shift` slots.
+/// Returns the word that publishes `len` events from `seq` on, in a ring of `1 << shift` slots.
 #[inline(always)]
 pub(crate) fn live(seq: u64, shift: u32, len: u64) -> u64 {
     debug_assert!((1..=MAX_RUN).contains(&len));
     field(seq, shift) | len
 }
 
-/// The word that gives up `len` slots from `seq` on.
+/// Returns the word that gives up `len` slots from `seq` on.
 pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Whether every slot of a run that begins at `seq` gets a stamp, with what is left of the run from
-/// there on. A run is no longer than a lap; so if it reaches into the last lap of a period, it
-/// begins in one of the last two.
+/// Returns whether every slot of a run that begins at `seq` is stamped, with what is left of the
+/// run from there on. A run is at most a lap long. So a run that reaches into the last lap of a
+/// period begins in one of the last two.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
     !(seq >> shift) << beyond >> beyond < 2
 }
 
-/// The word a slot starts with, if `seq` is the first position it will hold.
+/// Returns the first word of a slot whose first position will be `seq`.
 pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
