@@ -1,5 +1,5 @@
-//! One thread, one `epoll`: two rings, which come in as descriptors through `slipring-eventfd`, and
-//! a timer. Linux only.
+//! An event loop on one thread: one `epoll` set with two rings, whose descriptors come from
+//! `slipring-eventfd`, and a timer. Linux only.
 //!
 //! ```text
 //!   orders (thread)  ── ring ── eventfd ──┐
@@ -7,13 +7,12 @@
 //!                             timerfd   ──┘
 //! ```
 //!
-//! The loop looks at a ring when its descriptor says so, takes a bounded number of events so that
-//! no ring hides the other or the timer, and sleeps when all are empty. While it is busy the
-//! publishers make no system call for it: a descriptor is written to only when the loop was about
-//! to sleep.
+//! The loop polls a ring after its descriptor was signalled. It takes a bounded number of events at
+//! a time, so that no ring starves the other one or the timer, and sleeps when both are empty.
+//! While the loop is busy, publishers make no system call: they signal a descriptor only if the
+//! loop has armed it before it sleeps.
 //!
-//! `cargo run --release --example epoll_loop` runs it, `-- --help` behind that tells of its
-//! arguments.
+//! `cargo run --release --example epoll_loop` runs it; `-- --help` describes its arguments.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -23,6 +22,8 @@ mod linux {
 
     use anyhow::{Result, bail, ensure};
     use clap::Parser;
+    use comfy_table::{CellAlignment, Table, presets};
+    use indicatif::HumanCount;
     use rustix::buffer::spare_capacity;
     use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     use rustix::fd::OwnedFd;
@@ -34,40 +35,42 @@ mod linux {
     use slipring::{Producer, Reader, WaitError};
     use slipring_eventfd::EventFd;
 
-    /// Two rings and a timer in one event loop.
+    /// Two rings and a timer in one event loop
     #[derive(Parser)]
     pub struct Args {
-        /// How many events each ring carries.
+        /// Publish N events on each ring
         #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(..=4_000_000_000))]
         count: u64,
-        /// Send 5000 events only, to see that it works.
+        /// Publish 5000 events only, to check that it works
         #[arg(long)]
         smoke: bool,
     }
 
-    /// What the descriptors are known by in the epoll set: the rings by their places, and the
-    /// timer.
+    /// The timer's number in the epoll set; the rings have their indices.
     const TIMER: u64 = 2;
-    /// So many events are taken from a ring before the other one has its turn.
+    /// Maximum number of events that the loop takes from a ring before it polls the other one.
     const TURN: usize = 256;
-    /// The timer's period.
+    /// Period of the timer.
     const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-    /// The loop goes on until the timer has ticked so often, too.
+    /// Minimum number of ticks before the loop ends.
     const TICKS: u64 = 3;
-    /// If nothing happens for so long, not even a tick, something is broken.
+    /// Time limit for a wait; the timer ticks long before.
     const LIMIT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-    /// A ring, as the loop sees it.
+    /// The loop's state of a ring.
     struct Source {
         name: &'static str,
         events: Reader<u64>,
         ready: EventFd,
-        /// There may be more: it was signalled, or it was not empty when its turn was over.
-        look: bool,
+        /// Whether the ring may have events: after a signal, or after a turn that found some.
+        poll: bool,
+        /// Whether the producer may still publish.
         open: bool,
+        /// Number of events so far.
         count: u64,
         sum: u64,
+        /// Number of signals of the descriptor.
         wakes: u64,
     }
 
@@ -77,7 +80,7 @@ mod linux {
                 name,
                 events,
                 ready: EventFd::new()?,
-                look: true,
+                poll: true,
                 open: true,
                 count: 0,
                 sum: 0,
@@ -85,7 +88,7 @@ mod linux {
             })
         }
 
-        /// A turn of at most so many events, and the arming when there are no more.
+        /// Handles at most [`TURN`] events; arms the descriptor if there are none.
         fn turn(&mut self) -> Result<()> {
             let (mut next, mut in_order) = (self.count, true);
             let taken = self.events.poll(TURN, |&value, _| {
@@ -96,10 +99,10 @@ mod linux {
             ensure!(in_order, "{}: events {} to {next} came out of order", self.name, self.count);
             self.count = next;
             match taken {
-                Ok(0) => self.look = self.ready.arm(&mut self.events),
+                Ok(0) => self.poll = self.ready.arm(&mut self.events),
                 Ok(_) => {}
-                // Nothing will come any more. To arm it would say `true` every time.
-                Err(WaitError::Closed) => (self.look, self.open) = (false, false),
+                // A drained ring stays readable, so arming it would return `true` forever.
+                Err(WaitError::Closed) => (self.poll, self.open) = (false, false),
                 Err(other) => bail!("{}: {other}", self.name),
             }
             Ok(())
@@ -119,7 +122,7 @@ mod linux {
         Ok(timer)
     }
 
-    /// How often the timer has ticked since the last time.
+    /// Returns the number of ticks since the previous call.
     fn ticks(timer: &OwnedFd) -> Result<u64> {
         let mut count = [0; 8];
         match retry_on_intr(|| rustix::io::read(timer, &mut count)) {
@@ -129,7 +132,7 @@ mod linux {
         }
     }
 
-    /// Publishes with a pause now and then, so that the loop has a reason to sleep.
+    /// Publishes with pauses, in which the loop sleeps.
     fn publish(mut tx: Producer<u64>, count: u64, pause_after: u64) -> Result<(), WaitError> {
         for i in 0..count {
             tx.publish(|slot| *slot = i)?;
@@ -158,20 +161,20 @@ mod linux {
         }
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
 
-        // Not `println!`, which panics where the reader has gone (`| head`).
+        // `println!` would panic where the reader has closed the pipe (`| head`).
         let mut out = io::stdout().lock();
         let (mut readable, mut ticked, mut sleeps) = (Vec::with_capacity(8), 0, 0_u64);
         while ticked < TICKS || sources.iter().any(|source| source.open) {
-            for source in sources.iter_mut().filter(|source| source.look) {
+            for source in sources.iter_mut().filter(|source| source.poll) {
                 source.turn()?;
             }
-            // While a ring has more, the others are only asked after; else the loop sleeps.
-            let busy = sources.iter().any(|source| source.look);
+            // The loop sleeps only if both rings are empty and armed.
+            let busy = sources.iter().any(|source| source.poll);
             let limit = if busy { &NOW } else { &LIMIT };
             retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut readable), Some(limit)))?;
             ensure!(
                 busy || !readable.is_empty(),
-                "nothing happened for {} seconds, and the timer should have ticked",
+                "no event for {} seconds, although the timer ticks",
                 LIMIT.tv_sec
             );
             sleeps += u64::from(!busy);
@@ -179,21 +182,22 @@ mod linux {
                 match event.data.u64() {
                     TIMER => {
                         ticked += ticks(&timer)?;
-                        // A ledger line, a heartbeat, a timeout: here a line for the first few
-                        // ticks.
+                        // A real program would send a heartbeat or check timeouts here.
                         if ticked <= TICKS {
                             writeln!(
                                 out,
                                 "tick {ticked}: {} orders, {} signals so far",
-                                sources[0].count, sources[1].count
+                                HumanCount(sources[0].count),
+                                HumanCount(sources[1].count)
                             )?;
                         }
                     }
                     number => {
-                        // Clear first, then look: in the next round, before it is armed again.
+                        // Cleared before the poll in the next round: the other order could lose a
+                        // signal.
                         let source = &mut sources[number as usize];
                         source.wakes += u64::from(source.ready.clear()?);
-                        source.look = source.open;
+                        source.poll = source.open;
                     }
                 }
             }
@@ -202,26 +206,29 @@ mod linux {
         for publisher in publishers {
             publisher.join().expect("a publisher panicked")?;
         }
-        writeln!(out, "\n{:<8} {:>10} {:>16} {:>8}", "ring", "events", "sum", "wakes")?;
+        let mut table = Table::new();
+        table.load_preset(presets::ASCII_MARKDOWN).set_header(["ring", "events", "sum", "wakes"]);
         for source in &sources {
-            writeln!(
-                out,
-                "{:<8} {:>10} {:>16} {:>8}",
-                source.name, source.count, source.sum, source.wakes
-            )?;
+            let numbers = [source.count, source.sum, source.wakes];
+            let numbers = numbers.map(|number| HumanCount(number).to_string());
+            table.add_row([vec![source.name.to_owned()], numbers.into()].concat());
         }
-        writeln!(out, "{sleeps} times there was nothing to do but wait; {ticked} ticks")?;
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(out, "\n{table}\n")?;
+        writeln!(out, "the loop slept {} times; {ticked} ticks", HumanCount(sleeps))?;
         for source in &sources {
             let sum = (0..count).sum::<u64>();
             ensure!(
                 source.count == count,
-                "{}: {count} events were sent and {} came",
+                "{}: {count} events were published and {} arrived",
                 source.name,
                 source.count
             );
             ensure!(
                 source.sum == sum,
-                "{}: the sum is {}, where it is {sum}",
+                "{}: the sum is {} instead of {sum}",
                 source.name,
                 source.sum
             );
@@ -238,8 +245,5 @@ fn main() -> anyhow::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn main() -> std::io::Result<()> {
     use std::io::Write as _;
-    writeln!(
-        std::io::stdout(),
-        "epoll_loop: this example needs epoll, timerfd and eventfd, which only Linux has"
-    )
+    writeln!(std::io::stdout(), "epoll_loop needs epoll, timerfd and eventfd, which only Linux has")
 }

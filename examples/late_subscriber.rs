@@ -1,19 +1,18 @@
-//! A feed of prices that subscribers join and leave while it runs, and an account of who saw what.
+//! A feed of prices that subscribers join and leave while it runs.
 //!
 //! ```text
-//!   feed ── normalise ──┬── journal           sees everything
-//!                       └── [prices]          a tap: whoever is there
-//!                             ├── desk        there from the first price, asked to leave by another thread
-//!                             ├── history     joins late, from the oldest price that is still held
-//!                             └── ticker      joins late, from now on
+//!   feed ── normalise ──┬── journal           sees every price
+//!                       └── [prices]          a tap, where subscribers join
+//!                             ├── desk        joins first; another thread makes it leave
+//!                             ├── history     joins late, from the oldest price in the ring
+//!                             └── ticker      joins late, from the next price
 //! ```
 //!
-//! Nobody stops for them. From where a subscriber joined on, it sees every price once and in order,
-//! and the feed does not overwrite what it has not released. The feed pauses twice here, but only
-//! so that every run tells the same story.
+//! Joining and leaving does not stop the feed. From its first price on, a subscriber sees every
+//! price once and in order: the feed does not overwrite a price that a subscriber has not released.
+//! The feed waits at one point, only so that every run has the same result.
 //!
-//! `cargo run --release --example late_subscriber` runs it, `-- --help` behind that tells of its
-//! arguments.
+//! `cargo run --release --example late_subscriber` runs it; `-- --help` describes its arguments.
 
 use std::io::{self, Write as _};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,53 +21,57 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanCount;
 use slipring::{Fault, StartAt, Subscription, Tap, WaitError};
 
-/// A feed of prices that subscribers join and leave while it runs.
+/// A feed of prices that subscribers join and leave while it runs
 #[derive(Parser)]
 struct Args {
-    /// How many prices the feed has.
+    /// Publish N prices
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     count: u64,
-    /// Send 10,000 prices only, to see that it works.
+    /// Publish 10,000 prices only, to check that it works
     #[arg(long)]
     smoke: bool,
 }
 
 const CAPACITY: usize = 256;
-/// So much the desk wants to see before it leaves.
+/// Number of prices after which the desk is asked to leave.
 const ENOUGH: u64 = 100;
-/// Longer than any wait here can take; past it the program fails instead of hanging.
+/// Time limit for every wait, so that a fault fails the program instead of hanging it.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A price as it comes in (in hundredths), and as the subscribers get it (in full).
+/// A price as published by the feed, and as computed by the first stage.
 #[derive(Default)]
 struct Quote {
     hundredths: i64,
     price: f64,
 }
 
-/// A price that goes up and down, and that everybody can work out again to check what they got.
+/// Returns the price at a position, so that subscribers can check it.
 fn hundredths(seq: u64) -> i64 {
     10_000 + (seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as i64 - 128
 }
 
-/// What a subscriber has to show in the end.
+/// The prices that a subscriber saw.
 struct Seen {
+    /// Position of the first price.
     first: u64,
     count: u64,
     sum: f64,
+    /// Reason of the end.
     end: WaitError,
 }
 
 impl Seen {
-    /// The position behind the last one it saw.
+    /// Returns the position after the last price.
     fn next(&self) -> u64 {
         self.first + self.count
     }
 }
 
-/// Follows the feed until it ends or the subscriber is asked to leave.
+/// Follows the feed until the feed ends or another thread makes the subscriber leave.
 fn follow(mut quotes: Subscription<Quote>, mut seen_so_far: impl FnMut(u64)) -> Result<Seen> {
     let first = quotes.next_seq();
     let (mut count, mut sum) = (0, 0.0);
@@ -79,7 +82,7 @@ fn follow(mut quotes: Subscription<Quote>, mut seen_so_far: impl FnMut(u64)) -> 
         };
         for (offset, quote) in batch.iter().enumerate() {
             let seq = batch.first_seq() + offset as u64;
-            ensure!(seq == first + count, "after {count} prices from {first} on came price {seq}");
+            ensure!(seq == first + count, "price {} is missing before {seq}", first + count);
             ensure!(
                 quote.price == hundredths(seq) as f64 / 100.0,
                 "price {seq} is wrong: {}",
@@ -92,7 +95,7 @@ fn follow(mut quotes: Subscription<Quote>, mut seen_so_far: impl FnMut(u64)) -> 
         seen_so_far(count);
     };
     Ok(Seen { first, count, sum, end })
-    // `quotes` is dropped here. That is leaving: the feed no longer waits for this one.
+    // Dropping `quotes` leaves the tap: the feed no longer waits for this subscriber.
 }
 
 fn main() -> Result<()> {
@@ -101,7 +104,7 @@ fn main() -> Result<()> {
     let tap = Tap::named("prices");
     let (mut journalled, mut journal_sum) = (0, 0.0);
 
-    // The subscribers' threads end after the feed does, so they are spawned on a scope around it.
+    // The subscribers' threads outlive the feed, so their scope encloses it.
     let [desk, history, ticker] = thread::scope(|scope| -> Result<_> {
         let done = slipring::ring(CAPACITY, Quote::default)
             .write("normalise", |quote, _| quote.price = quote.hundredths as f64 / 100.0)
@@ -115,16 +118,15 @@ fn main() -> Result<()> {
                     feed.publish_all(range, |quote, seq| quote.hundredths = hundredths(seq))
                 };
 
-                // The first is there before the first price. Another thread makes it leave when it
-                // has seen enough.
+                // The desk joins before the first price. Another thread makes it leave.
                 let early = tap.subscribe(StartAt::Now)?;
                 let leaver = early.leaver();
                 let (seen, watching) = mpsc::channel();
                 let (left, leaving) = mpsc::channel::<()>();
                 let desk = scope.spawn(move || {
-                    // Nobody listens any more once it was asked to leave.
+                    // Sending fails after the other thread has made the desk leave.
                     let account = follow(early, |count| _ = seen.send(count));
-                    drop(left); // the subscription is gone by now
+                    drop(left); // after `follow` has dropped the subscription
                     account
                 });
                 scope.spawn(move || {
@@ -140,8 +142,8 @@ fn main() -> Result<()> {
                     return Err(Fault::msg("the desk was asked to leave and did not"));
                 }
 
-                // Two more join in the middle; the first of them wants the past, as far as it is
-                // still there.
+                // Two more join in the middle. The first one starts at the oldest price in the
+                // ring.
                 let oldest = tap.subscribe(StartAt::Oldest)?;
                 let now = tap.subscribe(StartAt::Now)?;
                 let history = scope.spawn(move || follow(oldest, |_| ()));
@@ -154,52 +156,52 @@ fn main() -> Result<()> {
         Ok([desk.context("desk")?, history.context("history")?, ticker.context("ticker")?])
     })?;
 
-    // Not `println!`, which panics where the reader has gone (`| head`).
+    // `println!` would panic where the reader has closed the pipe (`| head`).
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "{count} prices, {journalled} in the journal, mean {:.2}",
+        "{} prices, {} in the journal, mean {:.2}\n",
+        HumanCount(count),
+        HumanCount(journalled),
         journal_sum / journalled as f64
     )?;
-    writeln!(
-        out,
-        "{:<10} {:>10} {:>10} {:>10} {:>8}  ended because",
-        "subscriber", "first", "last", "prices", "mean"
-    )?;
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["subscriber", "first", "last", "prices", "mean", "reason of the end"]);
     for (name, seen) in [("desk", &desk), ("history", &history), ("ticker", &ticker)] {
-        let last = seen.next().checked_sub(1).context("nothing was seen")?;
-        writeln!(
-            out,
-            "{name:<10} {:>10} {last:>10} {:>10} {:>8.2}  {}",
-            seen.first,
-            seen.count,
-            seen.sum / seen.count as f64,
-            seen.end
-        )?;
+        let last = seen.next().checked_sub(1).context("a subscriber saw no price")?;
+        let [first, last, prices] =
+            [seen.first, last, seen.count].map(|number| HumanCount(number).to_string());
+        let mean = format!("{:.2}", seen.sum / seen.count as f64);
+        table.add_row([name, &first, &last, &prices, &mean, &seen.end.to_string()]);
     }
+    for column in table.column_iter_mut().skip(1).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    writeln!(out, "{table}")?;
 
-    ensure!(journalled == count, "{count} prices were sent and {journalled} written");
+    ensure!(journalled == count, "{count} prices were published and {journalled} journalled");
     ensure!(
         desk.first == 0 && desk.count >= ENOUGH,
-        "the desk began at {} and saw {} prices",
-        desk.first,
-        desk.count
+        "the desk must see at least {ENOUGH} prices from 0 on, not {} from {} on",
+        desk.count,
+        desk.first
     );
     ensure!(
         desk.next() <= count / 2,
-        "the desk left before the second half and saw {} prices",
+        "the desk must leave in the first half, but it saw {} prices",
         desk.count
     );
     ensure!(
         matches!(desk.end, WaitError::Left),
-        "the desk was asked to leave, but ended because {}",
+        "the desk must end by leaving, not by: {}",
         desk.end
     );
     for (name, seen) in [("history", &history), ("ticker", &ticker)] {
-        ensure!(seen.next() == count, "{name} ended at {} of {count}", seen.next());
+        ensure!(seen.next() == count, "{name} saw {} of {count} prices", seen.next());
         ensure!(
             matches!(seen.end, WaitError::Closed),
-            "{name} saw the end, but ended because {}",
+            "{name} must end with the feed, not by: {}",
             seen.end
         );
     }
@@ -210,6 +212,6 @@ fn main() -> Result<()> {
         history.first,
         ticker.first
     );
-    ensure!(held <= CAPACITY as u64, "{held} prices cannot be held by {CAPACITY} slots");
+    ensure!(held <= CAPACITY as u64, "a ring of {CAPACITY} slots cannot hold {held} prices");
     Ok(())
 }

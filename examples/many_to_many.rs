@@ -1,6 +1,6 @@
-//! Several producers, a pool of workers, and the results in order: the shape of a server whose
-//! clients send requests from many threads, whose work is shared among a few, and whose answers are
-//! written as the requests came.
+//! Several producers, a pool of workers, and the results in order. A server has this shape: many
+//! threads send requests, a few workers handle them, and answers are written in the order of the
+//! requests.
 //!
 //! ```text
 //!   producer 0 ──┐                ┌── work-0 ──┐
@@ -8,40 +8,40 @@
 //!   producer 2 ──┘                └── work-2 ──┘
 //! ```
 //!
-//! The producers' claims put all requests in one order. Each request goes to one worker, whoever is
-//! free; `collect` stands behind the pool and sees the answers in the order of the requests,
-//! however they were worked out. No event is copied and no lock is taken.
+//! The producers' claims put all requests in one order. Each request goes to the first free worker.
+//! `collect` stands behind the pool and sees the answers in the order of the requests. No event is
+//! copied and no lock is taken.
 //!
-//! `cargo run --release --example many_to_many` runs it, `-- --help` behind that tells of its
-//! arguments.
+//! `cargo run --release --example many_to_many` runs it; `-- --help` describes its arguments.
 
 use std::io::{self, Write as _};
 use std::thread;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use indicatif::HumanCount;
 use slipring::Fault;
 
-/// Several producers, a pool of workers, and the results in order.
+/// Several producers, a pool of workers, and the results in order
 #[derive(Parser)]
 struct Args {
-    /// How many threads send.
+    /// Number of producing threads
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     producers: u16,
-    /// How many threads work.
+    /// Number of working threads
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// How many requests each producer sends.
-    // The starts are 640 million at most then, and no way to 1 from there leaves 64 bits.
+    /// Number of requests of each producer
+    // With this maximum all starts are at most 640 million, and their sequences fit 64 bits.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     each: u64,
-    /// Send 2000 requests only, to see that it works.
+    /// Send 2000 requests only, to check that it works
     #[arg(long)]
     smoke: bool,
 }
 
-/// How many steps does it take from `start` to 1, halving what is even and taking 3n + 1 of what is
-/// odd?
+/// A request for the number of steps from `start` to 1, where an even n becomes n / 2 and an odd n
+/// becomes 3n + 1 (the Collatz sequence).
 #[derive(Default)]
 struct Request {
     producer: usize,
@@ -75,8 +75,7 @@ fn main() -> Result<()> {
             }
         })
         .read("collect", |request, _| {
-            // What one producer sent stays in its order; here its starts go up in steps of
-            // `producers`.
+            // The requests of one producer stay in order; its starts grow by `producers`.
             let due = match last[request.producer] {
                 0 => request.producer as u64 + 1,
                 last => last + producers as u64,
@@ -84,13 +83,13 @@ fn main() -> Result<()> {
             if request.start != due {
                 let Request { producer, start, .. } = request;
                 return Err(Fault::msg(format!(
-                    "producer {producer} sent {due} next, and here is {start}"
+                    "producer {producer}: request {start} came instead of {due}"
                 )));
             }
             last[request.producer] = request.start;
             worked[request.worker] += 1;
             total += u64::from(request.steps);
-            // of two as long, the one that starts lower
+            // Of two equally long sequences, the one with the lower start counts.
             longest = longest.max((request.steps, u64::MAX - request.start));
             turns += u64::from(before.replace(request.producer) != Some(request.producer));
             Ok(())
@@ -109,8 +108,7 @@ fn main() -> Result<()> {
                         })
                     })
                     .collect();
-                // A panic in one of them is passed on by the scope; an error is the ring's, and
-                // ends them all.
+                // An error is a failure of the ring, which ends all producers.
                 sending
                     .into_iter()
                     .try_for_each(|thread| thread.join().expect("a producer panicked").map(drop))
@@ -120,24 +118,30 @@ fn main() -> Result<()> {
 
     let requests = producers as u64 * each;
     let (most, from) = (longest.0, u64::MAX - longest.1);
-    // Not `println!`, which panics where the reader has gone (`| head`).
+    // `println!` would panic where the reader has closed the pipe (`| head`).
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "{requests} requests of {producers} producers, who took {turns} turns in the ring"
+        "{} requests of {producers} producers, whose requests alternate {} times",
+        HumanCount(requests),
+        HumanCount(turns)
     )?;
     writeln!(
         out,
-        "the longest way to 1 begins at {from} and takes {most} steps; all ways together take {total}"
+        "longest sequence: {most} steps from {}; all sequences: {} steps",
+        HumanCount(from),
+        HumanCount(total)
     )?;
-    writeln!(out, "requests per worker: {worked:?}")?;
+    let by_worker: Vec<String> =
+        worked.iter().map(|&requests| HumanCount(requests).to_string()).collect();
+    writeln!(out, "requests by worker: {}", by_worker.join("; "))?;
     writeln!(out, "\n{}", done.report)?;
 
     ensure!(
         worked.iter().sum::<u64>() == requests,
-        "{requests} requests were sent, and the workers had {worked:?}"
+        "{requests} requests were sent, and the workers handled {worked:?}"
     );
-    let alone = (1..=requests).map(|start| u64::from(steps(start))).sum::<u64>();
-    ensure!(total == alone, "all ways together take {alone} steps, and the workers found {total}");
+    let expected = (1..=requests).map(|start| u64::from(steps(start))).sum::<u64>();
+    ensure!(total == expected, "the workers counted {total} steps instead of {expected}");
     Ok(())
 }

@@ -1,17 +1,16 @@
-//! A way to wait of one's own: spin while the market is open, sleep while it is closed, in one
-//! graph that runs all day.
+//! A custom wait strategy: spin while the market is open, sleep while it is closed, in one graph
+//! that runs all day.
 //!
 //! ```text
-//!   feed ── gateway      spins from the opening to the close, and sleeps otherwise: `OpeningHours`
-//!         └ journal      sleeps whenever there is nothing: `blocking`
+//!   feed ── gateway      spins while the market is open, sleeps otherwise: `OpeningHours`
+//!         └ journal      sleeps while it has no events: `blocking`
 //! ```
 //!
-//! A strategy only says what a waiter does next. What it goes by may be anything that can be read
-//! quickly: here a flag that another thread turns. Close, halt and deadlines reach a waiter
-//! whatever its strategy says.
+//! A strategy returns the next action of a waiter. It may use any state that can be read quickly,
+//! here a flag that another thread sets. Close, halt and deadlines reach a waiter under every
+//! strategy.
 //!
-//! `cargo run --release --example opening_hours` runs it, `-- --help` behind that tells of its
-//! arguments.
+//! `cargo run --release --example opening_hours` runs it; `-- --help` describes its arguments.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -21,22 +20,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Parser;
+use indicatif::HumanCount;
 use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
 
-/// A way to wait of one's own: spin while the market is open, sleep while it is closed.
+/// A custom wait strategy: spin while the market is open, sleep while it is closed
 #[derive(Parser)]
 struct Args {
-    /// Orders by day and by night each, one every millisecond.
+    /// Number of orders by day and by night each, one every millisecond
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     orders: u64,
-    /// Send 20 orders each only, to see that it works.
+    /// Send 20 orders each only, to check that it works
     #[arg(long)]
     smoke: bool,
 }
 
-/// Past twice its schedule and this, the program fails instead of hanging.
+/// Time beyond twice the schedule after which the program fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Time from one order to the next.
+/// Time between two orders.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// Spins while the market is open, and sleeps while it is not.
@@ -48,10 +48,10 @@ struct OpeningHours {
 impl WaitStrategy for OpeningHours {
     fn idle(&self, waited: &WaitContext) -> WaitAction {
         match self.open.load(Relaxed) {
-            // Where threads outnumber cores, the one that is waited for may need this one.
+            // Where threads outnumber cores, the producer may need this thread's core.
             true if waited.oversubscribed => WaitAction::Yield,
             true => WaitAction::Spin(1),
-            // Nobody rings when the market opens, so it looks again now and then.
+            // The opening notifies no waiter, so the strategy reads the flag every 10 ms.
             false => WaitAction::ParkFor(Duration::from_millis(10)),
         }
     }
@@ -103,16 +103,12 @@ fn main() -> Result<()> {
             Ok(())
         })?;
 
-    ensure!(
-        journal == 2 * orders,
-        "the journal saw {journal} of {} orders in their places",
-        2 * orders
-    );
+    ensure!(journal == 2 * orders, "the journal saw {journal} of {} orders in order", 2 * orders);
     ensure!(
         (night.len() as u64, day.len() as u64) == (orders, orders),
         "the gateway missed orders"
     );
-    // Not `println!`, which panics where the reader has gone (`| head`).
+    // `println!` would panic where the reader has closed the pipe (`| head`).
     let mut out = io::stdout().lock();
     for (name, latencies) in [("closed", &mut night), ("open", &mut day)] {
         latencies.sort_unstable();
@@ -120,7 +116,8 @@ fn main() -> Result<()> {
             (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
         writeln!(
             out,
-            "{name:>6}: {orders} orders, median {median:.1?}, 99th percentile {worst:.1?}"
+            "{name:>6}: {} orders, latency median {median:.1?}, 99th percentile {worst:.1?}",
+            HumanCount(orders)
         )?;
     }
     writeln!(out, "{}", done.report)?;

@@ -1,18 +1,17 @@
-//! Tasks of tokio where threads could stand: one fills the ring, one is a stage, beside a stage
-//! that has a thread of its own.
+//! Tokio tasks instead of threads: one task is the producer, another one is a stage, beside a stage
+//! on a thread.
 //!
 //! ```text
 //!   sensor (task) ──┬── archive (thread)
 //!                   └── alarm (task)
 //! ```
 //!
-//! Both tasks live on one thread, which sleeps whenever neither has anything to do. `publish_async`
-//! waits for room, `batch_async` for events; neither holds the thread. The alarm also notices
-//! silence: it puts a timeout around `batch_async`. A timeout drops the future, and a future that
-//! is dropped has taken no event, so nothing is lost between two of them.
+//! Both tasks run on one thread, which sleeps while both wait. `publish_async` waits for room and
+//! `batch_async` for events; neither blocks the thread. The alarm also detects silence, by a
+//! timeout around `batch_async`. A timeout drops the future, and a dropped future has taken no
+//! event, so no event is lost.
 //!
-//! `cargo run --release --example tokio_stage` runs it, `-- --help` behind that tells of its
-//! arguments.
+//! `cargo run --release --example tokio_stage` runs it; `-- --help` describes its arguments.
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -22,35 +21,36 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use cpu_time::ProcessTime;
+use indicatif::HumanCount;
 use slipring::{Graph, Producer, Reader, WaitError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Tasks of tokio as a producer and as a stage.
+/// Tokio tasks as a producer and as a stage
 #[derive(Parser)]
 struct Args {
-    /// How many bursts the sensor sends, with silence between them.
+    /// Number of bursts that the sensor sends, with silence between them
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     bursts: u64,
-    /// Send 3 bursts only, to see that it works.
+    /// Send 3 bursts only, to check that it works
     #[arg(long)]
     smoke: bool,
 }
 
-/// So many samples to a burst: far more than slots, so that the sensor has to wait for room.
+/// Samples in a burst: many more than slots, so that the sensor waits for room.
 const BURST: u64 = 1000;
 const CAPACITY: usize = 16;
-/// What the alarm calls silence.
+/// Time without a sample that counts as silence.
 const SILENCE: Duration = Duration::from_millis(10);
-/// Longer than the alarm can take to notice; past it the program fails instead of hanging.
+/// Time limit for the alarm to detect silence, so that a fault fails the program.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the sensor measures; anybody can work it out again.
+/// Returns the sample at a position, so that the alarm can check it.
 fn sample(seq: u64) -> i64 {
     (seq * seq % 1009) as i64
 }
 
-/// Sends bursts. After each it waits until the alarm has noticed the silence.
+/// Sends bursts. After each it waits until the alarm has detected the silence.
 async fn sensor(mut tx: Producer<i64>, bursts: u64, silent: Arc<Notify>) -> Result<u64> {
     let mut sent = 0;
     for _ in 0..bursts {
@@ -59,35 +59,40 @@ async fn sensor(mut tx: Producer<i64>, bursts: u64, silent: Arc<Notify>) -> Resu
             ensure!(seq == sent, "sample {sent} went to position {seq}");
             sent += 1;
         }
-        timeout(LIMIT, silent.notified()).await.context("the alarm did not notice the silence")?;
+        timeout(LIMIT, silent.notified()).await.context("the alarm did not detect the silence")?;
     }
-    Ok(sent) // the producer is dropped here, which closes the ring
+    Ok(sent) // dropping the producer closes the ring
 }
 
+/// The alarm's results.
 #[derive(Default)]
-struct Heard {
+struct Observed {
     count: u64,
     highest: i64,
     silences: u64,
 }
 
-/// A stage: sees every sample, in order.
-async fn alarm(mut rx: Reader<i64>, silent: Arc<Notify>) -> Result<Heard> {
-    let mut heard = Heard::default();
+/// Runs the alarm's stage, which sees every sample in order.
+async fn alarm(mut rx: Reader<i64>, silent: Arc<Notify>) -> Result<Observed> {
+    let mut observed = Observed::default();
     loop {
         match timeout(SILENCE, rx.batch_async(64)).await {
             Ok(Ok(batch)) => {
                 for &value in batch.iter() {
-                    ensure!(value == sample(heard.count), "sample {} is {value}", heard.count);
-                    heard.highest = heard.highest.max(value);
-                    heard.count += 1;
+                    ensure!(
+                        value == sample(observed.count),
+                        "sample {} is {value}",
+                        observed.count
+                    );
+                    observed.highest = observed.highest.max(value);
+                    observed.count += 1;
                 }
                 batch.release();
             }
-            Ok(Err(WaitError::Closed)) => return Ok(heard),
+            Ok(Err(WaitError::Closed)) => return Ok(observed),
             Ok(Err(other)) => return Err(other.into()),
             Err(_elapsed) => {
-                heard.silences += 1;
+                observed.silences += 1;
                 silent.notify_one();
             }
         }
@@ -99,7 +104,7 @@ fn main() -> Result<()> {
     let bursts = if args.smoke { 3 } else { args.bursts };
     let (wall, cpu) = (Instant::now(), ProcessTime::now());
 
-    // Tasks are woken where the strategy parks; that is the default, `Wait::ADAPTIVE`, and
+    // Tasks need a strategy that parks: the default `Wait::ADAPTIVE` does, and so does
     // `Wait::Blocking`.
     let graph = Graph::new(CAPACITY, || 0i64);
     let (archive, alarmed) = (graph.reader("archive"), graph.reader("alarm"));
@@ -112,40 +117,39 @@ fn main() -> Result<()> {
     })?;
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let (heard, sent) = runtime.block_on(async {
+    let (observed, sent) = runtime.block_on(async {
         let silent = Arc::new(Notify::new());
         let sending = tokio::spawn(sensor(tx, bursts, silent.clone()));
-        // If the sensor fails it lets its producer go: the alarm sees the end of the ring then, and
-        // the sensor's error is here.
+        // A sensor that fails drops its producer. The alarm then sees the end of the ring, and
+        // awaiting the sensor returns its error.
         anyhow::Ok((alarm(rx, silent).await?, sending.await??))
     })?;
     let (archived, sum) = archiving.join().expect("the archive panicked")?;
 
-    // Not `println!`, which panics where the reader has gone (`| head`).
+    // `println!` would panic where the reader has closed the pipe (`| head`).
     let mut out = io::stdout().lock();
-    writeln!(out, "{sent} samples in {bursts} bursts through {CAPACITY} slots")?;
-    writeln!(out, "archive (thread): {archived} samples, sum {sum}")?;
+    let count = HumanCount;
+    writeln!(out, "{} samples in {} bursts through {CAPACITY} slots", count(sent), count(bursts))?;
+    writeln!(out, "archive (thread): {} samples, sum {sum}", count(archived))?;
     writeln!(
         out,
-        "alarm (task):     {} samples, highest {}, {} silences noticed",
-        heard.count, heard.highest, heard.silences
+        "alarm (task):     {} samples, highest {}, {} silences detected",
+        count(observed.count),
+        observed.highest,
+        count(observed.silences)
     )?;
-    writeln!(
-        out,
-        "{:.0} ms went by, {:.0} ms of them on a core",
-        wall.elapsed().as_secs_f64() * 1e3,
-        cpu.elapsed().as_secs_f64() * 1e3
-    )?;
+    writeln!(out, "elapsed {:.1?}, processor time {:.1?}", wall.elapsed(), cpu.elapsed())?;
     writeln!(out, "\n{}", ring.report())?;
 
-    ensure!(sent == bursts * BURST, "{} samples were to be sent and {sent} were", bursts * BURST);
+    ensure!(sent == bursts * BURST, "{sent} samples were sent instead of {}", bursts * BURST);
     ensure!(
-        archived == sent && heard.count == sent,
-        "{sent} were sent, {archived} archived, {} heard",
-        heard.count
+        archived == sent && observed.count == sent,
+        "{sent} samples were sent, {archived} archived, {} observed",
+        observed.count
     );
-    let right: i64 = (0..sent).map(sample).sum();
-    ensure!(sum == right, "the archive's sum is {sum}, where it is {right}");
-    ensure!(heard.silences >= bursts, "{bursts} silences, and only {} noticed", heard.silences);
+    let expected: i64 = (0..sent).map(sample).sum();
+    ensure!(sum == expected, "the archive's sum is {sum} instead of {expected}");
+    let detected = observed.silences;
+    ensure!(detected >= bursts, "{detected} of {bursts} silences were detected");
     Ok(())
 }

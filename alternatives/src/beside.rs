@@ -1,19 +1,19 @@
-//! Run-length stamps in an array beside the events: what slipring's contiguous layout had for a
-//! single producer, too, until it got a cursor.
+//! Run-length stamps in an array beside the events. slipring's contiguous layout used them for a
+//! single producer before it had a cursor.
 //!
-//! A publication touches a line of stamps besides the lines of its events, and so does whoever
-//! looks for it; in batches of ten the stamps of a lap fill as many lines as the events do. Many
-//! producers still publish so, because they finish out of order.
+//! A publication and a poll touch a cache line of stamps besides the lines of the events. In
+//! batches of ten the stamps of a lap fill as many lines as the events. Shared producers still use
+//! such stamps, because they finish out of order.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::{Cells, Design};
 
-/// See the module.
+/// A design with run-length stamps beside the events.
 pub struct Beside<E> {
     events: Cells<E>,
-    /// Position + 1 of the run that begins here, above its length in 16 bits.
+    /// Position + 1 of the run that begins in the slot, above the run's length in 16 bits.
     stamps: Box<[AtomicU64]>,
 }
 

@@ -1,25 +1,25 @@
-//! Block-wise control: the ring is cut in blocks, each with a word of its own that says how far it
-//! is published. After BBQ (Wang et al., "BBQ: A Block-based Bounded Queue for Exchanging Data and
-//! Profiling", USENIX ATC 2022), reduced to one producer and one consumer.
+//! Block-wise control: the ring is divided into blocks, each with a cursor of its own. After BBQ
+//! (Wang et al., "BBQ: A Block-based Bounded Queue for Exchanging Data and Profiling", USENIX ATC
+//! 2022), reduced to one producer and one consumer.
 //!
-//! A consumer that lags by a block or more never looks at the word that the producer writes. One
-//! that keeps up does, and there it is a cursor. With pauses between looks a single cursor serves
-//! as well, without the crossing from block to block.
+//! A consumer that lags by a block or more never reads the word that the producer writes. A
+//! consumer that keeps up does, and the block's word is then a cursor. With pauses between polls a
+//! single cursor is as fast, without the work at the end of each block.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use crate::{Cells, Design, Line};
+use crate::{CacheLine, Cells, Design};
 
-/// Slots of a block.
+/// Number of slots in a block.
 const BLOCK: u64 = 64;
 
-/// See the module.
+/// A design with a cursor for each block.
 pub struct Blocks<E> {
     events: Cells<E>,
-    /// By block, up to which position it was last published. Of an earlier lap: no later than where
-    /// the block begins.
-    ends: Box<[Line]>,
+    /// End of the published events of each block, as a position. A value from an earlier lap is not
+    /// after the block's beginning.
+    ends: Box<[CacheLine]>,
 }
 
 impl<E> Blocks<E> {
@@ -29,9 +29,9 @@ impl<E> Blocks<E> {
 }
 
 impl<E: Copy + Default + Send> Design<E> for Blocks<E> {
-    const LEAST: usize = BLOCK as usize;
+    const MIN_CAPACITY: usize = BLOCK as usize;
     fn new(capacity: usize) -> Self {
-        let ends = (0..capacity as u64 / BLOCK).map(|_| Line(AtomicU64::new(0))).collect();
+        let ends = (0..capacity as u64 / BLOCK).map(|_| CacheLine(AtomicU64::new(0))).collect();
         Blocks { events: Cells::new(capacity), ends }
     }
     #[inline(always)]
@@ -52,7 +52,7 @@ impl<E: Copy + Default + Send> Design<E> for Blocks<E> {
         self.end(seq).load(Acquire).saturating_sub(seq)
     }
     #[inline(always)]
-    fn told_all(&self, seq: u64) -> bool {
+    fn found_all(&self, seq: u64) -> bool {
         !seq.is_multiple_of(BLOCK)
     }
 }

@@ -1,16 +1,17 @@
-//! Ways to hand events over that slipring tried and does not use, kept so that anybody can measure
-//! them again.
+//! Designs for handing over events that slipring tried and rejected, kept so that they can be
+//! measured again.
 //!
-//! One producer, one consumer, plain events; the frame (positions, room, release) is the same for
-//! all, a [`Design`] is how publications are told and found. Why each was rejected stands with it;
-//! the figures are under `records/`.
+//! Each is a ring of one producer, one consumer and plain events. Positions, free slots and release
+//! are common code; a [`Design`] publishes events and finds published ones. Each module gives the
+//! reason for the rejection, and `records/` has the figures.
 //!
 //! Invariants
 //! - I1: the producer writes only positions below `released + capacity`, and the consumer reads
-//!   only positions that its design found published: so no slot is written and read at once. There
-//!   is one half of each, and both work through `&mut`.
-//! - I2: `released` is stored with release after the last read before it, and loaded with acquire
-//!   before the first write behind it; a design publishes with release and finds with acquire.
+//!   only positions that its design found published. So no slot is written and read at the same
+//!   time. There is one handle for each side, which works through `&mut`.
+//! - I2: the consumer stores `released` with release after its last read of the released events.
+//!   The producer loads it with acquire before it writes to their slots. A design publishes with
+//!   release and finds with acquire.
 
 mod beside;
 mod blocks;
@@ -24,70 +25,72 @@ pub use beside::Beside;
 pub use blocks::Blocks;
 pub use prefetch::Prefetch;
 
-/// How publications are told and found.
+/// A way to publish events and to find published ones.
 pub trait Design<E>: Sized + Send + Sync {
-    /// The smallest capacity that it works with.
-    const LEAST: usize = 1;
-    /// For a ring of so many slots.
+    /// Smallest capacity, in slots.
+    const MIN_CAPACITY: usize = 1;
+    /// Makes the slots of a ring.
     fn new(capacity: usize) -> Self;
-    /// Where the event of a position lies.
+    /// Returns the cell of the event at a position.
     fn cell(&self, seq: u64) -> &UnsafeCell<E>;
-    /// Before `[seq, seq + len)` is filled.
+    /// Is called before the events `[seq, seq + len)` are written.
     fn prepare(&self, seq: u64, len: u64) {
         let _ = (seq, len);
     }
-    /// Tells that `[seq, seq + len)` is filled, with release.
+    /// Publishes the events `[seq, seq + len)`, with release.
     fn publish(&self, seq: u64, len: u64);
-    /// How many are known to be published from `seq` on, with acquire: 0 if none.
+    /// Returns how many events from `seq` on are known to be published, with acquire.
     fn published(&self, seq: u64) -> u64;
-    /// Whether the look that found what lies before `seq` told all there was. Then a second one
-    /// would only take the line from the producer.
-    fn told_all(&self, seq: u64) -> bool {
+    /// Whether the load that found the events before `seq` found all published ones. A second load
+    /// in the same poll would then only take the cache line from the producer.
+    fn found_all(&self, seq: u64) -> bool {
         let _ = seq;
         false
     }
 }
 
-/// A word that shares its lines with nothing.
+/// A word on cache lines of its own.
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 struct Ring<D> {
     design: D,
-    released: Line,
+    /// Number of events that the consumer has released.
+    released: CacheLine,
     capacity: u64,
 }
 
-/// The sending half.
+/// The sending half of a ring.
 pub struct Producer<E, D> {
     ring: Arc<Ring<D>>,
     next: u64,
+    /// First position that is not known to be free.
     limit: u64,
     event: std::marker::PhantomData<fn(E)>,
 }
 
-/// The receiving half.
+/// The receiving half of a ring.
 pub struct Consumer<E, D> {
     ring: Arc<Ring<D>>,
     next: u64,
     event: std::marker::PhantomData<fn() -> E>,
 }
 
-/// A ring and its two halves.
+/// Makes a ring and returns its two halves.
 ///
 /// # Panics
-/// If the capacity is no power of two, or too small for the design.
+/// If the capacity is not a power of two, or below [`Design::MIN_CAPACITY`].
 pub fn channel<E: Copy + Default + Send, D: Design<E>>(
     capacity: usize,
 ) -> (Producer<E, D>, Consumer<E, D>) {
     assert!(
-        capacity.is_power_of_two() && capacity >= D::LEAST,
-        "a capacity is a power of two, here {} or more; {capacity} is not",
-        D::LEAST
+        capacity.is_power_of_two() && capacity >= D::MIN_CAPACITY,
+        "the capacity must be a power of two of at least {}, not {capacity}",
+        D::MIN_CAPACITY
     );
     let ring = Arc::new(Ring {
         design: D::new(capacity),
-        released: Line(AtomicU64::new(0)),
+        released: CacheLine(AtomicU64::new(0)),
         capacity: capacity as u64,
     });
     let (event, made) = (std::marker::PhantomData, std::marker::PhantomData);
@@ -98,8 +101,8 @@ pub fn channel<E: Copy + Default + Send, D: Design<E>>(
 }
 
 impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
-    /// Publishes `len` events as one, which `make` makes in order, if there is room for all of them
-    /// now.
+    /// Publishes `len` events, which `make` makes in order, with one publication. Returns false if
+    /// the ring has no room for all of them now.
     #[inline(always)]
     pub fn try_send(&mut self, len: u64, mut make: impl FnMut() -> E) -> bool {
         if self.next + len > self.limit {
@@ -110,7 +113,7 @@ impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
         }
         self.ring.design.prepare(self.next, len);
         for seq in self.next..self.next + len {
-            // SAFETY: below the limit, and not published (I1).
+            // SAFETY: `seq` is below the limit and not published (I1).
             unsafe { *self.ring.design.cell(seq).get() = make() }
         }
         self.ring.design.publish(self.next, len);
@@ -120,8 +123,8 @@ impl<E: Copy + Default + Send, D: Design<E>> Producer<E, D> {
 }
 
 impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
-    /// Hands what is there to `f`, and lets go of it at an eighth of the ring and at the end; says
-    /// how many there were.
+    /// Calls `f` with all published events; releases them after each eighth of the ring and at the
+    /// end. Returns their number.
     #[inline(always)]
     pub fn poll(&mut self, mut f: impl FnMut(&E)) -> u64 {
         let start = self.next;
@@ -132,7 +135,7 @@ impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
                 break;
             }
             for seq in self.next..self.next + len {
-                // SAFETY: published, and not released (I1).
+                // SAFETY: `seq` is published and not released (I1).
                 f(unsafe { &*self.ring.design.cell(seq).get() });
             }
             self.next += len;
@@ -140,7 +143,7 @@ impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
                 released = self.next;
                 self.ring.released.0.store(released, Release);
             }
-            if self.ring.design.told_all(self.next) {
+            if self.ring.design.found_all(self.next) {
                 break;
             }
         }
@@ -151,10 +154,10 @@ impl<E: Copy + Default + Send, D: Design<E>> Consumer<E, D> {
     }
 }
 
-/// Cells side by side, for designs that keep their marks elsewhere.
+/// An array of events, for designs whose stamps or cursors lie elsewhere.
 struct Cells<E>(Box<[UnsafeCell<E>]>);
 
-// SAFETY: who touches which cell when is decided by I1.
+// SAFETY: I1 keeps the two threads from accessing a cell at the same time.
 unsafe impl<E: Send> Sync for Cells<E> {}
 
 impl<E: Copy + Default> Cells<E> {
@@ -199,12 +202,12 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        sending.join().expect("all is sent");
+        sending.join().expect("the sending thread panicked");
         assert_eq!(rx.poll(|_| ()), 0);
     }
 
     fn all_streams<D: Design<u64> + 'static>() {
-        for capacity in [D::LEAST, 2 * D::LEAST, 1024] {
+        for capacity in [D::MIN_CAPACITY, 2 * D::MIN_CAPACITY, 1024] {
             for batch in [1, 2, 10, 100] {
                 if batch <= capacity as u64 {
                     streams::<D>(capacity, batch);
@@ -214,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn every_event_comes_in_order() {
+    fn every_event_arrives_in_order() {
         all_streams::<Beside<u64>>();
         all_streams::<Blocks<u64>>();
         all_streams::<Prefetch<u64>>();
     }
 
     #[test]
-    #[should_panic(expected = "here 64 or more; 32 is not")]
+    #[should_panic(expected = "a power of two of at least 64, not 32")]
     fn a_capacity_that_is_too_small_is_refused() {
         let _ = channel::<u64, Blocks<u64>>(32);
     }
 
     #[test]
-    #[should_panic(expected = "a power of two, here 1 or more; 3 is not")]
-    fn a_capacity_that_is_no_power_of_two_is_refused() {
+    #[should_panic(expected = "a power of two of at least 1, not 3")]
+    fn a_capacity_that_is_not_a_power_of_two_is_refused() {
         let _ = channel::<u64, Beside<u64>>(3);
     }
 }

@@ -1,8 +1,8 @@
-//! Stamps inside the slots, the producer asking for lines to write some way ahead.
+//! Stamps inside the slots, with a producer that prefetches slots ahead of its position.
 //!
-//! It helps a producer that fills batches as fast as it can, while the consumer is slower; where
-//! the consumer keeps up, it takes lines away that the consumer has just come to. The caches' own
-//! prefetching does most of it without that.
+//! This helps a producer that fills batches at full speed while the consumer is slower. Where the
+//! consumer keeps up, the prefetch takes cache lines that the consumer is reading. The hardware's
+//! own prefetcher achieves most of the gain without this harm.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -11,19 +11,19 @@ use crate::Design;
 
 #[repr(C)]
 struct Slot<E> {
-    /// Position + 1 of the run that begins here, above its length in 16 bits.
+    /// Position + 1 of the run that begins in the slot, above the run's length in 16 bits.
     stamp: AtomicU64,
     event: UnsafeCell<E>,
 }
 
-/// See the module.
+/// A design with stamps inside the slots and prefetching.
 pub struct Prefetch<E> {
     slots: Box<[Slot<E>]>,
-    /// How many slots lie ahead: about eight lines.
+    /// Distance from the producer's position to the prefetched slot, in slots: about eight lines.
     ahead: u64,
 }
 
-// SAFETY: who touches which cell when is decided by the crate's I1.
+// SAFETY: I1 of the crate keeps the two threads from accessing a slot at the same time.
 unsafe impl<E: Send> Sync for Prefetch<E> {}
 
 impl<E> Prefetch<E> {
@@ -33,11 +33,11 @@ impl<E> Prefetch<E> {
     }
 }
 
-/// Asks for a line to write to. A hint: it changes nothing that could be seen.
+/// Prefetches a cache line for writing. A hint without a visible effect.
 #[inline(always)]
 fn fetch_to_write<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint on any address, and this one is a reference's.
+    // SAFETY: the instruction is a hint, and the address comes from a reference.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
@@ -58,7 +58,7 @@ impl<E: Copy + Default + Send> Design<E> for Prefetch<E> {
     }
     #[inline(always)]
     fn prepare(&self, seq: u64, len: u64) {
-        // A line has several slots; asking for each of them would be asking too often.
+        // One prefetch for each cache line, which has several slots.
         let step = (64 / size_of::<Slot<E>>() as u64).max(1);
         let mut at = seq.next_multiple_of(step);
         while at < seq + len {

@@ -1,18 +1,17 @@
-//! What the larger examples are made of, as a library, so that tests and programs use the same
-//! code.
+//! The code of the larger example, as a library, so that tests and programs use the same code.
 //!
-//! [`readings`] is `readings/main.rs`, the main job of a ring. The small examples are a file each,
-//! and show one thing each:
+//! [`readings`] is the library of `readings/main.rs`, a typical job for a ring. Each small example
+//! is one file and shows one feature:
 //!
-//! - `fizzbuzz.rs`: a diamond, two stages side by side and one behind both
+//! - `fizzbuzz.rs`: a diamond of two parallel stages and one behind both
 //! - `many_to_many.rs`: several producers, a pool of workers, and results in order
 //! - `late_subscriber.rs`: readers that join and leave while the ring runs
-//! - `opening_hours.rs`: a way to wait of one's own, for one stage
-//! - `tokio_stage.rs`: tasks as a producer and as a stage, beside a stage on a thread
+//! - `opening_hours.rs`: a custom wait strategy for one stage
+//! - `tokio_stage.rs`: tokio tasks as a producer and as a stage, beside a stage on a thread
 //! - `epoll_loop.rs`: two rings and a timer in one event loop (Linux)
 //!
-//! No example panics where standard output refuses a write. `readings` treats a reader that has
-//! gone (`| head`) as one that has seen enough; its journal is complete by then. The small examples
-//! pass the error on and end with exit code 1.
+//! No example panics where standard output refuses a write. A closed pipe (`| head`) is no error
+//! for `readings`, whose journal is complete by then. The small examples return the error and end
+//! with exit code 1.
 
 pub mod readings;

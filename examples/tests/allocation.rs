@@ -1,4 +1,4 @@
-//! A row that is used again allocates nothing.
+//! A row that is filled again allocates nothing.
 
 mod common;
 
@@ -16,22 +16,22 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on to the system's allocator as it came; counting allocates nothing.
+// SAFETY: every call goes to the system's allocator unchanged, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the promises this asks for.
+        // SAFETY: the caller guarantees the requirements of this call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the promises this asks for.
+        // SAFETY: the caller guarantees the requirements of this call.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps the promises this asks for.
+        // SAFETY: the caller guarantees the requirements of this call.
         unsafe { System.realloc(memory, layout, size) }
     }
 }

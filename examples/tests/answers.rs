@@ -1,4 +1,4 @@
-//! What the program says to odd input, odd output and odd arguments.
+//! Unusual input, output and arguments of `readings`.
 
 mod common;
 
@@ -14,26 +14,26 @@ use slipring_examples::readings::{self, Args};
 
 const MODES: [&str; 3] = ["sequential", "executor", "slipring"];
 
-/// Runs the program: what it writes as results and as remarks, or the error.
+/// Runs the program and returns its results and its remarks, or its error.
 fn run(arguments: &[&str]) -> Result<(String, String), String> {
     let args =
         Args::try_parse_from([&["readings"], arguments].concat()).map_err(|e| e.to_string())?;
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    match readings::run(&args, &mut out, &mut err, false) {
+    match readings::run(&args, &mut out, &mut err, false, None) {
         Ok(()) => Ok((String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())),
         Err(error) => Err(format!("{error:#}")),
     }
 }
 
-/// A file with some text in it.
+/// Writes a file and returns its path.
 fn file(folder: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// Journal, results and remarks of a file with these rows, one mode after the other; all must
-/// agree.
+/// Runs every mode on a file of these rows, and returns journal, results and remarks. Fails unless
+/// all modes agree.
 fn journal_of(rows: impl AsRef<[u8]>) -> (String, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let input = file(folder.path(), "rows.csv", [HEADER.as_bytes(), rows.as_ref()].concat());
@@ -62,22 +62,20 @@ fn missing_values_are_no_readings() {
     assert_eq!(remarks, "");
 }
 
-/// `format!` panics at a width beyond 2^16 - 1.
+/// Table libraries and `format!` are limited to widths of 2^16 - 1.
 #[test]
-fn a_station_may_have_a_name_of_any_length() {
+fn a_long_station_name_is_cut_in_the_summary_and_complete_in_the_journal() {
     let name = "A".repeat(70_000);
     let (journal, summary, _) = journal_of(format!(
         "{name},2020,5,1,0,1.50,NA,NA,NA,NA,NA,NA,NA,NA,2020-05-01T00:00:00Z\n"
     ));
     assert_eq!(journal, format!("2020-05-01T00:00:00Z,{name},temp,1.5\n"));
-    assert!(
-        summary.contains(&name)
-            && summary.ends_with("1 rows, 1 readings, 0 alarms, 0 malformed rows\n")
-    );
+    assert!(summary.contains(&format!("{}…", &name[..60])), "{summary}");
+    assert!(summary.ends_with("1 rows, 1 readings, 0 alarms, 0 malformed rows\n"), "{summary}");
 }
 
 #[test]
-fn malformed_rows_are_told_and_counted_and_harm_nobody() {
+fn malformed_rows_are_described_and_counted_and_change_no_other_row() {
     let good = "A,2020,5,1,0,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
     let bad: [&[u8]; 9] = [
         b"A,2020,5,1,0,warm,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n",
@@ -94,19 +92,19 @@ fn malformed_rows_are_told_and_counted_and_harm_nobody() {
         journal_of([good.as_bytes(), &bad.concat(), good.as_bytes()].concat());
     assert_eq!(journal.lines().count(), 18);
     assert!(summary.ends_with("11 rows, 18 readings, 0 alarms, 9 malformed rows\n"), "{summary}");
-    // In the order in which rows enter: station by station, a row without a time or a station
-    // behind the one before it.
+    // The order in which rows enter: by station, and a row without a time or station behind its
+    // predecessor in the file.
     let expected = "malformed row, line 7: the station has no name, or one that is not UTF-8\n\
                     malformed row, line 3: temp is not a number: 'warm'\n\
                     malformed row, line 4: 8 columns instead of 15\n\
                     malformed row, line 5: 16 columns instead of 15\n\
                     malformed row, line 6: not a time: '2020-05-32T00:00:00Z'\n\
-                    9 malformed rows in all";
+                    9 malformed rows in total";
     assert_eq!(remarks, expected);
 }
 
 #[test]
-fn without_rows_there_is_nothing_to_do_and_that_is_no_error() {
+fn a_file_without_rows_is_no_error() {
     let (journal, summary, _) = journal_of("");
     assert_eq!(journal, "");
     assert!(summary.ends_with("0 rows, 0 readings, 0 alarms, 0 malformed rows\n"), "{summary}");
@@ -115,9 +113,9 @@ fn without_rows_there_is_nothing_to_do_and_that_is_no_error() {
     assert_eq!(run(&[&input]).unwrap().0, "no rows: nothing to compare\n");
 }
 
-#[cfg(unix)] // the reasons are the system's own words
+#[cfg(unix)] // the reasons are messages of the system
 #[test]
-fn a_file_that_cannot_be_used_is_named_and_so_is_the_reason() {
+fn an_error_names_the_file_that_cannot_be_used_and_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let mut packed = gzip(&slice(&["2013-09-01"]));
@@ -138,9 +136,9 @@ fn a_file_that_cannot_be_used_is_named_and_so_is_the_reason() {
     }
 }
 
-#[cfg(unix)] // the reasons are the system's own words
+#[cfg(unix)] // the reasons are messages of the system
 #[test]
-fn an_output_that_cannot_be_written_ends_every_mode_and_is_named() {
+fn every_mode_fails_and_names_an_output_that_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("none/journal");
     for mode in MODES.iter().chain(&["all"]) {
@@ -169,7 +167,7 @@ fn the_input_is_not_overwritten() {
     assert_eq!(fs::read_to_string(&input).unwrap(), text);
 }
 
-/// Output that takes nothing.
+/// An output that refuses every write.
 struct Refused(io::ErrorKind);
 
 impl Write for Refused {
@@ -185,12 +183,10 @@ impl Write for Refused {
 #[test]
 fn a_summary_that_cannot_be_written_is_an_error() {
     let args = Args::try_parse_from(["readings", "--mode", "sequential"]).unwrap();
-    let error =
-        readings::run(&args, &mut Refused(io::ErrorKind::StorageFull), &mut io::sink(), false)
-            .unwrap_err();
+    let run = |kind| readings::run(&args, &mut Refused(kind), &mut io::sink(), false, None);
+    let error = run(io::ErrorKind::StorageFull).unwrap_err();
     assert!(format!("{error:#}").starts_with("cannot write the summary: "), "{error:#}");
-    // Unless somebody stopped reading it.
-    readings::run(&args, &mut Refused(io::ErrorKind::BrokenPipe), &mut io::sink(), false).unwrap();
+    run(io::ErrorKind::BrokenPipe).expect("a closed pipe is no error");
 }
 
 fn gzip(text: &str) -> Vec<u8> {
@@ -200,12 +196,12 @@ fn gzip(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn packed_or_not_is_the_same_whatever_the_name() {
+fn packed_and_plain_files_give_the_same_under_any_name() {
     let folder = tempfile::tempdir().unwrap();
     let text = slice(&["2013-09-0"]);
     let plain = file(folder.path(), "plain.csv", &text);
     let packed = file(folder.path(), "packed.csv.gz", gzip(&text));
-    // Members one behind the other are one file, as they are for `gzip`.
+    // As for `gzip`, concatenated members are one file.
     let (half, rest) = text.split_at(text.len() / 2);
     let members = file(folder.path(), "members", [gzip(half), gzip(rest)].concat());
     let marked =
@@ -221,17 +217,16 @@ fn packed_or_not_is_the_same_whatever_the_name() {
 }
 
 #[test]
-fn a_comparison_has_a_line_for_each_mode_and_they_agree() {
+fn a_comparison_has_a_row_for_each_mode_with_equal_checksums() {
     let (table, _) = run(&["--smoke"]).unwrap();
-    let lines: Vec<Vec<&str>> =
-        table.lines().map(|line| line.split_whitespace().collect()).collect();
-    let modes: Vec<_> = MODES
-        .iter()
-        .filter_map(|mode| lines.iter().find(|line| line.first() == Some(mode)))
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
         .collect();
-    assert_eq!(modes.len(), 3, "{table}");
-    for mode in modes {
-        assert_eq!(mode[mode.len() - 2..], ["f510d6cf", "30c984de"], "{table}");
+    for mode in MODES {
+        let row = rows.iter().find(|row| row[0] == mode).expect("a row for each mode");
+        assert_eq!(row[row.len() - 2..], ["f510d6cf", "117ad118"], "{table}");
     }
     assert!(table.contains("cores:"), "{table}");
 }
@@ -244,7 +239,7 @@ fn arguments_out_of_range_are_refused() {
         ["--repeat", "0"],
         ["--mode", "fast"],
         ["--wait", "patiently"],
-        ["--parcel", "0"],
+        ["--batch", "0"],
     ] {
         let error = run(&arguments).unwrap_err();
         assert!(error.contains("invalid value"), "{error}");
@@ -255,7 +250,7 @@ fn arguments_out_of_range_are_refused() {
 }
 
 #[test]
-fn repetitions_beyond_any_count_are_refused_in_every_mode() {
+fn the_largest_number_of_repetitions_is_refused_in_every_mode() {
     for mode in MODES.iter().chain(&["all"]) {
         for bar in [false, true] {
             let args = Args::try_parse_from([
@@ -266,7 +261,8 @@ fn repetitions_beyond_any_count_are_refused_in_every_mode() {
                 mode,
             ])
             .unwrap();
-            let error = readings::run(&args, &mut io::sink(), &mut io::sink(), bar).unwrap_err();
+            let error =
+                readings::run(&args, &mut io::sink(), &mut io::sink(), bar, None).unwrap_err();
             assert!(format!("{error:#}").contains("before the year 9999 ends"), "{error:#}");
         }
     }

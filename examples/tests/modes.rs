@@ -1,4 +1,5 @@
-//! Journal and summary are the same bytes in every mode, whoever parses and however threads wait.
+//! Journal and summary are the same bytes in every mode, for any number of workers and any wait
+//! strategy.
 
 mod common;
 
@@ -9,36 +10,36 @@ use slipring_examples::readings::input::Input;
 use slipring_examples::readings::measure::{Job, Mode};
 use slipring_examples::readings::ring::Wait;
 
-/// Rows of a month and a malformed one, and what one thread makes of them.
+/// Returns the rows of a month with a malformed one, and the sequential mode's journal and summary.
 fn month() -> (Input, (String, String)) {
     let mut text = slice(&["2013-09"]);
     text.push_str("EWR,2013,9,12,1,hot,,,,,,,,,2013-09-12T05:00:00Z\n");
     let input = Input::from_text(text).unwrap();
     let expected = written(Mode::Sequential, &input, &job(1));
-    assert!(expected.0.lines().count() > 10_000, "there is something to compare");
-    assert!(expected.0.contains(",alarm\n"), "there are alarms among it");
+    assert!(expected.0.lines().count() > 10_000, "the journal has too few lines for a test");
+    assert!(expected.0.contains(",alarm\n"), "the journal has no alarm");
     assert!(expected.1.ends_with("1 malformed rows\n"), "{}", expected.1);
     (input, expected)
 }
 
 #[test]
-fn an_executor_writes_what_one_thread_writes() {
+fn the_executor_writes_the_same_as_the_sequential_mode() {
     let (input, expected) = month();
     for workers in 1..=7 {
-        for parcel in [1, 5, 256] {
-            let job = Job { parcel, ..job(workers) };
+        for batch in [1, 5, 256] {
+            let job = Job { batch, ..job(workers) };
             assert!(
                 written(Mode::Executor, &input, &job) == expected,
-                "{workers} workers, {parcel} rows at once"
+                "{workers} workers, {batch} rows a batch"
             );
         }
     }
 }
 
 #[test]
-fn a_ring_writes_what_one_thread_writes() {
+fn the_ring_writes_the_same_as_the_sequential_mode() {
     let (input, expected) = month();
-    // Threads that spin while others have no core make slow progress: a few days must do for them.
+    // Spinning threads are slow where threads outnumber cores, so they get two days only.
     let days = Input::from_text(slice(&["2013-09-12", "2013-09-13"])).unwrap();
     let expected_days = written(Mode::Sequential, &days, &job(1));
     for wait in Wait::all() {
@@ -63,27 +64,27 @@ fn repetitions_are_the_same_in_every_mode() {
         assert!(written(mode, &input, &job) == expected, "{mode}");
     }
     let times: Vec<&str> = expected.0.lines().map(|line| line.split(',').next().unwrap()).collect();
-    assert!(times.is_sorted(), "time goes on");
+    assert!(times.is_sorted(), "a repetition begins before the end of the one before");
     let hours = |times: &[&str]| times.iter().collect::<BTreeSet<_>>().len();
     assert_eq!(
         hours(&times),
         5 * hours(&times[..times.len() / 5]),
-        "no two repetitions have a time in common"
+        "two repetitions have a time in common"
     );
 }
 
 #[test]
-fn any_number_of_stations_will_do() {
+fn all_modes_agree_for_any_number_of_stations() {
     let hours = 0..300_u32;
     for stations in [0_u32, 1, 40] {
         let mut text = HEADER.to_owned();
         for station in 0..stations {
             for hour in hours.clone() {
                 let value = f64::from((station * 7 + hour * 13) % 29) / 4.0;
-                let wild = if hour == 250 && station == 0 { 1e6 } else { value };
+                let temp = if hour == 250 && station == 0 { 1e6 } else { value };
                 let (day, hour) = (1 + hour / 24, hour % 24);
                 text += &format!(
-                    "S{station},2020,5,{day},{hour},{wild},NA,{value},1,2,NA,0,NA,9,2020-05-{day:02}T{hour:02}:00:00Z\n"
+                    "S{station},2020,5,{day},{hour},{temp},NA,{value},1,2,NA,0,NA,9,2020-05-{day:02}T{hour:02}:00:00Z\n"
                 );
             }
         }
@@ -93,7 +94,7 @@ fn any_number_of_stations_will_do() {
         assert_eq!(
             expected.0.matches(",alarm").count(),
             usize::from(stations > 0),
-            "the one wild value"
+            "exactly the one outlier is marked"
         );
         assert_eq!(expected.1.lines().count() as u32, 2 + 9 * stations);
         for mode in [Mode::Executor, Mode::Slipring] {

@@ -1,18 +1,18 @@
-//! The journal of the whole file, and windows in general, against slow and simple ways to work them
-//! out.
+//! Journal, summary and windows against slow and simple implementations.
 
 mod common;
 
 use std::collections::HashMap;
 
 use common::{HEADER, job, text, written};
+use indicatif::HumanCount;
 use slipring_examples::readings::columns::DIMENSIONS;
-use slipring_examples::readings::detect::{LEAST, WINDOW, Window};
-use slipring_examples::readings::format::{parse_time, thousands};
+use slipring_examples::readings::detect::{MIN_READINGS, WINDOW, Window};
+use slipring_examples::readings::format::parse_time;
 use slipring_examples::readings::input::Input;
 use slipring_examples::readings::measure::Mode;
 
-/// Count, mean and variance, in two passes over the readings.
+/// Returns count, mean and variance, computed in two passes.
 fn spread(readings: &[f64]) -> (usize, f64, f64) {
     let n = readings.len() as f64;
     let mean = readings.iter().sum::<f64>() / n;
@@ -24,7 +24,7 @@ fn spread(readings: &[f64]) -> (usize, f64, f64) {
 }
 
 #[test]
-fn the_journal_is_what_a_simple_program_makes_of_the_file() {
+fn the_journal_is_that_of_a_simple_implementation() {
     let text = text();
     let mut rows: Vec<Vec<&str>> =
         text.lines().skip(1).map(|line| line.split(',').collect()).collect();
@@ -59,13 +59,13 @@ fn the_journal_is_what_a_simple_program_makes_of_the_file() {
     assert_eq!(difference, None);
     assert_eq!(journal.len(), expected.len());
     assert!(
-        summary.contains(&format!(", {} alarms, 0 malformed rows", thousands(alarms))),
+        summary.contains(&format!(", {} alarms, 0 malformed rows", HumanCount(alarms))),
         "{summary}"
     );
 }
 
 #[test]
-fn the_summary_is_what_a_simple_program_makes_of_the_file() {
+fn the_summary_is_that_of_a_simple_implementation() {
     let text = text();
     let (_, summary) = written(Mode::Sequential, &Input::from_text(text.clone()).unwrap(), &job(1));
     let lines: Vec<Vec<&str>> =
@@ -85,7 +85,7 @@ fn the_summary_is_what_a_simple_program_makes_of_the_file() {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// A pseudorandom generator with a fixed sequence.
 struct Dice(u64);
 
 impl Dice {
@@ -97,7 +97,7 @@ impl Dice {
 }
 
 #[test]
-fn windows_are_right_for_any_gaps_and_far_from_zero() {
+fn windows_match_two_passes_for_any_gaps_and_far_from_zero() {
     for (seed, offset) in [(1, 0.0), (2, 1e6), (3, -1e9), (4, 0.0)] {
         let mut dice = Dice(seed);
         let (mut window, mut past) = (Window::default(), Vec::new());
@@ -105,8 +105,8 @@ fn windows_are_right_for_any_gaps_and_far_from_zero() {
         for step in 0..6_000 {
             time += match dice.roll(300) {
                 0 => 20 * 24 * 3600, // longer than the window
-                1 => WINDOW - 3600,  // all but the last
-                2..=29 => 0,         // twice in an hour
+                1 => WINDOW - 3600,  // removes all readings but the newest ones
+                2..=29 => 0,         // two readings at one time
                 30..=99 => 3600,
                 _ => dice.roll(3) as i64 * 1800,
             };
@@ -135,11 +135,11 @@ fn windows_are_right_for_any_gaps_and_far_from_zero() {
 }
 
 #[test]
-fn what_does_not_move_has_no_deviation_and_raises_no_alarm() {
+fn a_constant_after_noise_has_no_deviation_and_raises_no_alarm() {
     let mut window = Window::default();
     let mut time = 0;
-    // Three weeks of noise far from zero, then a constant that is no round number: nothing of the
-    // noise may be left.
+    // Three weeks of noise far from zero, then a constant without an exact binary fraction. A
+    // window that subtracts would keep an error of the noise.
     let mut dice = Dice(5);
     for _ in 0..500 {
         window.spread_before(time);
@@ -149,11 +149,11 @@ fn what_does_not_move_has_no_deviation_and_raises_no_alarm() {
     for n in 0..2_000 {
         let spread = window.spread_before(time);
         if n > 400 {
-            assert_eq!(spread.variance(), 0.0, "{n} hours on");
+            assert_eq!(spread.variance(), 0.0, "after {n} hours");
             assert_eq!(spread.mean(), 0.1);
             assert!(
                 !spread.is_alarm(0.1) && !spread.is_alarm(1e9),
-                "without deviation nothing is out of the ordinary"
+                "readings without deviation raise no alarm"
             );
         }
         window.push(time, 0.1);
@@ -162,8 +162,8 @@ fn what_does_not_move_has_no_deviation_and_raises_no_alarm() {
 }
 
 #[test]
-fn an_alarm_takes_enough_readings_and_more_than_four_deviations() {
-    for count in [LEAST - 1, LEAST] {
+fn an_alarm_needs_enough_readings_and_more_than_four_deviations() {
+    for count in [MIN_READINGS - 1, MIN_READINGS] {
         let mut window = Window::default();
         for n in 0..count {
             window.push(i64::from(n) * 3600, if n % 2 == 0 { 9.0 } else { 11.0 });
@@ -171,19 +171,19 @@ fn an_alarm_takes_enough_readings_and_more_than_four_deviations() {
         let spread = window.spread_before(i64::from(count) * 3600);
         let four = 4.0 * spread.variance().sqrt();
         assert!(!spread.is_alarm(spread.mean() + 0.999 * four));
-        assert_eq!(spread.is_alarm(spread.mean() + 1.001 * four), count >= LEAST);
-        assert_eq!(spread.is_alarm(spread.mean() - 1.001 * four), count >= LEAST);
+        assert_eq!(spread.is_alarm(spread.mean() + 1.001 * four), count >= MIN_READINGS);
+        assert_eq!(spread.is_alarm(spread.mean() - 1.001 * four), count >= MIN_READINGS);
     }
 }
 
 #[test]
-fn the_window_ends_after_fourteen_days_and_leaves_the_reading_out() {
+fn the_window_has_the_preceding_fourteen_days_without_the_reading_itself() {
     let mut window = Window::default();
     window.push(0, 5.0);
-    assert_eq!(window.spread_before(WINDOW).count(), 1, "exactly as old as that is inside");
+    assert_eq!(window.spread_before(WINDOW).count(), 1, "a reading of exactly 14 days is inside");
     assert_eq!(window.spread_before(WINDOW + 1).count(), 0);
 
-    // The wind's direction never raises an alarm, another dimension with the same values does.
+    // The wind's direction never raises an alarm; the temperature with the same values does.
     let mut text = HEADER.to_owned();
     for hour in 0..200 {
         let value = if hour == 199 { 1000 } else { hour % 5 };

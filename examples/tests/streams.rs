@@ -1,5 +1,4 @@
-//! The programs against closed pipes and full disks, and numbers that are too large to be
-//! multiplied.
+//! The programs and closed pipes, full disks, and arguments that are too large.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};
@@ -11,7 +10,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Past this a program counts as one that hangs.
+/// Time after which a program counts as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const ALL: [&str; 7] = [
@@ -24,8 +23,8 @@ const ALL: [&str; 7] = [
     "epoll_loop",
 ];
 
-/// An example as cargo builds it. Built here, since a test alone would meet whatever was built
-/// last.
+/// Returns the path of an example. The first call builds all examples, because cargo does not build
+/// them for a single test.
 fn program(name: &str) -> PathBuf {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
@@ -43,7 +42,7 @@ fn program(name: &str) -> PathBuf {
         if profile.ends_with("release") {
             build.arg("--release");
         }
-        assert!(build.status().unwrap().success(), "the examples do not build");
+        assert!(build.status().unwrap().success(), "cannot build the examples");
         profile.join("examples")
     });
     FOLDER.join(name)
@@ -55,13 +54,14 @@ fn example(name: &str) -> Command {
     command
 }
 
-/// Its exit code and what it says on standard error; a panic, a signal or no end is a failure.
+/// Waits for the end of a process and returns exit code and standard error. Fails after a panic, a
+/// signal, or [`LIMIT`].
 fn ended(mut child: Child) -> (i32, String) {
-    let said = child.stderr.take().map(|mut stderr| {
+    let errors = child.stderr.take().map(|mut stderr| {
         thread::spawn(move || {
-            let mut said = Vec::new();
-            stderr.read_to_end(&mut said).unwrap();
-            String::from_utf8_lossy(&said).into_owned()
+            let mut errors = Vec::new();
+            stderr.read_to_end(&mut errors).unwrap();
+            String::from_utf8_lossy(&errors).into_owned()
         })
     });
     let deadline = Instant::now() + LIMIT;
@@ -75,13 +75,14 @@ fn ended(mut child: Child) -> (i32, String) {
             }
         }
     };
-    let said = said.map(|said| said.join().unwrap()).unwrap_or_default();
-    assert_eq!(status.signal(), None, "{said}");
+    let errors = errors.map(|errors| errors.join().unwrap()).unwrap_or_default();
+    assert_eq!(status.signal(), None, "{errors}");
     let code = status.code().unwrap();
-    assert!(code != 101 && !said.contains("panicked"), "it panicked: {said}");
-    (code, said)
+    assert!(code != 101 && !errors.contains("panicked"), "the program panicked: {errors}");
+    (code, errors)
 }
 
+/// Runs a command whose standard output is a pipe that its reader has closed.
 fn unread(command: &mut Command) -> (i32, String) {
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
@@ -95,13 +96,13 @@ fn full() -> File {
 #[test]
 fn no_example_panics_on_a_closed_pipe_or_a_full_disk() {
     for name in ALL {
-        let (code, said) = unread(example(name).arg("--smoke"));
+        let (code, errors) = unread(example(name).arg("--smoke"));
         match name {
-            "readings" => assert_eq!(code, 0, "{name}: {said}"),
-            _ => assert!(code == 1 && said.contains("Broken pipe"), "{name}: {code}: {said}"),
+            "readings" => assert_eq!(code, 0, "{name}: {errors}"),
+            _ => assert!(code == 1 && errors.contains("Broken pipe"), "{name}: {code}: {errors}"),
         }
-        let (code, said) = ended(example(name).arg("--smoke").stdout(full()).spawn().unwrap());
-        assert!(code == 1 && said.contains("No space left"), "{name}: {code}: {said}");
+        let (code, errors) = ended(example(name).arg("--smoke").stdout(full()).spawn().unwrap());
+        assert!(code == 1 && errors.contains("No space left"), "{name}: {code}: {errors}");
     }
     let (code, _) =
         ended(example("fizzbuzz").stdout(full()).stderr(full()).arg("--smoke").spawn().unwrap());
@@ -113,7 +114,7 @@ fn no_example_panics_on_a_closed_pipe_or_a_full_disk() {
 }
 
 #[test]
-fn the_journal_is_whole_where_nothing_reads_the_summary() {
+fn the_journal_is_complete_when_standard_output_is_closed_or_full() {
     let folder = tempfile::tempdir().unwrap();
     let [read, unread_, refused] =
         ["read", "unread", "refused"].map(|name| folder.path().join(name));
@@ -131,16 +132,16 @@ fn the_journal_is_whole_where_nothing_reads_the_summary() {
 }
 
 #[test]
-fn the_journal_is_not_written_over_its_input_or_the_summary() {
+fn a_journal_that_would_overwrite_its_input_or_the_summary_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let [rows, hard, out] = ["rows.csv", "hard.csv", "out"].map(|name| folder.path().join(name));
     let header =
         "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
     fs::write(&rows, header).unwrap();
     fs::hard_link(&rows, &hard).unwrap();
-    let (code, said) =
+    let (code, errors) =
         ended(example("readings").arg(&rows).arg("--output").arg(&hard).spawn().unwrap());
-    assert!(code == 1 && said.contains("overwrite"), "{said}");
+    assert!(code == 1 && errors.contains("overwrite"), "{errors}");
     assert_eq!(fs::read_to_string(&rows).unwrap(), header);
     for name in [out.as_os_str(), "/dev/stdout".as_ref()] {
         let mut command = example("readings");
@@ -148,8 +149,8 @@ fn the_journal_is_not_written_over_its_input_or_the_summary() {
             .args(["--mode", "sequential", "--output"])
             .arg(name)
             .stdout(File::create(&out).unwrap());
-        let (code, said) = ended(command.spawn().unwrap());
-        assert!(code == 1 && said.contains("overwrite"), "{said}");
+        let (code, errors) = ended(command.spawn().unwrap());
+        assert!(code == 1 && errors.contains("overwrite"), "{errors}");
     }
     let mut command = example("readings");
     command
@@ -157,27 +158,27 @@ fn the_journal_is_not_written_over_its_input_or_the_summary() {
         .arg(&out)
         .stderr(File::create(&out).unwrap());
     let (code, _) = ended(command.spawn().unwrap());
-    let said = fs::read_to_string(&out).unwrap();
-    assert!(code == 1 && said.contains("overwrite"), "{said}");
+    let errors = fs::read_to_string(&out).unwrap();
+    assert!(code == 1 && errors.contains("overwrite"), "{errors}");
 }
 
 #[test]
-fn numbers_that_are_too_large_are_refused() {
-    let most = u64::MAX.to_string();
+fn arguments_that_are_too_large_are_refused() {
+    let max = u64::MAX.to_string();
     for (name, args) in [
-        ("readings", ["--repeat", &most].as_slice()),
-        ("readings", &["--repeat", &most, "--smoke"]),
-        ("readings", &["--repeat", &most, "--mode", "slipring"]),
-        ("many_to_many", &["--each", &most]),
-        ("opening_hours", &["--orders", &most]),
-        ("tokio_stage", &["--bursts", &most]),
-        ("epoll_loop", &["--count", &most]),
+        ("readings", ["--repeat", &max].as_slice()),
+        ("readings", &["--repeat", &max, "--smoke"]),
+        ("readings", &["--repeat", &max, "--mode", "slipring"]),
+        ("many_to_many", &["--each", &max]),
+        ("opening_hours", &["--orders", &max]),
+        ("tokio_stage", &["--bursts", &max]),
+        ("epoll_loop", &["--count", &max]),
     ] {
-        let (code, said) = ended(example(name).args(args).stdout(Stdio::null()).spawn().unwrap());
-        assert!(code == 1 || code == 2, "{name} {args:?}: {said}");
+        let (code, errors) = ended(example(name).args(args).stdout(Stdio::null()).spawn().unwrap());
+        assert!(code == 1 || code == 2, "{name} {args:?}: {errors}");
         assert!(
-            said.contains("before the year 9999 ends") || said.contains("invalid value"),
-            "{name} {args:?}: {said}"
+            errors.contains("before the year 9999 ends") || errors.contains("invalid value"),
+            "{name} {args:?}: {errors}"
         );
     }
 }

@@ -1,54 +1,67 @@
-//! The same work through slipring, through what else one would pick, and through hand-made limits
-//! that protect nothing.
+//! Compares slipring with other queues and rings, and with hand-made limits that protect nothing,
+//! on the same work.
 //!
-//! Contenders of a figure run one after another within each repetition, in rotating order; each
-//! checks order and sum of what it handed over before its time counts. Figures are medians; the raw
-//! values go to a file. Only ratios within one run mean anything.
+//! A repetition runs the contenders of a figure one after another, in rotating order. Each
+//! contender checks the order and sum of its events before its time counts. Tables show medians;
+//! `--json` saves all values. Only ratios within one run mean anything.
 
-// Both panic where the stream refuses a write.
+// Both macros panic where the stream refuses a write.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod contenders;
 mod figures;
 mod limits;
-mod machine;
 mod measure;
 mod report;
 mod work;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Parser;
-use measure::{Size, measure};
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Figure, Size, measure};
+use slipring_support::machine::cores;
+use slipring_support::streams::{print, same_file, stdout_width};
 
-/// Measures slipring beside its peers and beside hand-made limits.
+/// Compares slipring with its peers and with hand-made limits
 #[derive(Parser)]
 struct Args {
-    /// The figures wanted, by part of their names; all of them without any.
+    /// Measure the figures whose names contain one of these [default: all]
     figures: Vec<String>,
-    /// Only contenders whose name contains one of these (comma-separated).
-    #[arg(long, value_delimiter = ',')]
+    /// Measure the contenders whose names contain one of these [default: all]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Small amounts, once: checks that everything works, and says nothing about speed.
+    /// Check with small amounts that everything works; the figures mean nothing
     #[arg(long, conflicts_with = "full")]
     smoke: bool,
-    /// What records are made with.
+    /// Measure longer, as for published records
     #[arg(long)]
     full: bool,
-    /// Repetitions [default: 1 with --smoke, 9, 30 with --full].
-    #[arg(long)]
+    /// Number of repetitions [default: 9; 1 with --smoke, 30 with --full]
+    #[arg(long, value_name = "N")]
     reps: Option<usize>,
-    /// Writes every value there, one JSON line a series.
-    #[arg(long)]
+    /// Write every value to FILE, one JSON line a series
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Lists the figures and their contenders, and measures nothing.
+    /// List the figures and their contenders without measuring
     #[arg(long)]
     list: bool,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
     let size = if args.smoke {
         Size::Smoke
@@ -58,79 +71,88 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Size::Quick
     };
     let reps = args.reps.unwrap_or(size.pick(1, 9, 30)).max(1);
-    let mut figures = figures::all(size);
-    figures.retain(|figure| args.figures.is_empty() || args.figures.iter().any(|part| figure.table.contains(part.as_str())));
-    for figure in &mut figures {
-        figure.contenders.retain(|contender| args.only.is_empty() || args.only.iter().any(|part| contender.name.contains(part.as_str())));
-    }
-    figures.retain(|figure| !figure.contenders.is_empty());
+    let figures = chosen(&args, size);
     if figures.is_empty() {
-        return Err("no figure and contender of these names; `--list` names them all".into());
+        return Err("no figure and contender have these names; --list shows all names".into());
     }
+    let mut out = io::stdout().lock();
     if args.list {
-        let line = |figure: &measure::Figure| {
-            let names: Vec<_> = figure.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            format!("{}, {}: {}\n", figure.table, figure.column, names.join("; "))
-        };
-        return Ok(print(&figures.iter().map(line).collect::<String>())?);
+        return Ok(print(&mut out, &figures.iter().map(list).collect::<String>())?);
     }
-    // Before anything is measured, so that a bad name costs nobody an hour.
-    let open = |path: &PathBuf| OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let json = args.json.as_ref().map(open).transpose().map_err(|error| format!("--json: {error}"))?;
-    for stream in ["/dev/stdout", "/dev/stderr"] {
-        if args.json.as_deref().is_some_and(|path| path.is_file() && same_file(path, Path::new(stream))) {
-            return Err(
-                format!("--json: the values and what goes to {stream} would overwrite each other: give them a file of their own").into()
-            );
-        }
-    }
-    let talks = io::stderr().is_terminal();
+    // Opened before the measurement, so that a wrong path costs no measurement.
+    let json = args.json.as_deref().map(open).transpose()?;
+
+    let bar = progress(&figures, reps);
     let series = measure(&figures, reps, |rep, figure, contender| {
-        if talks {
-            let _ = write!(io::stderr(), "\r\x1b[K{}/{reps}: {}, {}: {}", rep + 1, figure.table, figure.column, contender.name);
-        }
+        let Figure { table, column, .. } = figure;
+        bar.set_message(format!("{}/{reps}: {table}, {column}: {}", rep + 1, contender.name));
+        bar.inc(1);
     });
-    if talks {
-        let _ = write!(io::stderr(), "\r\x1b[K");
-    }
-    // Saved first, and printed whatever became of that: with the values themselves where they are
-    // nowhere else.
+    bar.finish_and_clear();
+
+    // Saved before the tables are printed. Values that cannot be saved are printed.
     let saved = json.map_or(Ok(()), |json| save(json, &report::json(&series)?));
-    let smoke = if args.smoke { ", smoke run: these are no figures" } else { "" };
-    let mut text = format!("{} cores, {reps} repetitions{smoke}\n\n{}", machine::cores(), report::tables(&series));
+    let smoke = if args.smoke { "; smoke run: the figures mean nothing" } else { "" };
+    let tables = report::tables(&series, stdout_width());
+    let mut text = format!("cores: {}; repetitions: {reps}{smoke}\n\n{tables}", cores());
     if saved.is_err() {
         text += &report::json(&series)?;
     }
-    let printed = print(&text);
-    saved.map_err(|error| format!("--json: {error}; the values are printed to standard output instead"))?;
+    let printed = print(&mut out, &text);
+    saved.map_err(|error| {
+        format!("--json: {error}; the values are printed to standard output instead")
+    })?;
     Ok(printed?)
 }
 
-/// Whether two paths name one file. Unknown where files have no inodes.
-fn same_file(one: &Path, other: &Path) -> bool {
-    #[cfg(unix)]
-    let identity = |path: &Path| {
-        use std::os::unix::fs::MetadataExt as _;
-        path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+/// Returns the figures and contenders that the arguments choose.
+fn chosen(args: &Args, size: Size) -> Vec<Figure> {
+    let matches = |name: &str, parts: &[String]| {
+        parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
     };
-    #[cfg(not(unix))]
-    let identity = |path: &Path| path.canonicalize().ok();
-    identity(one).is_some_and(|one| identity(other) == Some(one))
+    let mut figures = figures::all(size);
+    figures.retain(|figure| matches(&figure.table, &args.figures));
+    for figure in &mut figures {
+        figure.contenders.retain(|contender| matches(&contender.name, &args.only));
+    }
+    figures.retain(|figure| !figure.contenders.is_empty());
+    figures
 }
 
-/// Replaces what a file holds; a pipe or device holds nothing.
+/// Returns a figure's entry in the list of figures and contenders.
+fn list(figure: &Figure) -> String {
+    let names = figure.contenders.iter().map(|contender| format!("    {}\n", contender.name));
+    format!("{}, {}\n{}", figure.table, figure.column, names.collect::<String>())
+}
+
+/// Makes a progress bar, which is visible on a terminal only. It moves between runs: a bar that
+/// ticks on its own thread would disturb the measurement.
+fn progress(figures: &[Figure], reps: usize) -> ProgressBar {
+    let runs: usize = figures.iter().map(|figure| figure.contenders.len()).sum();
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
+    ProgressBar::new((reps * runs) as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Opens the file for the values. Fails if it is standard output or standard error.
+fn open(path: &Path) -> Result<File, String> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(|error| format!("--json: cannot write {}: {error}", path.display()))?;
+    for stream in ["/dev/stdout", "/dev/stderr"] {
+        if path.is_file() && same_file(path, Path::new(stream)) {
+            return Err(format!(
+                "--json: the values and the text on {stream} would overwrite each other: give the \
+                 values a file of their own"
+            ));
+        }
+    }
+    Ok(file)
+}
+
+/// Replaces the content of a file, or writes to a pipe or device.
 fn save(mut file: File, text: &str) -> io::Result<()> {
     if file.metadata()?.is_file() {
         file.set_len(0)?;
     }
     file.write_all(text.as_bytes())
-}
-
-/// Prints to standard output. A reader that has seen enough (`| head`) is no error.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
-    }
 }

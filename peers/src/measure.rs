@@ -1,22 +1,22 @@
-//! Figures, contenders, and how they are measured: interleaved in one run, every result checked by
-//! the contender itself before it comes back.
+//! Figures and contenders, and their interleaved measurement. Each contender checks its own result
+//! before its time counts.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// How much each measurement does; figures scale their own amounts by it.
+/// The amount of measurement; figures scale their numbers of events by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
-    /// Enough to see that everything works: a test, no figure.
+    /// Small amounts: checks that everything works; its figures mean nothing.
     Smoke,
-    /// A few seconds a figure.
+    /// A few seconds for each figure.
     Quick,
-    /// What records are made with.
+    /// The amount for published records.
     Full,
 }
 
 impl Size {
-    /// Picks by size.
+    /// Returns the argument that belongs to the size.
     pub fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
         match self {
             Size::Smoke => smoke,
@@ -26,27 +26,27 @@ impl Size {
     }
 }
 
-/// What a contender is to the reader of a table.
+/// The kind of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// The library.
+    /// slipring.
     Ours,
-    /// Hand-made, protecting nothing: what the hardware allows.
+    /// Hand-made code that protects nothing, as a lower bound of the hardware.
     Limit,
-    /// What else a user would pick.
+    /// Another crate, or the standard library.
     Peer,
-    /// The same work without any hand-over.
+    /// The same work on one thread, without a hand-over.
     Alone,
-    /// A design of ours that was rejected.
+    /// A design that slipring tried and rejected.
     Rejected,
 }
 
-/// What one measurement says, by metric: `ns` (per event), or `p50` and `p99`.
+/// The values of one run by metric: `ns` (per event), or `p50` and `p99`, all in nanoseconds.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// One way to do a figure's work. It checks order and sum of what it handed over, and panics where
-/// they are wrong.
+/// One implementation of a figure's work. It panics if events are lost, doubled, damaged or out of
+/// order.
 pub struct Contender {
     pub name: String,
     pub kind: Kind,
@@ -54,29 +54,33 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// A contender whose one metric is nanoseconds per event.
+    /// Makes a contender whose only metric is nanoseconds per event.
     pub fn new(kind: Kind, name: impl Into<String>, run: impl Fn() -> f64 + 'static) -> Self {
         Self::with_metrics(kind, name, move || vec![("ns", run())])
     }
-    /// A contender with several metrics.
-    pub fn with_metrics(kind: Kind, name: impl Into<String>, run: impl Fn() -> Values + 'static) -> Self {
+    /// Makes a contender with several metrics.
+    pub fn with_metrics(
+        kind: Kind,
+        name: impl Into<String>,
+        run: impl Fn() -> Values + 'static,
+    ) -> Self {
         Contender { name: name.into(), kind, run: Box::new(run) }
     }
 }
 
 /// The same work by several contenders: one column of a table.
 pub struct Figure {
-    /// The table it is in, such as `one by one, 8 bytes, ring 1024`.
+    /// Name of the table, such as `one by one, 8 bytes, ring 1024`.
     pub table: String,
-    /// Its column there, such as `work 8`.
+    /// Name of the column, such as `work 10 ns`.
     pub column: String,
-    /// Nanoseconds per event that are no hand-over; measured in each repetition and taken off every
-    /// contender's `ns` of that repetition.
-    pub alone: Option<Box<dyn Fn() -> f64>>,
+    /// Measures the producer's own work, in nanoseconds per event. Each repetition measures it and
+    /// subtracts it from every contender's `ns`.
+    pub baseline: Option<Box<dyn Fn() -> f64>>,
     pub contenders: Vec<Contender>,
 }
 
-/// All repetitions of one contender in one figure, in the order measured.
+/// The values of one contender in one figure, one a repetition, in the order of measurement.
 pub struct Series {
     pub table: String,
     pub column: String,
@@ -95,27 +99,32 @@ impl Series {
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
-    /// The values between which the middle four fifths lie.
+    /// Returns the 10th and the 90th percentile.
     pub fn middle(&self) -> (f64, f64) {
         (self.quantile(0.1), self.quantile(0.9))
     }
 }
 
-/// Measures all figures `reps` times. Within a repetition the contenders of a figure follow each
-/// other at once, each time starting with another one, so that none always runs behind the same
-/// neighbour; `progress` is told before each.
-pub fn measure(figures: &[Figure], reps: usize, mut progress: impl FnMut(usize, &Figure, &Contender)) -> Vec<Series> {
+/// Measures all figures `reps` times, and calls `progress` before each run.
+///
+/// Within a repetition the contenders of a figure run directly one after another, and each
+/// repetition starts with another one. So a slow phase of the machine hits all contenders.
+pub fn measure(
+    figures: &[Figure],
+    reps: usize,
+    mut progress: impl FnMut(usize, &Figure, &Contender),
+) -> Vec<Series> {
     let mut order = Vec::new();
     let mut all: BTreeMap<(usize, usize, &'static str), Vec<f64>> = BTreeMap::new();
     for rep in 0..reps {
         for (f, figure) in figures.iter().enumerate() {
-            let alone = figure.alone.as_ref().map_or(0.0, |alone| alone());
+            let baseline = figure.baseline.as_ref().map_or(0.0, |baseline| baseline());
             for turn in 0..figure.contenders.len() {
                 let c = (turn + rep) % figure.contenders.len();
                 let contender = &figure.contenders[c];
                 progress(rep, figure, contender);
                 for (metric, value) in (contender.run)() {
-                    let value = if metric == "ns" { value - alone } else { value };
+                    let value = if metric == "ns" { value - baseline } else { value };
                     let key = (f, c, metric);
                     let values = all.entry(key).or_default();
                     if values.is_empty() {
@@ -142,7 +151,7 @@ pub fn measure(figures: &[Figure], reps: usize, mut progress: impl FnMut(usize, 
     series.collect()
 }
 
-/// Nanoseconds per event since `begin`.
+/// Returns the nanoseconds per event since `begin`.
 pub fn per_event(begin: Instant, events: u64) -> f64 {
     begin.elapsed().as_nanos() as f64 / events as f64
 }

@@ -1,12 +1,13 @@
-//! What was measured, as tables for people and as lines for programs, and what it says of the
-//! library's claims.
+//! Measured series as tables for people and as JSON lines for programs.
 
-use std::fmt::Write as _;
 use std::io;
+
+use slipring_support::numbers::significant;
+use slipring_support::tables::markdown;
 
 use crate::measure::{Kind, Series};
 
-/// One JSON line a series: the raw values in the order measured.
+/// Renders one JSON line a series, with its values in the order of measurement.
 pub fn json(series: &[Series]) -> io::Result<String> {
     #[derive(serde::Serialize)]
     struct Line<'a> {
@@ -20,56 +21,61 @@ pub fn json(series: &[Series]) -> io::Result<String> {
     let mut lines = String::new();
     for Series { table, column, contender, kind, metric, values } in series {
         let values = values.iter().map(|value| (value * 1000.0).round() / 1000.0).collect();
-        lines += &serde_json::to_string(&Line { table, column, contender, kind: *kind, metric, values })?;
+        lines += &serde_json::to_string(&Line {
+            table,
+            column,
+            contender,
+            kind: *kind,
+            metric,
+            values,
+        })?;
         lines.push('\n');
     }
     Ok(lines)
 }
 
-/// A Markdown table for each table name: contenders down, columns across; medians, and in brackets
-/// where the middle four fifths lie.
-pub fn tables(series: &[Series]) -> String {
-    let mut out = String::new();
+/// Renders a Markdown table for each table name, with a row for each contender. A cell is the
+/// median in nanoseconds, and in brackets the range of the middle four fifths of several
+/// repetitions.
+///
+/// A terminal of `width` characters gets several narrow tables where one would be too wide.
+pub fn tables(series: &[Series], width: Option<usize>) -> String {
+    let mut text = String::new();
     for table in distinct(series.iter().map(|s| s.table.as_str())) {
         let of_table: Vec<&Series> = series.iter().filter(|s| s.table == table).collect();
         let several = distinct(of_table.iter().map(|s| s.metric)).len() > 1;
-        let heading = |s: &Series| if several { format!("{} {}", s.column, s.metric) } else { s.column.clone() };
+        let heading = |s: &Series| {
+            if several { format!("{} {}", s.column, s.metric) } else { s.column.clone() }
+        };
         let columns = distinct(of_table.iter().map(|s| heading(s)));
-        let _ = writeln!(out, "### {table}\n\n| | {} |\n|---|{}", columns.join(" | "), "---|".repeat(columns.len()));
-        for contender in distinct(of_table.iter().map(|s| s.contender.as_str())) {
-            let row: Vec<&&Series> = of_table.iter().filter(|s| s.contender == contender).collect();
-            let ours = row.iter().any(|s| s.kind == Kind::Ours);
-            let _ = write!(out, "| {} |", if ours { format!("**{contender}**") } else { contender.to_owned() });
-            for column in &columns {
-                let cell = row.iter().find(|s| heading(s) == *column);
-                let _ = write!(
-                    out,
-                    " {} |",
-                    cell.map_or("—".to_owned(), |s| {
-                        let (low, high) = s.middle();
-                        format!("{} ({}–{})", figure(s.median()), figure(low), figure(high))
-                    })
-                );
-            }
-            out.push('\n');
-        }
-        out.push('\n');
+        let rows =
+            distinct(of_table.iter().map(|s| s.contender.as_str())).into_iter().map(|name| {
+                let row: Vec<&&Series> = of_table.iter().filter(|s| s.contender == name).collect();
+                let ours = row.iter().any(|s| s.kind == Kind::Ours);
+                let cells = columns.iter().map(|column| {
+                    let series = row.iter().find(|s| heading(s) == *column);
+                    series.map_or("—".to_owned(), |s| cell(s))
+                });
+                let name = if ours { format!("**{name}**") } else { name.to_owned() };
+                std::iter::once(name).chain(cells).collect()
+            });
+        let rows: Vec<Vec<String>> = rows.collect();
+        let header = [vec![String::new()], columns.clone()].concat();
+        text += &format!("### {table}\n\n{}\n\n", markdown(&header, &rows, width));
     }
-    out
+    text
 }
 
-/// Three digits, as far as they mean anything.
-fn figure(value: f64) -> String {
-    if value.abs() >= 100.0 {
-        format!("{value:.0}")
-    } else if value.abs() >= 10.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.2}")
+fn cell(series: &Series) -> String {
+    if series.values.len() == 1 {
+        return significant(series.median());
     }
+    let (low, high) = series.middle();
+    let [median, low, high] = [series.median(), low, high].map(significant);
+    format!("{median} ({low}–{high})")
 }
 
-/// The distinct ones, in order of first appearance.
+/// Returns the distinct items, in order of first appearance.
 fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for item in items {

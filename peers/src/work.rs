@@ -1,26 +1,28 @@
-//! What the parties of a measurement do besides handing over, and the events they hand over.
+//! Artificial work of producers and consumers, and the events that they hand over.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::measure::per_event;
 
-/// So many steps of a chain of multiplications that the compiler cannot shorten: about 2.5 ns each
+/// Does `count` dependent multiplications that the compiler cannot shorten. One takes about 2.5 ns
 /// at 2.5 GHz.
 #[inline(always)]
 pub fn steps(count: u32, state: &mut u64) {
     for _ in 0..count {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         black_box(&state);
     }
 }
 
-/// Steps of work that take about so long here; calibrated when first asked.
+/// Returns the number of [`steps`] that take about `nanos` on this machine. The first call
+/// calibrates.
 pub fn steps_for(nanos: u32) -> u32 {
     static PER_THOUSAND: OnceLock<u32> = OnceLock::new();
     let per_thousand = *PER_THOUSAND.get_or_init(|| {
-        // The shortest of a few: an interrupt only ever makes one longer.
+        // The shortest of a few probes, because an interrupt only makes a probe longer.
         let probes = (0..5).map(|_| {
             let (begin, mut state) = (Instant::now(), 1);
             steps(10_000, &mut state);
@@ -32,29 +34,43 @@ pub fn steps_for(nanos: u32) -> u32 {
     (nanos * 1000 + per_thousand / 2) / per_thousand
 }
 
-/// What the producer's work takes by itself, an event.
-pub fn alone(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
-    let alone = move || {
+/// Returns the number of spin hints that take about 200 ns on this machine: the pause of a spaced
+/// consumer after a poll that found events. The first call calibrates.
+pub fn spacing() -> u32 {
+    static PAUSES: OnceLock<u32> = OnceLock::new();
+    *PAUSES.get_or_init(|| {
+        let probes = (0..5).map(|_| {
+            let begin = Instant::now();
+            (0..1000).for_each(|_| spin_loop());
+            begin.elapsed().as_nanos()
+        });
+        (200_000 / probes.min().unwrap_or(0).max(1)).clamp(1, 1000) as u32
+    })
+}
+
+/// Returns a function that measures the producer's work without a hand-over, in nanoseconds per
+/// event; none if the producer does not work.
+pub fn baseline(nanos: u32, events: u64) -> Option<Box<dyn Fn() -> f64>> {
+    let baseline = move || {
         let (count, mut state) = (steps_for(nanos), 1);
         let begin = Instant::now();
         (0..events).for_each(|_| steps(count, &mut state));
         black_box(state);
         per_event(begin, events)
     };
-    (nanos != 0).then(|| Box::new(alone) as Box<dyn Fn() -> f64>)
+    (nanos != 0).then(|| Box::new(baseline) as Box<dyn Fn() -> f64>)
 }
 
-/// How the tables call an amount of work.
+/// Returns the tables' name of an amount of work.
 pub fn amount(nanos: u32) -> String {
     if nanos == 0 { "work 0".to_owned() } else { format!("work {nanos} ns") }
 }
 
-/// What is handed over: made from its number, and checked by it.
+/// An event that is made from its number and contains it for checks.
 pub trait Event: Copy + Send + Sync + Default + 'static {
-    /// The event with this number, every word of it written.
+    /// Makes the event with this number, and writes every word of it.
     fn make(number: u64) -> Self;
-    /// The number it was made from, or a wrong one if any word of it is not what [`Event::make`]
-    /// wrote.
+    /// Returns the number of the event, or a wrong number if any word is damaged.
     fn number(&self) -> u64;
 }
 
@@ -86,13 +102,14 @@ impl<const WORDS: usize> Event for Words<WORDS> {
     }
     #[inline(always)]
     fn number(&self) -> u64 {
-        // All words or-ed and and-ed are the number only if each is.
-        let (any, all) = self.0.iter().fold((0, u64::MAX), |(any, all), word| (any | word, all & word));
+        // The OR and the AND of all words are equal only if all words are equal.
+        let (any, all) =
+            self.0.iter().fold((0, u64::MAX), |(any, all), word| (any | word, all & word));
         if any == all { any } else { u64::MAX }
     }
 }
 
-/// Checks a stream of events 1, 2, 3, ... as a consumer sees it: order and sum.
+/// Checks order and sum of a consumer's events, whose numbers are 1, 2, 3, ...
 #[derive(Default)]
 pub struct Check {
     seen: u64,
@@ -101,7 +118,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Sees the next event.
+    /// Checks the next event.
     #[inline(always)]
     pub fn see<E: Event>(&mut self, event: &E) {
         let number = event.number();
@@ -109,12 +126,11 @@ impl Check {
         self.sum = self.sum.wrapping_add(number);
         self.wrong += u64::from(number != self.seen);
     }
-    /// How many events were seen.
+    /// Returns the number of events so far.
     pub fn seen(&self) -> u64 {
         self.seen
     }
-    /// Panics unless exactly the events 1 to `events` were seen, in order: then the figure does not
-    /// count.
+    /// Panics unless the events were exactly 1 to `events`, in order.
     pub fn finish(&self, events: u64) {
         assert_eq!(self.seen, events, "events lost or doubled");
         assert_eq!(self.wrong, 0, "events out of order or damaged");

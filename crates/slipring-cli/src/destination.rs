@@ -1,11 +1,12 @@
 //! Files that results are saved to.
 //!
-//! 1. [`Destination::open`] finds out before anything is measured whether the file can be written.
-//!    It changes nothing.
-//! 2. [`Destination::save`] replaces a regular file as a whole: the new content is written beside
-//!    it and renamed, so that a failure leaves the old content. Pipes and devices are written as
-//!    they are.
-//! 3. Content that cannot be saved is kept in the folder for temporary files, or else printed.
+//! 1. [`Destination::open`] checks before the measurement that the file can be written. It changes
+//!    no file.
+//! 2. [`Destination::save`] writes the content to a temporary file in the same folder, and renames
+//!    that to the destination. So a failure leaves the old content. Pipes and devices are written
+//!    directly.
+//! 3. Content that cannot be saved goes to the folder for temporary files, or else to standard
+//!    output.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -13,46 +14,46 @@ use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use slipring_support::streams::inode;
 use tempfile::NamedTempFile;
 
 use crate::console;
 
-/// A file that was named on the command line, ready to be written.
+/// A file from the command line that has been checked and can be written.
 #[derive(Debug)]
 pub struct Destination {
-    /// The option that names the file.
+    /// The command line option that named the file.
     option: &'static str,
-    /// The file as the user named it.
+    /// The path as the user wrote it.
     path: PathBuf,
     identity: Identity,
     kind: Kind,
 }
 
-/// Tells files apart, however they are spelled.
+/// The identity of a file, independent of the path's spelling.
 #[derive(Debug, PartialEq, Eq)]
 enum Identity {
-    /// Device and inode of a file that exists, where the system has such.
+    /// Device and inode of an existing file, where the system has these.
     Inode(u64, u64),
-    /// Absolute path without links, of any other file.
+    /// Absolute path without links, for all other files.
     Path(PathBuf),
 }
 
 /// How the content reaches the file.
 #[derive(Debug)]
 enum Kind {
-    /// Through this process's standard output, which is the same pipe or file.
+    /// Through this process's standard output, which is the same file.
     Stdout,
-    /// Through this process's standard error.
+    /// Through this process's standard error, which is the same file.
     Stderr,
     /// Through this descriptor of a pipe or device.
     Stream(File),
-    /// To a regular file. A new file has no descriptor yet; a file without a path left has only
-    /// that.
+    /// To a regular file. A new file has no descriptor yet; a deleted file has no path.
     Regular { path: Option<PathBuf>, existing: Option<File> },
 }
 
 impl Destination {
-    /// Opens the file that an option names. The error says why it cannot be written.
+    /// Opens the file that an option names. The error gives the reason why it cannot be written.
     pub fn open(option: &'static str, path: &Path) -> Result<Self> {
         let opened = Self::identify(path)
             .with_context(|| format!("{option}: cannot write to {}", path.display()));
@@ -67,7 +68,7 @@ impl Destination {
             }
             metadata => metadata?,
         };
-        let inode = system::inode(&metadata).map(|(device, inode)| Identity::Inode(device, inode));
+        let inode = inode(&metadata).map(|(device, inode)| Identity::Inode(device, inode));
         let identity = || inode.map_or_else(|| path.canonicalize().map(Identity::Path), Ok);
         if let Some(kind) = system::standard_stream(&metadata) {
             return Ok((identity()?, kind));
@@ -80,13 +81,13 @@ impl Destination {
             ));
         }
         let mut file = system::open_stream(path, &metadata)?;
-        // A full device refuses even this.
+        // A full device refuses even an empty write.
         system::write_nothing(&mut file)?;
         Ok((identity()?, Kind::Stream(file)))
     }
 
-    /// A file that does not exist. To create it is the only sure test that it can be created; it is
-    /// removed at once.
+    /// Identifies a file that does not exist yet. Only creating a file shows that it can be
+    /// created, so this creates it and removes it again.
     fn missing(path: &Path) -> io::Result<(Identity, Kind)> {
         OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         let path = path.canonicalize()?;
@@ -94,7 +95,7 @@ impl Destination {
         Ok((Identity::Path(path.clone()), Kind::Regular { path: Some(path), existing: None }))
     }
 
-    /// Refuses two names of one file, which would keep only the content that is saved last.
+    /// Fails if both destinations are one file, because the second content would replace the first.
     pub fn refuse_same(&self, other: &Self) -> Result<()> {
         let same = match (&self.identity, &other.identity) {
             (Identity::Path(one), Identity::Path(other)) if one != other => {
@@ -106,18 +107,18 @@ impl Destination {
             return Ok(());
         }
         bail!(
-            "{} and {} name the same file, {self} and {other}: give each a file of its own",
+            "{} and {} name the same file, {self} and {other}: give each option its own file",
             self.option,
             other.option
         )
     }
 
-    /// Whether the content goes to standard output, so that nothing else should.
+    /// Whether the content goes to standard output, which must then carry nothing else.
     pub fn is_stdout(&self) -> bool {
         matches!(self.kind, Kind::Stdout)
     }
 
-    /// Saves the content. Where that fails, the error says where the content is instead.
+    /// Saves the content. An error names the place where the content was kept instead.
     pub fn save(self, content: &str) -> Result<()> {
         let (option, shown) = (self.option, self.to_string());
         let saved = match self.kind {
@@ -129,8 +130,8 @@ impl Destination {
             }
         };
         match saved {
-            Err(error) if !error.is::<console::ReaderGone>() => {
-                let kept = keep(&self.path, content);
+            Err(error) if !error.is::<console::StdoutClosed>() => {
+                let kept = keep_elsewhere(&self.path, content);
                 Err(anyhow!("{option}: cannot write to {shown}: {error:#}; {kept}"))
             }
             saved => saved,
@@ -144,8 +145,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Whether two paths without links name one file that does not exist yet: a folder that is mounted
-/// twice has two such paths, and in some folders upper and lower case are the same.
+/// Whether two paths without links name one file that does not exist yet. This happens in a folder
+/// that is mounted twice, and in folders that ignore upper and lower case.
 fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
     if other.exists() {
         return Ok(false);
@@ -161,15 +162,15 @@ fn would_be_same(one: &Path, other: &Path) -> io::Result<bool> {
 
 /// Replaces a regular file as a whole, or writes over it where it cannot be replaced.
 fn save_regular(path: Option<&Path>, existing: Option<File>, content: &str) -> io::Result<()> {
-    let beside = path.and_then(|path| temporary(path, existing.as_ref()).ok());
-    if let (Some(mut beside), Some(path)) = (beside, path) {
-        beside.write_all(content.as_bytes())?;
-        // Some file systems find out only here that there is no room.
-        beside.as_file().sync_all()?;
-        match (beside.persist(path), &existing) {
+    let replacement = path.and_then(|path| temporary(path, existing.as_ref()).ok());
+    if let (Some(mut replacement), Some(path)) = (replacement, path) {
+        replacement.write_all(content.as_bytes())?;
+        // Some file systems report a full disk only here.
+        replacement.as_file().sync_all()?;
+        match (replacement.persist(path), &existing) {
             (Ok(_), _) => return Ok(()),
             (Err(error), None) => return Err(error.error),
-            // For example a file that is mounted by itself.
+            // For example, a mount point that is a file cannot be renamed over.
             (Err(_), Some(_)) => {}
         }
     }
@@ -184,8 +185,8 @@ fn save_regular(path: Option<&Path>, existing: Option<File>, content: &str) -> i
     file.sync_all()
 }
 
-/// A temporary file in the folder of `path` that may take its place. An error where the rename
-/// would lose other names of the file, or its owner.
+/// Creates a temporary file that may replace `path`, in the same folder. Fails where the rename
+/// would lose the file's other hard links or its owner.
 fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> {
     let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
     let mut builder = tempfile::Builder::new();
@@ -201,8 +202,8 @@ fn temporary(path: &Path, existing: Option<&File>) -> io::Result<NamedTempFile> 
     Ok(file)
 }
 
-/// Keeps content that could not be saved; says where it is.
-fn keep(path: &Path, content: &str) -> String {
+/// Keeps content that could not be saved, and describes where.
+fn keep_elsewhere(path: &Path, content: &str) -> String {
     let extension =
         path.extension().map(|extension| format!(".{}", extension.display())).unwrap_or_default();
     let kept = || -> Result<PathBuf> {
@@ -215,7 +216,9 @@ fn keep(path: &Path, content: &str) -> String {
     match kept().map_err(|_| console::print(content)) {
         Ok(kept) => format!("the content is in {} instead", kept.display()),
         Err(Ok(())) => "the content is printed to standard output instead".to_owned(),
-        Err(Err(_)) => "the content is lost, since no other file and no output takes it".to_owned(),
+        Err(Err(_)) => {
+            "the content is lost: temporary files and standard output failed too".to_owned()
+        }
     }
 }
 
@@ -234,18 +237,15 @@ mod system {
     use anyhow::{Result, bail};
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     use rustix::io::Errno;
+    use slipring_support::streams::inode;
 
     use super::Kind;
 
-    /// How long a fifo may take to get a reader.
-    const PATIENCE: Duration = Duration::from_secs(3);
+    /// Time limit for another process to open a named pipe for reading.
+    const READER_TIMEOUT: Duration = Duration::from_secs(3);
 
-    pub fn inode(metadata: &Metadata) -> Option<(u64, u64)> {
-        Some((metadata.dev(), metadata.ino()))
-    }
-
-    /// The standard stream that is the same file, if one is. A device shares nothing with its other
-    /// descriptors that a write through this one could spoil.
+    /// Returns the standard stream that is the same file, if one is. Devices do not count: they can
+    /// be opened twice without harm.
     pub fn standard_stream(metadata: &Metadata) -> Option<Kind> {
         if metadata.file_type().is_char_device() {
             return None;
@@ -263,17 +263,17 @@ mod system {
         }
     }
 
-    /// Opens a pipe or a device without waiting for its other end forever.
+    /// Opens a pipe or a device; waits for a pipe's reader for [`READER_TIMEOUT`] at most.
     pub fn open_stream(path: &Path, metadata: &Metadata) -> Result<File> {
         let kind = metadata.file_type();
         if kind.is_block_device() {
-            bail!("it is a disk");
+            bail!("it is a disk, not a file");
         }
         if kind.is_fifo() && is_own_input(metadata) {
-            bail!("this process only reads from that pipe, so nothing would read what is written");
+            bail!("this process only reads from that pipe, so its content would reach no reader");
         }
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + READER_TIMEOUT;
         let file = loop {
             match OpenOptions::new().write(true).custom_flags(flags).open(path) {
                 Err(error)
@@ -292,7 +292,7 @@ mod system {
         Ok(file)
     }
 
-    /// Whether a descriptor of this process reads from that pipe, as for `<(command)` or
+    /// Whether this process holds the reading end of that pipe, as for `<(command)` or
     /// `/dev/stdin`.
     fn is_own_input(metadata: &Metadata) -> bool {
         let own = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -302,18 +302,19 @@ mod system {
         })
     }
 
-    /// A write of no bytes, which `write_all` leaves out.
+    /// Makes a write call of no bytes; `write_all` would make none.
     pub fn write_nothing(file: &mut File) -> io::Result<()> {
         file.write(&[]).map(drop)
     }
 
-    /// Whether a file that takes the place of another loses nothing but the content.
+    /// Whether a rename over the old file loses only its content.
     pub fn may_replace(old: &Metadata, new: &Metadata) -> bool {
-        // One that was removed meanwhile has no name left to lose.
+        // A file that was removed meanwhile has 0 links.
         old.nlink() <= 1 && (old.uid(), old.gid()) == (new.uid(), new.gid())
     }
 
-    /// The mode of a new file as any program creates it, instead of that of a secret.
+    /// Gives the temporary file the usual mode of a new file; by default only its owner can read
+    /// it.
     pub fn with_usual_mode<'a>(
         builder: &'a mut tempfile::Builder<'static, 'static>,
     ) -> &'a mut tempfile::Builder<'static, 'static> {
@@ -330,10 +331,6 @@ mod system {
     use anyhow::Result;
 
     use super::Kind;
-
-    pub fn inode(_metadata: &Metadata) -> Option<(u64, u64)> {
-        None
-    }
 
     pub fn standard_stream(_metadata: &Metadata) -> Option<Kind> {
         None
@@ -362,9 +359,9 @@ mod system {
 mod tests {
     use super::*;
 
-    /// A link stands for a folder that is mounted twice: only the file system knows either.
+    /// A link stands in for a folder that is mounted twice.
     #[test]
-    fn one_file_under_two_paths_is_known_before_it_exists() {
+    fn two_paths_of_one_missing_file_are_recognized() {
         let folder = tempfile::tempdir().unwrap();
         let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
         fs::create_dir(&real).unwrap();

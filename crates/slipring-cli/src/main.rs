@@ -1,17 +1,16 @@
-//! The command `slipring`: what it says of a machine is measured there. `slipring --help` tells the
-//! rest.
+//! The command `slipring`, which measures the library on the machine that it runs on. `slipring
+//! --help` describes its arguments.
 //!
-//! The exit code is 0 where everything was done, 1 where something failed, 2 where the arguments
-//! are wrong. A reader of standard output that closes its pipe early (`| head`) is no failure: the
-//! program saves what it was asked to save, stops, and exits with 0.
+//! The exit code is 0 for success, 1 for a failure, and 2 for wrong arguments. A reader of standard
+//! output that closes its pipe early (`| head`) is no failure: the program saves the files that it
+//! was asked for, stops, and exits with 0.
 #![forbid(unsafe_code)]
-// Both panic where the stream refuses a write; `console` does not.
+// Both macros panic where the stream refuses a write; `console` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod console;
 mod destination;
 mod lab;
-mod machine;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -19,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Experiments with slipring on this machine.
+/// Measures slipring on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "slipring", version)]
 struct Cli {
@@ -27,10 +26,10 @@ struct Cli {
     command: Command,
 }
 
-/// What it can do.
+/// The program's commands.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measures on this machine what a choice costs and brings.
+    /// Measures on this machine the costs and benefits of a choice
     #[command(subcommand)]
     Lab(lab::Lab),
 }
@@ -38,7 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
-        Err(error) if error.is::<console::ReaderGone>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<console::StdoutClosed>() => ExitCode::SUCCESS,
         Err(error) => {
             console::print_error(&format!("slipring: {error:#}\n"));
             ExitCode::FAILURE
@@ -50,11 +49,11 @@ fn run() -> Result<ExitCode> {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Lab(lab) }) => lab.run().map(|()| ExitCode::SUCCESS),
         Err(answer) => {
-            // Help and the version go to standard output and are results; a misuse goes to standard
-            // error and has its exit code.
-            let told = answer.print().and_then(|()| io::stdout().flush());
+            // Help and version are results and go to standard output. Wrong arguments go to
+            // standard error and set the exit code.
+            let written = answer.print().and_then(|()| io::stdout().flush());
             if !answer.use_stderr() {
-                console::printed(told)?;
+                console::stdout_result(written)?;
             }
             Ok(u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from))
         }

@@ -1,5 +1,4 @@
-//! `slipring lab waits` as its user meets it. What it measures is not judged here: no time and no
-//! rate is right or wrong.
+//! `slipring lab waits` as a user runs it. The tests judge no time and no rate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +13,7 @@ fn waits(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slipring")).args(["lab", "waits"]).args(args).output().unwrap()
 }
 
-/// Runs it where it must fail; gives what it says.
+/// Runs the program with arguments that it must refuse before it measures; returns its message.
 fn refused(args: &[&str]) -> String {
     let output = waits(args);
     assert!(
@@ -22,7 +21,7 @@ fn refused(args: &[&str]) -> String {
         "{args:?} was accepted: {}",
         String::from_utf8_lossy(&output.stdout)
     );
-    assert!(output.stdout.is_empty(), "{args:?}: it began all the same");
+    assert!(output.stdout.is_empty(), "{args:?}: the measurement began");
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -39,35 +38,35 @@ fn names(of: &Value, list: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The strategies that are measured unless some are named.
-fn contenders() -> Vec<String> {
+/// Returns the strategies that are measured by default.
+fn default_strategies() -> Vec<String> {
     let more = "adaptive:25%".parse::<Wait>().ok();
     Wait::all().into_iter().chain(more).map(|wait| wait.to_string()).collect()
 }
 
-/// What holds for the figures of any run.
-fn check(run: &Value, told: &str) {
+/// Checks the relations that hold between the figures of any run.
+fn check(run: &Value, at: &str) {
     let [p50, p99, p999, max] =
         ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|figure| run[figure].as_f64().unwrap());
-    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{told}: {run}");
-    assert!(run["publish_ns"].as_f64().unwrap() > 0.0, "{told}: {run}");
+    assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{at}: {run}");
+    assert!(run["publish_ns"].as_f64().unwrap() > 0.0, "{at}: {run}");
     if cfg!(target_os = "linux") {
         let share = run["waiter_share"].as_f64().unwrap();
-        assert!((0.0..=1.01).contains(&share), "{told}: {run}");
-        assert!(run["cpu_s_per_million"].as_f64().unwrap() > 0.0, "{told}: {run}");
+        assert!((0.0..=1.01).contains(&share), "{at}: {run}");
+        assert!(run["cpu_s_per_million"].as_f64().unwrap() > 0.0, "{at}: {run}");
     }
 }
 
 #[test]
-fn everything_is_measured_written_down_and_drawn() {
+fn record_picture_and_tables_have_every_strategy_under_every_pattern() {
     let folder = tempfile::tempdir().unwrap();
     let (json, picture) = (folder.path().join("waits.json"), folder.path().join("waits.svg"));
-    fs::write(&json, "what was there before, and is longer than nothing").unwrap();
+    fs::write(&json, "an old record").unwrap();
     let output = waits(&["--smoke", "--json", path(&json), "--picture", path(&picture)]);
-    let (said, errors) =
+    let (tables, errors) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{errors}");
-    assert_eq!(errors, "", "a bar is for terminals");
+    assert_eq!(errors, "", "only a terminal gets a progress bar");
 
     let record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(record["size"], "smoke");
@@ -85,29 +84,29 @@ fn everything_is_measured_written_down_and_drawn() {
             "on-off",
             "quiet-1s",
             "burst",
-            "crowd",
+            "oversubscribed",
             "bystander"
         ]
     );
-    for scene in record["arrivals"].as_array().unwrap() {
-        let arrival = scene["arrival"].as_str().unwrap();
-        assert_eq!(names(scene, "strategies", "strategy"), contenders(), "{arrival}");
-        // The same schedules for everybody: in each round so many events, whatever the strategy.
+    for result in record["arrivals"].as_array().unwrap() {
+        let arrival = result["arrival"].as_str().unwrap();
+        assert_eq!(names(result, "strategies", "strategy"), default_strategies(), "{arrival}");
+        // All strategies meet the same schedules, so the numbers of events by round are the same.
         let mut counts = BTreeSet::new();
-        for series in scene["strategies"].as_array().unwrap() {
-            let told = format!("{} under {arrival}", series["strategy"]);
+        for series in result["strategies"].as_array().unwrap() {
+            let at = format!("{} under {arrival}", series["strategy"]);
             let runs = series["runs"].as_array().unwrap();
-            assert_eq!(runs.len(), 2, "{told}");
+            assert_eq!(runs.len(), 2, "{at}");
             for run in runs {
-                check(run, &told);
-                assert_eq!(run["bystander_loss"].is_null(), arrival != "bystander", "{told}");
+                check(run, &at);
+                assert_eq!(run["bystander_loss"].is_null(), arrival != "bystander", "{at}");
             }
             let events: Vec<u64> = runs.iter().map(|run| run["events"].as_u64().unwrap()).collect();
-            assert!(!events.contains(&0), "{told}");
+            assert!(!events.contains(&0), "{at}");
             counts.insert(events);
             let [low, middle, high] =
                 ["min", "median", "max"].map(|which| series[which]["p50_ns"].as_f64().unwrap());
-            assert!(low <= middle && middle <= high, "{told}");
+            assert!(low <= middle && middle <= high, "{at}");
         }
         assert_eq!(counts.len(), 1, "{arrival}: {counts:?}");
         match arrival {
@@ -118,18 +117,18 @@ fn everything_is_measured_written_down_and_drawn() {
     }
 
     let svg = fs::read_to_string(&picture).unwrap();
-    let svg = roxmltree::Document::parse(&svg).expect("a picture that can be read");
+    let svg = roxmltree::Document::parse(&svg).expect("well-formed SVG");
     let texts: BTreeSet<&str> =
         svg.descendants().filter_map(|node| node.text()).map(str::trim).collect();
-    for name in contenders().iter().chain(&arrivals) {
+    for name in default_strategies().iter().chain(&arrivals) {
         assert!(texts.contains(name.as_str()), "the picture does not name {name}");
-        assert!(said.contains(name.as_str()), "no table names {name}");
+        assert!(tables.contains(name.as_str()), "no table names {name}");
     }
-    assert!(said.contains("these are no figures"), "{said}");
+    assert!(tables.contains("smoke run"), "{tables}");
 }
 
 #[test]
-fn some_can_be_chosen() {
+fn named_strategies_and_patterns_are_measured_once_and_no_others() {
     let output = waits(&[
         "--smoke",
         "--only",
@@ -139,21 +138,19 @@ fn some_can_be_chosen() {
         "--arrivals",
         "on-off,quiet-20s,on-off",
     ]);
-    let said = String::from_utf8(output.stdout).unwrap();
+    let tables = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(
-        (said.matches("| blocking ").count(), said.matches("| sleeping ").count()),
+        (tables.matches("| blocking ").count(), tables.matches("| sleeping ").count()),
         (2, 2),
-        "{said}"
+        "{tables}"
     );
-    assert!(
-        said.contains("quiet-20s") && !said.contains("yielding") && !said.contains("\nburst: "),
-        "{said}"
-    );
+    assert!(tables.contains("quiet-20s"), "{tables}");
+    assert!(!tables.contains("yielding") && !tables.contains("\nburst: "), "{tables}");
 }
 
 #[test]
-fn bad_input_is_refused_with_what_there_is() {
+fn a_wrong_name_is_refused_with_a_list_of_the_right_ones() {
     let message = refused(&["--smoke", "--only", "blocking,sleepy"]);
     assert!(
         message.contains("sleepy") && message.contains("busy-spin") && message.contains("yielding"),
@@ -169,7 +166,7 @@ fn bad_input_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
+fn a_file_that_cannot_be_written_is_refused_before_the_measurement() {
     let folder = tempfile::tempdir().unwrap();
     for option in ["--json", "--picture"] {
         let message =
@@ -179,16 +176,19 @@ fn files_that_cannot_be_written_are_found_before_anything_is_measured() {
 }
 
 #[test]
-fn help_says_what_can_be_had() {
+fn help_names_the_options_in_lines_of_a_terminal() {
     let output = waits(&["--help"]);
-    let said = String::from_utf8(output.stdout).unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
     for text in
         ["--picture", "--json", "--only", "--arrivals", "--quick", "--full", "quiet-20s", "SVG"]
     {
-        assert!(said.contains(text), "{text}: {said}");
+        assert!(help.contains(text), "{text}: {help}");
     }
+    // clap does not wrap the long lines of its lists by itself.
+    let longest = help.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(100), "{longest:?}: {help}");
     let output =
         Command::new(env!("CARGO_BIN_EXE_slipring")).args(["lab", "--help"]).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("waits") && !said.contains("bystander"), "{said}");
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(help.contains("waits") && !help.contains("bystander"), "{help}");
 }

@@ -1,6 +1,6 @@
-//! Results against closed pipes, full disks, pipes as files and the same file named twice: what was
-//! measured is saved or told of, nothing panics and nothing hangs. What the figures are is no
-//! matter here.
+//! Results and closed pipes, full disks, pipes as files, and one file named twice. The program
+//! saves its results or reports a failure; it never panics and never hangs. The tests judge no
+//! figures.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-/// Past this a program counts as one that hangs.
+/// Time after which a program counts as hanging.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The least that is measured: a second or so.
-const LITTLE: [&str; 7] = ["lab", "waits", "--smoke", "--only", "blocking", "--arrivals", "burst"];
+/// Arguments for the shortest measurement, which takes about a second.
+const SHORT: [&str; 7] = ["lab", "waits", "--smoke", "--only", "blocking", "--arrivals", "burst"];
 
 fn slipring() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipring"));
@@ -28,14 +28,14 @@ fn slipring() -> Command {
     command
 }
 
-/// `slipring lab waits` over little, with more arguments.
-fn little<A: AsRef<OsStr>>(more: &[A]) -> Command {
+/// Returns the command of the shortest measurement with more arguments.
+fn short_run<A: AsRef<OsStr>>(more: &[A]) -> Command {
     let mut command = slipring();
-    command.args(LITTLE).args(more);
+    command.args(SHORT).args(more);
     command
 }
 
-/// The end of a child, or a failure where it does not come.
+/// Waits for the end of a process; fails after [`LIMIT`].
 fn end(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + LIMIT;
     while Instant::now() < deadline {
@@ -48,14 +48,14 @@ fn end(child: &mut Child) -> ExitStatus {
     panic!("the program hangs");
 }
 
-/// Runs a program to its end.
+/// Runs a command to its end and returns its output.
 fn run(command: &mut Command) -> Output {
     finish(command.spawn().unwrap())
 }
 
-/// Hears a program to its end.
+/// Reads the output of a process until it ends.
 fn finish(mut child: Child) -> Output {
-    fn gather(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    fn read_all(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
         thread::spawn(move || {
             let mut all = Vec::new();
             if let Some(mut from) = from {
@@ -64,46 +64,46 @@ fn finish(mut child: Child) -> Output {
             all
         })
     }
-    let (out, err) = (gather(child.stdout.take()), gather(child.stderr.take()));
+    let (out, err) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
     let status = end(&mut child);
     Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
 }
 
-/// Runs a program where nothing reads its standard output.
+/// Runs a command whose standard output is a pipe that its reader has closed.
 fn run_unread(command: &mut Command) -> Output {
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let status = end(&mut child);
     let mut stderr = Vec::new();
-    if let Some(mut said) = child.stderr.take() {
-        said.read_to_end(&mut stderr).unwrap();
+    if let Some(mut errors) = child.stderr.take() {
+        errors.read_to_end(&mut stderr).unwrap();
     }
     Output { status, stdout: Vec::new(), stderr }
 }
 
-/// Its exit code and what it says on standard error; a panic or a signal is a failure.
+/// Returns exit code and standard error; fails after a panic or a signal.
 fn ended(output: &Output) -> (i32, String) {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.signal(), None, "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.signal(), None, "{errors}");
     let code = output.status.code().unwrap();
-    assert!(code != 101 && !said.contains("panicked"), "it panicked: {said}");
-    (code, said)
+    assert!(code != 101 && !errors.contains("panicked"), "the program panicked: {errors}");
+    (code, errors)
 }
 
-/// Runs a program that must refuse its arguments before it measures; gives what it says.
+/// Runs a command that must refuse its arguments before the measurement; returns its message.
 fn refused(command: &mut Command) -> String {
     let output = run(command);
-    let (code, said) = ended(&output);
-    assert!(code == 1 || code == 2, "{code}: {said}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "it measured all the same: {said}");
-    said
+    let (code, errors) = ended(&output);
+    assert!(code == 1 || code == 2, "{code}: {errors}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "the measurement began: {errors}");
+    errors
 }
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// A complete record.
+/// Parses a record and checks that it is complete.
 fn record(text: &str) -> Value {
     let record: Value =
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -125,23 +125,23 @@ fn names_in(folder: &TempDir) -> Vec<String> {
 }
 
 #[test]
-fn results_are_saved_where_nothing_reads_the_tables() {
+fn results_are_saved_when_standard_output_is_closed() {
     let folder = tempdir().unwrap();
     let (json, picture) = (folder.path().join("a.json"), folder.path().join("a.svg"));
     let files =
         [OsStr::new("--json"), json.as_os_str(), OsStr::new("--picture"), picture.as_os_str()];
-    let (code, said) = ended(&run_unread(&mut little(&files)));
-    assert_eq!((code, said.as_str()), (0, ""), "a reader that has seen enough is no failure");
+    let (code, errors) = ended(&run_unread(&mut short_run(&files)));
+    assert_eq!((code, errors.as_str()), (0, ""), "a closed pipe is no failure");
     record_in(&json);
     assert!(fs::read_to_string(&picture).unwrap().contains("</svg>"));
-    assert_eq!(names_in(&folder), ["a.json", "a.svg"], "nothing else is left behind");
+    assert_eq!(names_in(&folder), ["a.json", "a.svg"], "no temporary file remains");
 }
 
 #[test]
 fn results_are_saved_before_the_first_line_is_printed() {
     let folder = tempdir().unwrap();
     let json = folder.path().join("a.json");
-    let mut child = little(&[OsStr::new("--json"), json.as_os_str()]).spawn().unwrap();
+    let mut child = short_run(&[OsStr::new("--json"), json.as_os_str()]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("slipring "), "{line}");
@@ -150,17 +150,17 @@ fn results_are_saved_before_the_first_line_is_printed() {
 }
 
 #[test]
-fn results_are_saved_where_the_disk_of_the_tables_is_full() {
+fn results_are_saved_when_standard_output_is_full() {
     let folder = tempdir().unwrap();
     let json = folder.path().join("a.json");
-    let (code, said) =
-        ended(&run(little(&[OsStr::new("--json"), json.as_os_str()]).stdout(full())));
+    let (code, errors) =
+        ended(&run(short_run(&[OsStr::new("--json"), json.as_os_str()]).stdout(full())));
     assert_eq!(code, 1);
     assert!(
-        said.contains("standard output")
-            && said.contains("No space left")
-            && said.contains("a.json"),
-        "{said}"
+        errors.contains("standard output")
+            && errors.contains("No space left")
+            && errors.contains("a.json"),
+        "{errors}"
     );
     record_in(&json);
 }
@@ -173,24 +173,24 @@ fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
         &["--version"],
         ["lab", "--help"].as_slice(),
         &["lab", "waits", "--help"],
-        &LITTLE,
+        &SHORT,
         bystander,
     ] {
-        let (code, said) = ended(&run_unread(slipring().args(args)));
-        assert_eq!((code, said.as_str()), (0, ""), "{args:?}");
-        let (code, said) = ended(&run(slipring().args(args).stdout(full())));
-        assert_eq!(code, 1, "{args:?}: {said}");
+        let (code, errors) = ended(&run_unread(slipring().args(args)));
+        assert_eq!((code, errors.as_str()), (0, ""), "{args:?}");
+        let (code, errors) = ended(&run(slipring().args(args).stdout(full())));
+        assert_eq!(code, 1, "{args:?}: {errors}");
         assert!(
-            said.contains("cannot write to standard output: No space left"),
-            "{args:?}: {said}"
+            errors.contains("cannot write to standard output: No space left"),
+            "{args:?}: {errors}"
         );
         assert_eq!(
             ended(&run(slipring().args(args).stdout(full()).stderr(full()))).0,
             1,
-            "{args:?}: nothing can be told, but no panic"
+            "{args:?}: no stream takes the message, and the program must not panic"
         );
     }
-    // What goes to standard error is told to nothing, and the exit code stays what it is.
+    // The exit code stays the same where standard error takes no message.
     for (args, code) in [
         (["lab", "wait"].as_slice(), 2),
         (&[], 2),
@@ -204,48 +204,48 @@ fn no_print_panics_on_a_closed_pipe_or_a_full_disk() {
 }
 
 #[test]
-fn a_full_device_and_what_is_no_file_are_refused_before_anything_is_measured() {
+fn a_full_device_a_folder_and_an_empty_name_are_refused_before_the_measurement() {
     let folder = tempdir().unwrap();
     for option in ["--json", "--picture"] {
-        let message = refused(&mut little(&[option, "/dev/full"]));
+        let message = refused(&mut short_run(&[option, "/dev/full"]));
         assert!(
             message.contains(option)
                 && message.contains("/dev/full")
                 && message.contains("No space left"),
             "{message}"
         );
-        let message = refused(&mut little(&[OsStr::new(option), folder.path().as_os_str()]));
+        let message = refused(&mut short_run(&[OsStr::new(option), folder.path().as_os_str()]));
         assert!(message.contains("cannot write to") && message.contains("directory"), "{message}");
-        let message = refused(&mut little(&[option, ""]));
+        let message = refused(&mut short_run(&[option, ""]));
         assert!(message.contains(option) && message.contains("value is required"), "{message}");
         let slash = format!("{}/new/", folder.path().display());
-        let message = refused(&mut little(&[option, &slash]));
+        let message = refused(&mut short_run(&[option, &slash]));
         assert!(message.contains("cannot write to"), "{message}");
     }
-    assert_eq!(names_in(&folder), [""; 0], "nothing is left behind");
+    assert_eq!(names_in(&folder), [""; 0], "no temporary file remains");
 }
 
 #[test]
-fn standard_output_as_a_file_gets_the_record_alone() {
-    let output = run(&mut little(&["--json", "/dev/stdout"]));
-    let (code, said) = ended(&output);
-    assert_eq!(code, 0, "{said}");
+fn a_record_on_standard_output_moves_the_tables_to_standard_error() {
+    let output = run(&mut short_run(&["--json", "/dev/stdout"]));
+    let (code, errors) = ended(&output);
+    assert_eq!(code, 0, "{errors}");
     record(&String::from_utf8(output.stdout).unwrap());
-    assert!(said.contains("| blocking"), "the tables go to standard error then: {said}");
+    assert!(errors.contains("| blocking"), "the tables are on standard error: {errors}");
 
-    // Standard output may be a file, too, and that file may be named.
+    // Standard output can be a file, and the user can name that file.
     let folder = tempdir().unwrap();
     let path = folder.path().join("out");
     for name in [OsStr::new("/dev/stdout"), path.as_os_str()] {
         let output =
-            run(little(&[OsStr::new("--json"), name]).stdout(File::create(&path).unwrap()));
-        let (code, said) = ended(&output);
-        assert!(code == 0 && said.contains("| blocking"), "{said}");
+            run(short_run(&[OsStr::new("--json"), name]).stdout(File::create(&path).unwrap()));
+        let (code, errors) = ended(&output);
+        assert!(code == 0 && errors.contains("| blocking"), "{errors}");
         record_in(&path);
     }
-    assert_eq!(ended(&run_unread(&mut little(&["--json", "/dev/stdout"]))).0, 0);
-    let output = run(little(&["--json", "/dev/null"]).stdout(Stdio::null()));
-    assert_eq!(ended(&output), (0, String::new()), "nobody's output is nobody's");
+    assert_eq!(ended(&run_unread(&mut short_run(&["--json", "/dev/stdout"]))).0, 0);
+    let output = run(short_run(&["--json", "/dev/null"]).stdout(Stdio::null()));
+    assert_eq!(ended(&output), (0, String::new()), "a device does not count as standard output");
 }
 
 #[test]
@@ -255,22 +255,21 @@ fn a_process_substitution_gets_the_record() {
     let script =
         format!("\"$@\" --json >(cat > '{0}.part' && mv '{0}.part' '{0}')", copy.display());
     let mut bash = Command::new("bash");
-    bash.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_slipring")]).args(LITTLE);
+    bash.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_slipring")]).args(SHORT);
     let output = run(bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let (code, said) = ended(&output);
-    assert_eq!(code, 0, "{said}");
+    let (code, errors) = ended(&output);
+    assert_eq!(code, 0, "{errors}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("| blocking"));
-    // The shell does not wait for what it started.
+    // The shell does not wait for the process that reads the substitution.
     let deadline = Instant::now() + LIMIT;
     while !copy.exists() {
         assert!(Instant::now() < deadline, "the record did not arrive");
         thread::sleep(Duration::from_millis(5));
     }
     record_in(&copy);
-    // The other direction is a mistake that must not block: nothing would ever read what is written
-    // there.
+    // The wrong direction must be refused: a write to that pipe would block forever.
     let mut bash = Command::new("bash");
-    bash.args(["-c", "\"$@\" --json <(true)", "bash", env!("CARGO_BIN_EXE_slipring")]).args(LITTLE);
+    bash.args(["-c", "\"$@\" --json <(true)", "bash", env!("CARGO_BIN_EXE_slipring")]).args(SHORT);
     let message = refused(bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     assert!(message.contains("only reads"), "{message}");
 }
@@ -282,50 +281,50 @@ fn fifo(folder: &TempDir) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_fifo_gets_the_record_and_one_that_nothing_reads_is_refused() {
+fn a_named_pipe_gets_the_record_and_one_without_a_reader_is_refused() {
     let folder = tempdir().unwrap();
     let path = fifo(&folder);
-    let message = refused(&mut little(&[OsStr::new("--json"), path.as_os_str()]));
+    let message = refused(&mut short_run(&[OsStr::new("--json"), path.as_os_str()]));
     assert!(message.contains("fifo") && message.contains("reads"), "{message}");
 
     let reader = thread::spawn({
         let path = path.clone();
         move || fs::read_to_string(path).unwrap()
     });
-    let output = run(&mut little(&[OsStr::new("--json"), path.as_os_str()]));
+    let output = run(&mut short_run(&[OsStr::new("--json"), path.as_os_str()]));
     assert_eq!(ended(&output), (0, String::new()));
     record(&reader.join().unwrap());
 }
 
 #[test]
-fn what_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() {
+fn a_record_that_cannot_be_saved_is_kept_elsewhere_and_the_tables_are_printed() {
     let folder = tempdir().unwrap();
     let path = fifo(&folder);
-    // A reader that comes, so that the measurement begins, and goes before it ends.
+    // A reader that opens the pipe, so that the measurement begins, and closes it before the end.
     let reader = thread::spawn({
         let path = path.clone();
         move || drop(File::open(path).unwrap())
     });
     let output =
-        run(little(&[OsStr::new("--json"), path.as_os_str()]).env("TMPDIR", folder.path()));
+        run(short_run(&[OsStr::new("--json"), path.as_os_str()]).env("TMPDIR", folder.path()));
     reader.join().unwrap();
-    let (code, said) = ended(&output);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("cannot write to") && said.contains("Broken pipe"), "{said}");
+    let (code, errors) = ended(&output);
+    assert_eq!(code, 1, "{errors}");
+    assert!(errors.contains("cannot write to") && errors.contains("Broken pipe"), "{errors}");
     assert!(
         String::from_utf8_lossy(&output.stdout).contains("| blocking"),
-        "the tables are printed all the same"
+        "the tables are printed after the failure"
     );
     let names = names_in(&folder);
     let kept = names
         .iter()
         .find(|name| *name != "fifo")
         .expect("a copy in the folder for temporary files");
-    assert!(said.contains(kept), "{said}");
+    assert!(errors.contains(kept), "{errors}");
     record_in(&folder.path().join(kept));
 }
 
-/// Runs it where no file may become larger than half a kilobyte or so.
+/// Runs the shortest measurement with a limit of one block (512 or 1024 bytes) on file sizes.
 fn run_without_room(args: &[&OsStr]) -> Output {
     let mut shell = Command::new("sh");
     shell
@@ -335,24 +334,24 @@ fn run_without_room(args: &[&OsStr]) -> Output {
             "sh",
             env!("CARGO_BIN_EXE_slipring"),
         ])
-        .args(LITTLE)
+        .args(SHORT)
         .args(args);
     run(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
 #[test]
-fn without_room_for_files_the_old_one_stays_and_the_record_is_printed() {
+fn without_room_the_old_file_stays_and_the_record_is_printed() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("old.json");
     fs::write(&path, "an old record").unwrap();
     let output = run_without_room(&[OsStr::new("--json"), path.as_os_str()]);
-    let (code, said) = ended(&output);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("old.json") && said.contains("File too large"), "{said}");
+    let (code, errors) = ended(&output);
+    assert_eq!(code, 1, "{errors}");
+    assert!(errors.contains("old.json") && errors.contains("File too large"), "{errors}");
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
         "an old record",
-        "half a record is worse than an old one"
+        "an incomplete record replaced the old one"
     );
     assert_eq!(names_in(&folder), ["old.json"]);
     let out = String::from_utf8(output.stdout).unwrap();
@@ -364,7 +363,7 @@ fn without_room_for_files_the_old_one_stays_and_the_record_is_printed() {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_the_old_file_and_nothing_else() {
+fn a_killed_run_leaves_the_old_file_and_no_temporary_file() {
     let folder = tempdir().unwrap();
     let (old, new) = (folder.path().join("old.json"), folder.path().join("new.svg"));
     fs::write(&old, "an old record").unwrap();
@@ -376,7 +375,7 @@ fn a_run_that_is_killed_leaves_the_old_file_and_nothing_else() {
         .arg(&new)
         .spawn()
         .unwrap();
-    // Long enough to be measuring; were it not, the test would only show less.
+    // Usually long enough for the measurement to begin; the test also holds before that.
     thread::sleep(Duration::from_millis(300));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -393,7 +392,7 @@ fn a_replaced_file_keeps_its_links_and_its_mode() {
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     symlink("real", &soft).unwrap();
     assert_eq!(
-        ended(&run(&mut little(&[OsStr::new("--json"), soft.as_os_str()]))),
+        ended(&run(&mut short_run(&[OsStr::new("--json"), soft.as_os_str()]))),
         (0, String::new())
     );
     record_in(&real);
@@ -403,7 +402,7 @@ fn a_replaced_file_keeps_its_links_and_its_mode() {
     fs::write(&real, "an old record").unwrap();
     fs::hard_link(&real, &hard).unwrap();
     assert_eq!(
-        ended(&run(&mut little(&[OsStr::new("--json"), hard.as_os_str()]))),
+        ended(&run(&mut short_run(&[OsStr::new("--json"), hard.as_os_str()]))),
         (0, String::new())
     );
     record_in(&real);
@@ -430,7 +429,7 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
         ("dangling", "new"),
         ("new", "dangling"),
     ] {
-        let message = refused(&mut little(&[
+        let message = refused(&mut short_run(&[
             OsStr::new("--json"),
             &at(one),
             OsStr::new("--picture"),
@@ -443,18 +442,18 @@ fn the_same_file_twice_is_refused_however_it_is_spelled() {
         assert_eq!(names_in(&folder), before, "{one}, {other}");
         assert_eq!(fs::read_to_string(at("old")).unwrap(), "an old record");
     }
-    let message = refused(&mut little(&["--json", "/dev/stdout", "--picture", "/dev/fd/1"]));
+    let message = refused(&mut short_run(&["--json", "/dev/stdout", "--picture", "/dev/fd/1"]));
     assert!(message.contains("the same file"), "{message}");
-    // A relative name and an absolute one.
+    // A relative and an absolute path of one file.
     let message = refused(
-        little(&[OsStr::new("--json"), OsStr::new("new"), OsStr::new("--picture"), &at("new")])
+        short_run(&[OsStr::new("--json"), OsStr::new("new"), OsStr::new("--picture"), &at("new")])
             .current_dir(&folder),
     );
     assert!(message.contains("the same file"), "{message}");
 }
 
-/// Runs a measurement of these patterns whose bystander cannot start: the program that it would be
-/// is gone.
+/// Runs a measurement of these patterns whose bystander cannot start, because the program's file is
+/// deleted meanwhile.
 fn run_without_bystander(arrivals: &str, json: &Path) -> Output {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = folder.path().join("slipring");
@@ -470,18 +469,18 @@ fn run_without_bystander(arrivals: &str, json: &Path) -> Output {
 }
 
 #[test]
-fn what_was_measured_before_a_failure_is_saved_and_printed() {
+fn results_before_a_failure_are_saved_and_printed() {
     let folder = tempdir().unwrap();
     let json = folder.path().join("a.json");
     fs::write(&json, "an old record").unwrap();
     let output = run_without_bystander("bystander", &json);
-    let (code, said) = ended(&output);
-    assert!(code == 1 && said.contains("bystander"), "{said}");
-    assert_eq!(fs::read_to_string(&json).unwrap(), "an old record", "nothing was measured");
+    let (code, errors) = ended(&output);
+    assert!(code == 1 && errors.contains("bystander"), "{errors}");
+    assert_eq!(fs::read_to_string(&json).unwrap(), "an old record", "there are no results");
 
     let output = run_without_bystander("burst,bystander,regular-10k", &json);
-    let (code, said) = ended(&output);
-    assert!(code == 1 && said.contains("the bystander does not start"), "{said}");
+    let (code, errors) = ended(&output);
+    assert!(code == 1 && errors.contains("the bystander does not start"), "{errors}");
     let record = record_in(&json);
     assert_eq!(
         (record["arrivals"].as_array().unwrap().len(), &record["arrivals"][0]["arrival"]),
@@ -495,9 +494,9 @@ fn what_was_measured_before_a_failure_is_saved_and_printed() {
 }
 
 #[test]
-fn thousands_of_names_are_read_at_once() {
-    // As long as an argument can be, several times; only the last name is wrong, so that nothing is
-    // measured.
+fn thousands_of_names_are_parsed_quickly() {
+    // Two arguments of nearly the maximal length. The last name is wrong, so that no measurement
+    // begins.
     let many = "blocking,".repeat(14_000);
     let message = refused(slipring().args([
         "lab",
@@ -508,7 +507,7 @@ fn thousands_of_names_are_read_at_once() {
         &format!("{many}sleepy"),
     ]));
     assert!(message.contains("sleepy"), "{message}");
-    // Every name is another strategy: to tell them apart is no more work.
+    // Distinct strategies take no longer than equal ones.
     let different: Vec<String> = (0..9_000).map(|spins| format!("yielding:{spins}")).collect();
     let message = refused(slipring().args([
         "lab",
@@ -519,7 +518,7 @@ fn thousands_of_names_are_read_at_once() {
         "/nowhere/at/all",
     ]));
     assert!(message.contains("/nowhere/at/all"), "{message}");
-    // All of them are the same one, and it is measured once.
+    // A strategy that is named many times is measured once.
     let output = run(slipring().args([
         "lab",
         "waits",
@@ -534,7 +533,7 @@ fn thousands_of_names_are_read_at_once() {
 }
 
 #[test]
-fn a_bystander_with_impossible_cores_says_so() {
+fn a_bystander_refuses_cores_that_it_cannot_use() {
     for (cores, reason) in [
         ("99999999", "core 99999999 is not"),
         ("1023", "core 1023 is not"),
@@ -550,13 +549,13 @@ fn a_bystander_with_impossible_cores_says_so() {
     let message =
         refused(slipring().args(["lab", "bystander", "--cores", &format!("{first},{first}")]));
     assert!(message.contains("twice"), "{message}");
-    // One that can be had, and an input that ends at once.
+    // A core that is allowed, and an input that ends at once.
     let output = run(slipring().args(["lab", "bystander", "--cores", &first]));
     assert_eq!(ended(&output).0, 0);
     assert!(output.stdout.starts_with(b"ready\n{\"units\":"));
 }
 
-/// The first core that this process may use.
+/// Returns the first core that this process may use.
 fn first_core() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let list =
@@ -565,19 +564,19 @@ fn first_core() -> String {
 }
 
 #[test]
-fn a_system_without_threads_is_an_error() {
-    // No stack is as large as this one.
-    let output = run(little::<&str>(&[]).env("RUST_MIN_STACK", "1000000000000000"));
-    let (code, said) = ended(&output);
-    assert!(code == 1 && said.contains("thread"), "{said}");
+fn a_thread_that_cannot_start_is_an_error() {
+    // A stack of this size cannot be allocated.
+    let output = run(short_run::<&str>(&[]).env("RUST_MIN_STACK", "1000000000000000"));
+    let (code, errors) = ended(&output);
+    assert!(code == 1 && errors.contains("thread"), "{errors}");
     let output =
         run(slipring().args(["lab", "bystander"]).env("RUST_MIN_STACK", "1000000000000000"));
-    let (code, said) = ended(&output);
-    assert!(code == 1 && said.contains("thread"), "{said}");
+    let (code, errors) = ended(&output);
+    assert!(code == 1 && errors.contains("thread"), "{errors}");
 }
 
 #[test]
-fn arguments_that_are_no_text_are_refused() {
+fn arguments_that_are_not_utf_8_are_refused_except_for_paths() {
     let bad = OsStr::from_bytes(b"block\xffing");
     for option in ["--only", "--arrivals", "--cores"] {
         let message = refused(
@@ -590,11 +589,11 @@ fn arguments_that_are_no_text_are_refused() {
             "{option}: {message}"
         );
     }
-    // As a file's name it is as good as any.
+    // The name of a file may be any bytes.
     let folder = tempdir().unwrap();
     let path = folder.path().join(bad);
     assert_eq!(
-        ended(&run(&mut little(&[OsStr::new("--json"), path.as_os_str()]))),
+        ended(&run(&mut short_run(&[OsStr::new("--json"), path.as_os_str()]))),
         (0, String::new())
     );
     record_in(&path);

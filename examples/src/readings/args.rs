@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line arguments.
 
 use std::path::PathBuf;
 
@@ -7,71 +7,73 @@ use clap::{Parser, ValueEnum};
 use super::measure::Mode;
 use super::ring::Wait;
 
-/// The data that comes with the project.
+/// The data file of the project.
 const BUNDLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/weather-2013.csv.gz");
 
-/// Finds readings of weather stations that are out of the ordinary.
+/// Finds weather readings that are out of the ordinary
 ///
-/// Reads hourly rows, puts them in order of time and takes them through a graph of stages: a pool
-/// of workers parses a row into up to nine readings, one stage marks readings more than 4 standard
-/// deviations from the mean of the preceding 14 days, then a journal and a summary are written side
-/// by side. Three ways of doing it give the same bytes.
+/// Reads hourly rows, sorts them by time and passes them through a graph of
+/// stages. A pool of workers parses each row into up to nine readings. One
+/// stage marks readings more than 4 standard deviations from the mean of the
+/// preceding 14 days. Then a journal and a summary are written in parallel.
+/// All three modes write the same bytes.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "readings")]
+#[command(name = "readings", verbatim_doc_comment)]
 pub struct Args {
-    /// Rows of weather stations, as .csv or .csv.gz; by default the data that comes with the
-    /// project.
+    /// Rows of weather stations, as .csv or .csv.gz [default: the project's data]
     #[arg(default_value = BUNDLED, hide_default_value = true)]
     pub file: PathBuf,
 
-    /// How to do it; `all` runs each way for a few seconds on repeated data and compares them.
-    #[arg(long, value_enum, default_value_t = Which::All)]
-    pub mode: Which,
+    /// Way to run the stages
+    #[arg(long, value_enum, default_value_t = Modes::All)]
+    pub mode: Modes,
 
-    /// Threads that parse rows (not for `sequential`).
+    /// Number of threads that parse rows (not for `sequential`)
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
 
-    /// Take the data N times, each time shifted by its span [default: once; with `all` what takes
-    /// about a second].
+    /// Process the data N times, each time shifted by its time span
+    ///
+    /// The default is once, and with `all` as often as takes about a second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub repeat: Option<u64>,
 
-    /// Rows the executor sends through its queues at once: more make the queues cheaper and hold
-    /// rows back.
+    /// Number of rows that the executor sends through a queue at once
+    ///
+    /// Larger batches make the queues cheaper and delay rows.
     #[arg(long, value_name = "ROWS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub parcel: u16,
+    pub batch: u16,
 
-    /// How the ring's threads wait: `busy-spin`, `yielding`, `sleeping` or `blocking`.
-    // Rows come without a pause and threads may outnumber cores, so nobody sleeps for long and
-    // waking them up would not pay.
+    /// Wait strategy of the ring's threads, such as `yielding` or `blocking`
+    // Rows come without a pause and threads may outnumber cores. So waits are short, and waking a
+    // thread would cost more than its sleep saves.
     #[arg(long, value_name = "NAME", default_value_t = Wait::SLEEPING)]
     pub wait: Wait,
 
-    /// Write the journal to FILE; without it, only its checksum is made.
+    /// Write the journal to FILE; without it, compute only its checksum
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// With `all`: one short round, to see that it works; the figures mean nothing.
+    /// With `all`: one short round, to check that everything works
     #[arg(long)]
     pub smoke: bool,
 }
 
-/// One mode, or all of them.
+/// The mode to run, or all modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Which {
-    /// Each of them, and a table.
+pub enum Modes {
+    /// All modes in turn for a few seconds, and a table that compares them
     All,
-    /// The ring.
+    /// A ring
     Slipring,
-    /// One thread.
+    /// One thread
     Sequential,
-    /// A queue per worker and a thread that merges.
+    /// A queue per worker and a thread that merges
     Executor,
 }
 
-impl Which {
-    /// The mode, if it is one.
+impl Modes {
+    /// Returns the mode, unless all modes are meant.
     pub fn mode(self) -> Option<Mode> {
         match self {
             Self::All => None,

@@ -1,33 +1,32 @@
-//! What the columns of a file mean, found by their names in the header.
+//! The columns of a file, found by their names in the header.
 
 use anyhow::{Result, bail};
 
-/// What a station measures, by the names of the columns, in the order in which readings are
-/// written.
+/// The measured dimensions of a station by the names of their columns, in the order of the journal.
 pub const DIMENSIONS: [&str; 9] =
     ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"];
 
-/// The wind's direction among [`DIMENSIONS`]. It goes in a circle, 350 degrees and 10 degrees are
-/// neighbours: a mean and a deviation of it say nothing, so it never raises an alarm.
+/// Index of the wind's direction in [`DIMENSIONS`]. It never raises an alarm: 350 and 10 degrees
+/// are neighbours, so a mean and a deviation of directions mean nothing.
 pub const WIND_DIRECTION: usize = 3;
 
 const STATION: &str = "origin";
 const TIME: &str = "time_hour";
 
-/// What one column holds.
+/// The content of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// The station's name.
+    /// Name of the station.
     Station,
-    /// The time in UTC.
+    /// Time in UTC.
     Time,
-    /// A reading, by its place in [`DIMENSIONS`].
+    /// Reading of the dimension with this index in [`DIMENSIONS`].
     Dimension(usize),
-    /// Something that is not needed here, such as the local hour.
+    /// Content that this program does not use, such as the local hour.
     Other,
 }
 
-/// The columns of a file, in its order.
+/// The columns of a file, in the file's order.
 #[derive(Clone, Debug)]
 pub struct Columns {
     all: Vec<Column>,
@@ -36,8 +35,8 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Reads the header. Each column that is needed must be there, and once; others may be, in any
-    /// order.
+    /// Parses the header. Every needed column must be there exactly once. The order is free, and
+    /// other columns are ignored.
     pub fn from_header(header: &str) -> Result<Self> {
         let all: Vec<Column> = header.split(',').map(Self::column).collect();
         let place = |column: Column, name: &str| -> Result<usize> {
@@ -66,12 +65,13 @@ impl Columns {
         }
     }
 
-    /// Every column in the file's order.
+    /// Returns all columns in the file's order.
     pub fn all(&self) -> &[Column] {
         &self.all
     }
 
-    /// The fields of a line that put it in order, time and station, as far as they are there.
+    /// Returns the fields by which rows are sorted: time and station. Each is absent in a line that
+    /// is too short.
     pub fn key_fields<'a>(&self, line: &'a str) -> (Option<&'a str>, Option<&'a str>) {
         let field = |at| line.split(',').nth(at);
         (field(self.time), field(self.station))

@@ -1,4 +1,4 @@
-//! All modes on the same rows in one go, a few rounds in turn, since the machine is another one
+//! Runs all modes on the same rows, interleaved in rounds, because the speed of a machine changes
 //! from second to second.
 
 use std::time::Instant;
@@ -9,32 +9,32 @@ use indicatif::ProgressBar;
 use super::input::Input;
 use super::measure::{Job, Mode, Outcome, once};
 
-/// Rounds; each runs every mode once, beginning with another one.
+/// Number of rounds. Each runs every mode once and begins with another mode.
 const ROUNDS: usize = 3;
 
-/// What a round of the sequential mode should take, in seconds.
-const ROUND: f64 = 1.0;
+/// Length of a run of the sequential mode, in seconds.
+const RUN_SECONDS: f64 = 1.0;
 
 /// All runs of a mode, in the order of the rounds.
 #[derive(Debug)]
 pub struct Runs {
-    /// The mode.
+    /// Mode of the runs.
     pub mode: Mode,
-    /// What each run came to.
+    /// Results of the runs.
     pub outcomes: Vec<Outcome>,
 }
 
 /// All runs of all modes.
 #[derive(Debug)]
 pub struct Comparison {
-    /// What was done.
+    /// Job that every run did.
     pub job: Job,
-    /// Who did it.
+    /// Runs by mode.
     pub modes: [Runs; Mode::ALL.len()],
 }
 
-/// Runs every mode in every round. Unless the job's number of repetitions is fixed, it takes as
-/// many as keep one thread busy for a second.
+/// Runs every mode in every round. Unless the number of repetitions is fixed, it chooses the number
+/// that keeps one thread busy for [`RUN_SECONDS`].
 pub fn all(
     input: &Input,
     job: &Job,
@@ -61,22 +61,23 @@ pub fn all(
     Ok(Comparison { job, modes })
 }
 
-/// How many repetitions keep one thread busy for a round.
+/// Returns the number of repetitions that keep one thread busy for [`RUN_SECONDS`].
 fn calibrate(input: &Input, job: &Job) -> Result<u64> {
     let job = Job { repeat: 1, output: None, ..job.clone() };
     let (mut rows, started) = (0, Instant::now());
-    // A tenth of a round, so that a small file counts, too, and the processor has woken up.
-    while started.elapsed().as_secs_f64() < ROUND / 10.0 {
+    // Repeated for a tenth of a run, so that a small file gives a rate, too, and the processor
+    // reaches its full clock rate.
+    while started.elapsed().as_secs_f64() < RUN_SECONDS / 10.0 {
         rows += once(Mode::Sequential, input, &job, &ProgressBar::hidden())?.summary.rows();
     }
     let rate = rows as f64 / started.elapsed().as_secs_f64();
-    let repeat = (rate * ROUND / input.rows() as f64).ceil() as u64;
-    Ok(repeat.clamp(1, input.most_repeats()))
+    let repeat = (rate * RUN_SECONDS / input.rows() as f64).ceil() as u64;
+    Ok(repeat.clamp(1, input.max_repeats()))
 }
 
 impl Comparison {
-    /// Every run must have written the same journal and the same summary; the error names a mode
-    /// that did not.
+    /// Fails unless every run wrote the same journal and the same summary. The error names a mode
+    /// that differs.
     pub fn agree(&self) -> Result<()> {
         let first = &self.modes[0];
         let expected = &first.outcomes[0];
@@ -107,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_that_differs_is_named() {
+    fn an_error_names_the_mode_that_differs() {
         let header = "origin,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
         let rows =
             "A,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\nB,1,2,3,4,5,6,7,8,9,2020-05-01T00:00:00Z\n";
         let input = Input::from_text(format!("{header}{rows}")).unwrap();
         let wait = super::super::ring::Wait::Blocking;
-        let job = Job { repeat: 3, workers: 2, capacity: 4, parcel: 1, wait, output: None };
+        let job = Job { repeat: 3, workers: 2, capacity: 4, batch: 1, wait, output: None };
         let run = |mode| once(mode, &input, &job, &ProgressBar::hidden()).unwrap();
         let modes = Mode::ALL.map(|mode| Runs { mode, outcomes: vec![run(mode), run(mode)] });
         let mut runs = Comparison { job: job.clone(), modes };

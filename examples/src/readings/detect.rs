@@ -1,43 +1,43 @@
-//! Which readings are out of the ordinary: more than four standard deviations from the mean of the
-//! preceding 14 days.
+//! Detects readings that are out of the ordinary: more than four standard deviations from the mean
+//! of the preceding 14 days.
 //!
-//! A window moves over the readings of one dimension of one station: a reading enters at one end,
-//! those older than 14 days leave at the other. The usual way, to add what enters to sums and to
-//! take what leaves off again, loses digits with each step: after a while the rest of what was
-//! taken away is larger than the deviation itself, and a constant value, which has none, would
-//! raise alarms. Here **nothing is ever taken off**. A window is two halves, newer and older
-//! readings, and each keeps what it needs as a [`Spread`] (count, mean, squared deviations), which
-//! can be joined to another one:
+//! A window slides over the readings of one dimension of one station. The usual algorithm adds each
+//! new reading to running sums and subtracts each old one. Every subtraction loses digits, until
+//! the error exceeds the deviation itself; then a constant value would raise alarms. This window
+//! **never subtracts**. It has two halves, of newer and of older readings. Each half keeps its
+//! statistics as a [`Spread`] (count, mean, squared deviations), and two spreads can be joined:
 //!
 //! ```text
-//!   oldest                                   newest
-//!   [ older: each with the spread of itself  ][ newer: one spread of all of them,  ]
-//!   [ and of all behind it in this half      ][ a reading that enters is joined in ]
+//!   oldest                                                       newest
+//!   [ older: each reading with the spread of   ][ newer: one spread of all, ]
+//!   [ itself and of all newer ones in its half ][ joined with each new one  ]
 //! ```
 //!
-//! A reading that leaves is the first one of the older half: the next one's spread is known
-//! already. When the older half is used up, the newer half becomes the older one and its spreads
-//! are built once, from its end to its beginning. So a reading is joined twice in its life and
-//! looked up once, whatever the window's length: O(1) on average. Mean and deviation of a window
-//! depend on nothing but the readings inside and where the halves meet. As one stage does this, in
-//! order, that is the same in every mode.
+//! 1. A new reading joins the spread of the newer half.
+//! 2. A reading that becomes too old is removed from the older half; the spread of the rest is
+//!    stored with the next reading.
+//! 3. When the older half is empty, the newer half becomes the older one, and its spreads are
+//!    computed from its newest reading to its oldest.
+//!
+//! So each reading is joined twice, for any length of the window: O(1) on average (this is the
+//! two-stack queue). The result depends only on the readings in the window and the border between
+//! the halves. One stage does this in order, so it is the same in every mode.
 
 use std::collections::HashMap;
 
 use super::columns::{DIMENSIONS, WIND_DIRECTION};
 use super::row::Row;
 
-/// The window's length in seconds: 14 days. A reading that is exactly as old as that is still
-/// inside.
+/// Length of the window: 14 days, in seconds. A reading of exactly this age is inside.
 pub const WINDOW: i64 = 14 * 24 * 3600;
 
-/// With fewer readings than that in its window, a reading is not judged.
-pub const LEAST: u32 = 100;
+/// Number of readings that a window needs before a reading can raise an alarm.
+pub const MIN_READINGS: u32 = 100;
 
-/// A reading that is further from the mean than so many standard deviations is an alarm.
+/// Distance from the mean beyond which a reading raises an alarm, in standard deviations.
 pub const DEVIATIONS: f64 = 4.0;
 
-/// Count, mean and sum of squared deviations from the mean of some readings.
+/// Count, mean, and sum of squared deviations from the mean of a set of readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     count: u32,
@@ -50,9 +50,8 @@ impl Spread {
         Self { count: 1, mean: value, squares: 0.0 }
     }
 
-    /// The spread of two groups together (Chan, Golub and LeVeque's formula, Welford's for a group
-    /// of one). Equal means give squares that are exactly the sum of both: readings without
-    /// deviation have a spread without deviation.
+    /// Returns the spread of two sets together, by the formula of Chan, Golub and LeVeque. For
+    /// equal means the squares are exactly the sum of both, so equal readings have no deviation.
     fn join(self, other: Self) -> Self {
         if self.count == 0 {
             return other;
@@ -67,48 +66,51 @@ impl Spread {
         }
     }
 
-    /// How many readings there are.
+    /// Returns the number of readings.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their mean.
+    /// Returns the mean of the readings.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Their variance (of a sample: divided by one less than the count).
+    /// Returns the sample variance of the readings (divided by one less than the count).
     pub fn variance(&self) -> f64 {
         if self.count < 2 { 0.0 } else { self.squares / f64::from(self.count - 1) }
     }
 
-    /// Whether a value is out of the ordinary beside these readings. Both sides squared: the same
-    /// answer without a root.
+    /// Whether a value is out of the ordinary among these readings. It compares squares, which
+    /// needs no root.
     pub fn is_alarm(&self, value: f64) -> bool {
-        let (apart, variance) = (value - self.mean, self.variance());
-        self.count >= LEAST && variance > 0.0 && apart * apart > DEVIATIONS * DEVIATIONS * variance
+        let (distance, variance) = (value - self.mean, self.variance());
+        self.count >= MIN_READINGS
+            && variance > 0.0
+            && distance * distance > DEVIATIONS * DEVIATIONS * variance
     }
 }
 
 /// The readings of the last 14 days of one dimension of one station.
 #[derive(Debug, Default)]
 pub struct Window {
-    /// The older half, the oldest last, each with the spread of itself and all newer ones of this
-    /// half.
+    /// Times of the older half, the oldest last, each with the spread of its reading and all newer
+    /// ones of this half.
     older: Vec<(i64, Spread)>,
-    /// The newer half, in order.
+    /// Times and readings of the newer half, in order.
     newer: Vec<(i64, f64)>,
+    /// Spread of the newer half.
     spread: Spread,
 }
 
 impl Window {
-    /// Lets go of what is too old at a time, and tells the spread of what is left. Times must not
-    /// go back.
+    /// Removes readings that are too old at `time`, and returns the spread of the rest. Times must
+    /// not decrease.
     pub fn spread_before(&mut self, time: i64) -> Spread {
         let oldest = time - WINDOW;
         loop {
             if self.older.is_empty() && self.newer.first().is_some_and(|&(t, _)| t < oldest) {
-                self.turn_over();
+                self.move_newer_to_older();
             }
             match self.older.last() {
                 Some(&(t, _)) if t < oldest => self.older.pop(),
@@ -118,14 +120,14 @@ impl Window {
         }
     }
 
-    /// Takes in a reading.
+    /// Adds a reading.
     pub fn push(&mut self, time: i64, value: f64) {
         self.newer.push((time, value));
         self.spread = self.spread.join(Spread::of(value));
     }
 
     /// Makes the newer half the older one. Both keep their memory.
-    fn turn_over(&mut self) {
+    fn move_newer_to_older(&mut self) {
         let mut spread = Spread::default();
         for (time, value) in self.newer.drain(..).rev() {
             spread = spread.join(Spread::of(value));
@@ -135,24 +137,26 @@ impl Window {
     }
 }
 
-/// All windows: the stage's state.
+/// The windows of all dimensions of all stations: the state of the stage.
 #[derive(Debug, Default)]
 pub struct Detector {
-    places: HashMap<Box<str>, usize>,
+    /// Index of each station, by its name.
+    indices: HashMap<Box<str>, usize>,
     stations: Vec<[Window; DIMENSIONS.len()]>,
 }
 
 impl Detector {
-    /// Marks the row's readings that are out of the ordinary, and takes them into their windows.
+    /// Marks the row's readings that are out of the ordinary, and adds all readings to their
+    /// windows.
     pub fn mark(&mut self, row: &mut Row) {
         if row.fault().is_some() {
             return;
         }
-        let place = match self.places.get(row.station()) {
-            Some(&place) => place,
+        let station = match self.indices.get(row.station()) {
+            Some(&index) => index,
             None => self.add_station(row.station()),
         };
-        let (time, windows) = (row.time(), &mut self.stations[place]);
+        let (time, windows) = (row.time(), &mut self.stations[station]);
         let mut alarms = 0;
         for (dimension, value) in
             row.readings().filter(|&(dimension, _)| dimension != WIND_DIRECTION)
@@ -163,13 +167,13 @@ impl Detector {
             }
             window.push(time, value);
         }
-        row.mark(place, alarms);
+        row.mark(station, alarms);
     }
 
     fn add_station(&mut self, name: &str) -> usize {
-        let place = self.stations.len();
+        let index = self.stations.len();
         self.stations.push(Default::default());
-        self.places.insert(name.into(), place);
-        place
+        self.indices.insert(name.into(), index);
+        index
     }
 }

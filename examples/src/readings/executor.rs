@@ -1,18 +1,18 @@
-//! The usual way to share the parsing and keep the order: an executor with a queue per worker, and
-//! a thread that merges.
+//! Parallel parsing in order without a ring: an executor with a queue per worker and a merging
+//! thread.
 //!
 //! ```text
 //!              ┌─ queue ─ worker 0 ─ queue ─┐
 //!   producer ──┤                            ├── merging thread: detect, journal, summary ──┐
 //!      ↑       └─ queue ─ worker 1 ─ queue ─┘                                              │
-//!      └──────────────────────── queue of parcels to be used again ────────────────────────┘
+//!      └──────────────────────────── queue of used batches ────────────────────────────────┘
 //! ```
 //!
-//! The producer deals parcels of rows out in turn, the merging thread collects them in the same
-//! turn: that is the order restored. Parcels come back to the producer, so that here, too, nothing
-//! is allocated once all are under way (a new row for each line was slower). A parcel holds one
-//! row, as a task for each row would; larger parcels make queues cheaper per row, for those who can
-//! put off sending a row until others have come.
+//! The producer sends batches of rows to the workers in turn, and the merging thread receives them
+//! in the same turn, which restores the order. Used batches return to the producer, so that the
+//! executor allocates nothing after its start, like the ring (a new row for each line was slower).
+//! By default a batch holds one row. Larger batches make the queues cheaper per row, but delay
+//! rows.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -22,37 +22,37 @@ use anyhow::{Context as _, Result};
 use super::columns::Columns;
 use super::input::Feed;
 use super::row::Row;
-use super::work::Work;
+use super::stages::Stages;
 
-/// What goes through a queue at once.
+/// Rows that go through a queue at once.
 #[derive(Debug)]
-struct Parcel {
+struct Batch {
     rows: Vec<Row>,
-    /// How many of the rows are in use: fewer than there are only at the end.
+    /// Number of rows in use; only the last batch has unused ones.
     filled: usize,
 }
 
-/// How the executor is built.
+/// The size of the executor.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Threads that parse.
+    /// Number of parsing threads.
     pub workers: usize,
-    /// Rows under way at most.
+    /// Maximum number of rows in flight.
     pub capacity: usize,
-    /// Rows in a parcel.
-    pub parcel: usize,
+    /// Number of rows in a batch.
+    pub batch: usize,
 }
 
-/// Takes all rows through parsing threads and a merging one.
-pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, work: &mut Work) -> Result<()> {
-    let parcels = (size.capacity / size.parcel).max(1);
+/// Passes all rows through the parsing threads and the merging thread.
+pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, stages: &mut Stages) -> Result<()> {
+    let batches = (size.capacity / size.batch).max(1);
     thread::scope(|scope| {
-        let (give_back, used) = sync_channel(parcels);
+        let (give_back, used) = sync_channel(batches);
         let (mut queues, mut parsed) = (Vec::new(), Vec::new());
         for worker in 0..size.workers {
-            // Any share will do: parcels go around in turn, so none can wait for one that is stuck
-            // behind it.
-            let share = parcels.div_ceil(size.workers);
+            // Any capacity is free of deadlocks: all threads handle batches in the same turn, so no
+            // batch waits for a later one.
+            let share = batches.div_ceil(size.workers);
             let (queue, jobs) = sync_channel(share);
             let (done, results) = sync_channel(share);
             let parse = move || parse(&jobs, &done, columns);
@@ -65,75 +65,74 @@ pub fn run(feed: Feed<'_>, columns: &Columns, size: Size, work: &mut Work) -> Re
         }
         let merging = thread::Builder::new()
             .name("merge".to_owned())
-            .spawn_scoped(scope, move || merge(&parsed, &give_back, work))
+            .spawn_scoped(scope, move || merge(&parsed, &give_back, stages))
             .context("cannot start the merging thread")?;
 
-        deal(feed, &queues, &used, parcels, size.parcel);
+        distribute(feed, &queues, &used, batches, size.batch);
         drop(queues);
-        // A panic goes on here as a panic.
+        // A panic of the merging thread is raised again on this one.
         merging.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// Fills parcels and deals them out in turn, until there are no more lines or nobody takes them any
-/// longer.
-fn deal(
+/// Fills batches and sends them to the workers in turn, until the lines or the workers end.
+fn distribute(
     mut feed: Feed<'_>,
-    queues: &[SyncSender<Parcel>],
-    used: &Receiver<Parcel>,
-    parcels: usize,
+    queues: &[SyncSender<Batch>],
+    used: &Receiver<Batch>,
+    batches: usize,
     rows: usize,
 ) {
     let mut made = 0;
     for queue in queues.iter().cycle() {
         let Some(first) = feed.next() else { return };
-        let mut parcel = if made < parcels {
+        let mut batch = if made < batches {
             made += 1;
-            Parcel { rows: vec![Row::default(); rows], filled: 0 }
+            Batch { rows: vec![Row::default(); rows], filled: 0 }
         } else {
-            let Ok(parcel) = used.recv() else { return };
-            parcel
+            let Ok(batch) = used.recv() else { return };
+            batch
         };
-        parcel.rows[0].fill(&first);
-        parcel.filled = 1;
-        for (row, line) in parcel.rows[1..].iter_mut().zip(&mut feed) {
+        batch.rows[0].fill(&first);
+        batch.filled = 1;
+        for (row, line) in batch.rows[1..].iter_mut().zip(&mut feed) {
             row.fill(&line);
-            parcel.filled += 1;
+            batch.filled += 1;
         }
-        if queue.send(parcel).is_err() {
+        if queue.send(batch).is_err() {
             return;
         }
     }
 }
 
-/// A worker.
-fn parse(jobs: &Receiver<Parcel>, done: &SyncSender<Parcel>, columns: &Columns) {
-    for mut parcel in jobs {
-        for row in &mut parcel.rows[..parcel.filled] {
+/// Runs a worker, which parses the rows of its queue.
+fn parse(jobs: &Receiver<Batch>, done: &SyncSender<Batch>, columns: &Columns) {
+    for mut batch in jobs {
+        for row in &mut batch.rows[..batch.filled] {
             row.parse(columns);
         }
-        if done.send(parcel).is_err() {
+        if done.send(batch).is_err() {
             return;
         }
     }
 }
 
-/// Takes parcels from the workers in turn and does the rest. The turn of a worker that has none
-/// left is the end of all.
+/// Receives batches from the workers in turn and runs the other stages. It ends at the turn of the
+/// first worker without a batch, because no later batch exists then.
 fn merge(
-    parsed: &[Receiver<Parcel>],
-    give_back: &SyncSender<Parcel>,
-    work: &mut Work,
+    parsed: &[Receiver<Batch>],
+    give_back: &SyncSender<Batch>,
+    stages: &mut Stages,
 ) -> Result<()> {
     for results in parsed.iter().cycle() {
-        let Ok(mut parcel) = results.recv() else { break };
-        for row in &mut parcel.rows[..parcel.filled] {
-            work.detector.mark(row);
-            work.journal.write(row)?;
-            work.summary.add(row);
+        let Ok(mut batch) = results.recv() else { break };
+        for row in &mut batch.rows[..batch.filled] {
+            stages.detector.mark(row);
+            stages.journal.write(row)?;
+            stages.summary.add(row);
         }
-        // All parcels fit into this queue; and if the producer is done, it needs none.
-        let _ = give_back.send(parcel);
+        // The queue has room for all batches. It fails only after the producer has ended.
+        let _ = give_back.send(batch);
     }
     Ok(())
 }

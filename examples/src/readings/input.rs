@@ -1,9 +1,8 @@
-//! The file, read whole and put in order: what the producer takes its lines from.
+//! The input file, read as a whole and sorted by time: the source of the producer's lines.
 //!
-//! The rows of a file stand station after station, so it must be known to its end before the first
-//! row can enter. Beforehand, though, only the two fields are looked at that put a row in its
-//! place, time and station; everything else is left to the workers, and the time is read by them
-//! once more with all the rest.
+//! A file lists one station after another, so the last row must be read before the first can enter
+//! the ring. Sorting parses only time and station of each row. The workers parse all fields, the
+//! time again among them.
 
 use std::fs;
 use std::io::Read as _;
@@ -17,46 +16,49 @@ use indicatif::ProgressBar;
 use super::columns::Columns;
 use super::format;
 
-/// Assumed between the last row and the first one of a repetition, if all rows have the same time.
+/// Time between two repetitions if all rows have the same time, in seconds.
 const HOUR: i64 = 3600;
 
-/// Lines between two movements of the progress bar: rare enough not to be felt.
+/// Number of lines between updates of the progress bar, large enough not to slow the run down.
 const TICK: u64 = 1 << 13;
 
-/// A file's rows in order of time, ties by the station's name, further ties as in the file.
+/// The rows of a file, sorted by time, then by the station's name, then by their order in the file.
 #[derive(Debug)]
 pub struct Input {
     text: String,
     columns: Columns,
-    rows: Vec<Place>,
+    rows: Vec<LineRange>,
+    /// Time of the first row, in seconds since 1970.
     first: i64,
+    /// Time of the last row, in seconds since 1970.
     last: i64,
+    /// Shortest time between two different times, in seconds.
     step: i64,
 }
 
-/// Where a row's line lies in the text.
+/// The bytes of a row's line in the text, and the line's number.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LineRange {
     start: usize,
     end: usize,
     number: u64,
 }
 
-/// A row's line as the producer takes it.
+/// The line of a row, on its way into an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// The line, without its end.
+    /// Text without the line's end.
     pub text: &'a str,
-    /// Its number in the file; the header is line 1.
+    /// Number in the file; the header is line 1.
     pub number: u64,
-    /// Seconds to add to the row's time: not zero in repetitions.
+    /// Seconds to add to the row's time; 0 in the first repetition.
     pub shift: i64,
-    /// When it was taken.
+    /// Time at which the producer took the line.
     pub entered: Instant,
 }
 
 impl Input {
-    /// Reads a file, packed with gzip or not: told by its first bytes, whatever its name is.
+    /// Reads a file. The first bytes show whether it is packed with gzip; its name does not matter.
     pub fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         let mut bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
@@ -66,23 +68,23 @@ impl Input {
             unpack.read_to_end(&mut unpacked).with_context(|| format!("cannot unpack {name}"))?;
             bytes = unpacked;
         }
-        // A line that is not UTF-8 shall be one malformed row, not the end of everything.
+        // Invalid UTF-8 makes its row malformed; it must not refuse the whole file.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
         Self::from_text(text).with_context(|| format!("cannot use {name}"))
     }
 
-    /// Takes a file's text: a header, then a row per line. Empty lines are no rows.
+    /// Parses the text of a file: a header, then a row per line. Empty lines are no rows.
     pub fn from_text(text: String) -> Result<Self> {
         let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        ensure!(text.len() > start, "the file is empty, not even a header is in it");
+        ensure!(text.len() > start, "the file is empty; it needs a header at least");
 
         let mut lines = lines(&text, start);
         let Some(header) = lines.next() else { bail!("the file is empty") };
         let columns = Columns::from_header(&text[header.start..header.end])?;
 
-        // A row whose place cannot be told stays behind the row it follows in the file; before the
-        // first such row all is early.
+        // A row without a valid time or station keeps the place behind its predecessor in the file;
+        // at the beginning of the file it comes first.
         let mut key = (i64::MIN, "");
         let mut rows = Vec::new();
         for line in lines.filter(|line| line.start < line.end) {
@@ -101,71 +103,71 @@ impl Input {
         let step = times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap_or(HOUR);
         let (first, last) =
             (times.first().copied().unwrap_or(0), times.last().copied().unwrap_or(0));
-        let rows = rows.into_iter().map(|(_, place)| place).collect();
+        let rows = rows.into_iter().map(|(_, line)| line).collect();
         Ok(Self { text, columns, rows, first, last, step })
     }
 
-    /// What the columns mean.
+    /// Returns the columns of the file.
     pub fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// Rows in the file.
+    /// Returns the number of rows in the file.
     pub fn rows(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// By how much a repetition is shifted: from the first time to the last one, and one step
-    /// further, so that it begins after the data before it ended. The step is the shortest time
-    /// between two different times of the file.
+    /// Returns the shift of a repetition against the one before, in seconds: the time from the
+    /// first to the last row plus the shortest step between two times of the file.
     pub fn span(&self) -> i64 {
         self.last - self.first + self.step
     }
 
-    /// How often the data fits one behind the other before the calendar ends.
-    pub fn most_repeats(&self) -> u64 {
+    /// Returns how many repetitions end before the year 9999 does.
+    pub fn max_repeats(&self) -> u64 {
         ((format::last_second() - self.last) / self.span()) as u64 + 1
     }
 
-    /// Rows of `repeat` repetitions. An error where these reach beyond the calendar, or beyond what
-    /// can be counted.
+    /// Returns the number of rows of `repeat` repetitions. Fails if these end after the year 9999,
+    /// or if their number exceeds 64 bits.
     pub fn total(&self, repeat: u64) -> Result<u64> {
-        let most = self.most_repeats();
+        let max = self.max_repeats();
         ensure!(
-            repeat <= most,
-            "the data fits {most} times before the year 9999 ends, not {repeat} times"
+            repeat <= max,
+            "the data fits {max} times before the year 9999 ends, not {repeat} times"
         );
         let total = self.rows().checked_mul(repeat);
-        total.with_context(|| {
-            format!("{} rows times {repeat} are more than can be counted", self.rows())
-        })
+        total.with_context(|| format!("{} rows times {repeat} exceed 64 bits", self.rows()))
     }
 
-    /// The lines in order, `repeat` times over, telling a progress bar now and then.
+    /// Returns the lines in order, `repeat` times, and moves the progress bar.
     pub fn feed<'a>(&'a self, repeat: u64, bar: &'a ProgressBar) -> Result<Feed<'a>> {
         self.total(repeat)?;
         Ok(Feed { input: self, bar, next: self.rows.iter(), left: repeat, shift: 0, taken: 0 })
     }
 }
 
-/// The places of all lines from `start` on, without their ends (`\n` or `\r\n`).
-fn lines(text: &str, mut start: usize) -> impl Iterator<Item = Place> + '_ {
+/// Returns all lines from `start` on, without their ends (`\n` or `\r\n`).
+fn lines(text: &str, mut start: usize) -> impl Iterator<Item = LineRange> + '_ {
     text[start..].split_inclusive('\n').zip(1..).map(move |(line, number)| {
         let end = start + line.trim_end_matches(['\n', '\r']).len();
-        let place = Place { start, end, number };
+        let range = LineRange { start, end, number };
         start += line.len();
-        place
+        range
     })
 }
 
-/// The producer's side: line after line.
+/// An iterator over the lines of all repetitions.
 #[derive(Debug)]
 pub struct Feed<'a> {
     input: &'a Input,
     bar: &'a ProgressBar,
-    next: std::slice::Iter<'a, Place>,
+    next: std::slice::Iter<'a, LineRange>,
+    /// Number of repetitions that have not ended.
     left: u64,
+    /// Shift of the current repetition, in seconds.
     shift: i64,
+    /// Number of lines returned so far.
     taken: u64,
 }
 
@@ -176,8 +178,8 @@ impl<'a> Iterator for Feed<'a> {
         if self.left == 0 {
             return None;
         }
-        let place = match self.next.next() {
-            Some(place) => place,
+        let line = match self.next.next() {
+            Some(line) => line,
             None => {
                 self.left -= 1;
                 if self.left == 0 {
@@ -192,8 +194,8 @@ impl<'a> Iterator for Feed<'a> {
         if self.taken.is_multiple_of(TICK) {
             self.bar.inc(TICK);
         }
-        let text = &self.input.text[place.start..place.end];
-        Some(Line { text, number: place.number, shift: self.shift, entered: Instant::now() })
+        let text = &self.input.text[line.start..line.end];
+        Some(Line { text, number: line.number, shift: self.shift, entered: Instant::now() })
     }
 }
 
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_by_time_then_station_then_as_in_the_file() {
+    fn rows_are_sorted_by_time_then_station_then_line() {
         let rows = "B,1,,,,,,,,,2013-01-01T07:00:00Z\nB,2,,,,,,,,,2013-01-01T06:00:00Z\n\
                     A,3,,,,,,,,,2013-01-01T07:00:00Z\r\n\nB,4,,,,,,,,,2013-01-01T06:00:00Z";
         let input = input(rows);
@@ -226,29 +228,29 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_place_follows_its_neighbour() {
+    fn a_row_without_a_time_follows_its_predecessor_in_the_file() {
         let rows = "?\nB,1,,,,,,,,,2013-01-01T07:00:00Z\nB,2,,,,,,,,,never\nA,3,,,,,,,,,2013-01-01T06:00:00Z\nx,y\n";
         assert_eq!(numbers(&input(rows), 1), [2, 5, 6, 3, 4]);
         assert_eq!(numbers(&input(rows), 2), [2, 5, 6, 3, 4, 2, 5, 6, 3, 4]);
     }
 
     #[test]
-    fn repetitions_end_with_the_calendar() {
+    fn repetitions_after_the_year_9999_are_refused() {
         let input = input("A,1,,,,,,,,,2013-01-01T07:00:00Z\n");
         assert_eq!(input.span(), HOUR);
-        let most = input.most_repeats();
-        assert!(input.feed(most, &ProgressBar::hidden()).is_ok());
-        let error = input.feed(most + 1, &ProgressBar::hidden()).unwrap_err();
+        let max = input.max_repeats();
+        assert!(input.feed(max, &ProgressBar::hidden()).is_ok());
+        let error = input.feed(max + 1, &ProgressBar::hidden()).unwrap_err();
         assert!(error.to_string().starts_with("the data fits 70"), "{error}");
-        assert_eq!(input.total(most).unwrap(), most);
+        assert_eq!(input.total(max).unwrap(), max);
         assert!(input.total(u64::MAX).is_err());
         assert!(
-            format::last_second() - (input.last + (most as i64 - 1) * input.span()) < input.span()
+            format::last_second() - (input.last + (max as i64 - 1) * input.span()) < input.span()
         );
     }
 
     #[test]
-    fn no_rows_are_no_lines() {
+    fn a_file_without_rows_has_no_lines_and_needs_a_header() {
         assert_eq!(numbers(&input(""), 3), [0; 0]);
         assert!(Input::from_text(String::new()).unwrap_err().to_string().contains("empty"));
         assert!(Input::from_text("\n".into()).unwrap_err().to_string().contains("no column"));

@@ -1,5 +1,5 @@
-//! The journal: a line per reading, `time,station,dimension,value`, with `,alarm` behind it where
-//! the reading is marked.
+//! The journal: a line per reading, `time,station,dimension,value`. Marked readings end with
+//! `,alarm`.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,13 +12,13 @@ use super::columns::DIMENSIONS;
 use super::format;
 use super::row::Row;
 
-/// Bytes that are gathered before they are handed on.
-const GATHER: usize = 1 << 16;
+/// Number of buffered bytes after which the buffer is written.
+const BUFFER: usize = 1 << 16;
 
-/// Writes the journal, to a file or only to its checksum, and measures how long each row took to
-/// come here.
+/// Writes the journal to a file or only to its checksum, and measures each row's latency.
 #[derive(Debug)]
 pub struct Journal {
+    /// Buffered lines.
     text: Vec<u8>,
     file: Option<(File, PathBuf)>,
     checksum: crc32fast::Hasher,
@@ -26,7 +26,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal in a file, which is made anew, or in none.
+    /// Makes a journal in a file, whose old content is replaced, or without a file.
     pub fn create(path: Option<&Path>) -> Result<Self> {
         let open = |path: &Path| -> Result<_> {
             let file =
@@ -34,10 +34,10 @@ impl Journal {
             Ok((file, path.to_owned()))
         };
         Ok(Self {
-            text: Vec::with_capacity(2 * GATHER),
+            text: Vec::with_capacity(2 * BUFFER),
             file: path.map(open).transpose()?,
             checksum: crc32fast::Hasher::new(),
-            // From 1 ns to a minute, to three digits.
+            // From 1 ns to a minute, with three digits.
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
                 .context("cannot measure latencies")?,
         })
@@ -45,18 +45,18 @@ impl Journal {
 
     /// Writes a row's readings.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
-        // What all lines of a row begin with is made once and copied.
+        // All lines of a row begin with the same time and station, which are formatted once.
         let start = self.text.len();
-        let mut begun = start..start;
+        let mut prefix = start..start;
         for (dimension, value) in row.readings() {
-            if begun.is_empty() {
+            if prefix.is_empty() {
                 format::push_time(&mut self.text, row.time());
                 self.text.push(b',');
                 self.text.extend_from_slice(row.station().as_bytes());
                 self.text.push(b',');
-                begun.end = self.text.len();
+                prefix.end = self.text.len();
             } else {
-                self.text.extend_from_within(begun.clone());
+                self.text.extend_from_within(prefix.clone());
             }
             self.text.extend_from_slice(DIMENSIONS[dimension].as_bytes());
             self.text.push(b',');
@@ -64,15 +64,11 @@ impl Journal {
             self.text.extend_from_slice(if row.is_alarm(dimension) { b",alarm\n" } else { b"\n" });
         }
         self.latency.saturating_record(row.entered().elapsed().as_nanos() as u64);
-        if self.text.len() >= GATHER { self.hand_on() } else { Ok(()) }
+        if self.text.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
-    /// Hands on what is left.
-    pub fn finish(&mut self) -> io::Result<()> {
-        self.hand_on()
-    }
-
-    fn hand_on(&mut self) -> io::Result<()> {
+    /// Writes the buffered lines to the file, and adds them to the checksum.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.checksum.update(&self.text);
         if let Some((file, path)) = &mut self.file {
             let failed = |e: io::Error| {
@@ -84,12 +80,12 @@ impl Journal {
         Ok(())
     }
 
-    /// The CRC-32 of all that was handed on.
+    /// Returns the CRC-32 of all lines that were flushed.
     pub fn checksum(&self) -> u32 {
         self.checksum.clone().finalize()
     }
 
-    /// Nanoseconds from a row's entry until its lines were written here.
+    /// Returns the times from a row's entry until its lines were written, in nanoseconds.
     pub fn latency(&self) -> &Histogram<u64> {
         &self.latency
     }

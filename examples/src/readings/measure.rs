@@ -1,4 +1,4 @@
-//! One run of one mode, and what it came to.
+//! One run of one mode, and its result.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use indicatif::ProgressBar;
 
 use super::input::Input;
 use super::ring::{self, Wait};
+use super::stages::Stages;
 use super::summary::Summary;
-use super::work::Work;
 use super::{executor, sequential};
 
-/// Rows under way at most, unless a job says otherwise.
+/// Maximum number of rows in flight, as the default of a job.
 pub const CAPACITY: usize = 1 << 12;
 
-/// A way to do it.
+/// A way to run the stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// One thread.
@@ -31,10 +31,10 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All ways, the baseline first.
+    /// All modes, the baseline first.
     pub const ALL: [Self; 3] = [Self::Sequential, Self::Executor, Self::Slipring];
 
-    /// How many threads it takes, the producer's included.
+    /// Returns the number of threads, the producer's included.
     pub fn threads(self, workers: usize) -> usize {
         match self {
             Self::Sequential => 1,
@@ -54,46 +54,46 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What is to be done, whatever the mode.
+/// The parameters of a run, for all modes.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// How often the data is taken, each time shifted further.
+    /// Number of repetitions of the data, each shifted against the one before.
     pub repeat: u64,
-    /// Threads that parse.
+    /// Number of parsing threads.
     pub workers: usize,
-    /// Rows under way at most: the ring's slots, the executor's rows.
+    /// Maximum number of rows in flight: the ring's slots, or the executor's rows.
     pub capacity: usize,
-    /// Rows in a parcel of the executor.
-    pub parcel: usize,
-    /// How the ring's threads wait.
+    /// Number of rows in a batch of the executor.
+    pub batch: usize,
+    /// Wait strategy of the ring's threads.
     pub wait: Wait,
-    /// Where the journal goes.
+    /// File of the journal.
     pub output: Option<PathBuf>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From the first line to the end of the journal, threads started and joined included.
+    /// Time from the first line to the end of the journal, with starting and joining threads.
     pub elapsed: Duration,
-    /// What all threads together used of the processors in that time.
+    /// Processor time of all threads in that time.
     pub cpu: Duration,
-    /// Nanoseconds from a row's entry to its lines in the journal.
+    /// Times from a row's entry to its lines in the journal, in nanoseconds.
     pub latency: Histogram<u64>,
     /// CRC-32 of the journal.
     pub journal: u32,
     /// CRC-32 of the summary's text.
     pub checksum: u32,
-    /// The summary's text.
+    /// Text of the summary.
     pub text: String,
-    /// The summary.
+    /// Summary of all rows.
     pub summary: Summary,
-    /// What the ring reports, if there was one.
+    /// Report of the ring, if the mode has one.
     pub report: Option<String>,
 }
 
 impl Outcome {
-    /// Rows per second.
+    /// Returns the rows per second.
     pub fn rate(&self) -> f64 {
         self.summary.rows() as f64 / self.elapsed.as_secs_f64()
     }
@@ -102,23 +102,23 @@ impl Outcome {
 /// Runs a job in a mode.
 pub fn once(mode: Mode, input: &Input, job: &Job, bar: &ProgressBar) -> Result<Outcome> {
     let (feed, columns) = (input.feed(job.repeat, bar)?, input.columns());
-    let mut work = Work::start(job.output.as_deref())?;
+    let mut stages = Stages::start(job.output.as_deref())?;
 
     let executor =
-        executor::Size { workers: job.workers, capacity: job.capacity, parcel: job.parcel };
+        executor::Size { workers: job.workers, capacity: job.capacity, batch: job.batch };
     let (started, cpu) = (Instant::now(), ProcessTime::now());
     let report = match mode {
-        Mode::Sequential => sequential::run(feed, columns, &mut work).map(|()| None),
-        Mode::Executor => executor::run(feed, columns, executor, &mut work).map(|()| None),
+        Mode::Sequential => sequential::run(feed, columns, &mut stages).map(|()| None),
+        Mode::Executor => executor::run(feed, columns, executor, &mut stages).map(|()| None),
         Mode::Slipring => {
-            ring::run(feed, columns, job.workers, job.capacity, job.wait.clone(), &mut work)
+            ring::run(feed, columns, job.workers, job.capacity, job.wait.clone(), &mut stages)
                 .map(Some)
         }
     }?;
-    work.journal.finish()?;
+    stages.journal.flush()?;
     let (elapsed, cpu) = (started.elapsed(), cpu.elapsed());
 
-    let Work { journal, summary, .. } = work;
+    let Stages { journal, summary, .. } = stages;
     let text = summary.render();
     Ok(Outcome {
         elapsed,

@@ -1,23 +1,25 @@
-//! Weather stations: the main job of a ring, on real rows, beside two other ways of doing it.
+//! Weather stations: a typical job for a ring, on real rows, beside two other ways to do it.
 //!
-//! An event is a row of one station and hour. Rows enter in order of time. Workers parse them into
-//! readings, side by side; a stage marks readings that are out of the ordinary; a journal and a
-//! summary are then written at the same time.
+//! An event is a row of one station and hour. Rows enter in order of time. Workers parse rows into
+//! readings in parallel. A stage marks readings that are out of the ordinary. Then two stages write
+//! a journal and a summary in parallel.
 //!
-//! - [`input`]: the file, in order · [`columns`]: what its columns mean · [`mod@format`]: times and
-//!   numbers
+//! - [`input`]: the sorted file · [`columns`]: its columns · [`mod@format`]: times and numbers
 //! - [`row`]: the event · [`detect`], [`journal`], [`summary`]: the stages behind the parse,
-//!   together in [`work`]
+//!   together in [`stages`]
 //! - [`sequential`], [`executor`], [`ring`]: the three modes
-//! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: what came of it ·
+//! - [`measure`]: one run · [`compare`]: all modes in rounds · [`table`]: the comparison as text ·
 //!   [`args`]: the command line
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
-use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use slipring_support::machine::cores;
+use slipring_support::numbers::duration;
+use slipring_support::streams::{print, same_file};
 
 pub mod args;
 pub mod columns;
@@ -31,25 +33,32 @@ pub mod measure;
 pub mod ring;
 pub mod row;
 pub mod sequential;
+pub mod stages;
 pub mod summary;
 pub mod table;
-pub mod work;
 
 pub use args::Args;
 use input::Input;
 use measure::{CAPACITY, Job, Mode, Outcome};
 use summary::Summary;
 
-/// Runs the program: results go to `out`, remarks to `err`; a progress bar is shown if wanted.
-pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> Result<()> {
+/// Runs the program. Results go to `out`, remarks to `err`. `bar` shows a progress bar, and `width`
+/// is that of the terminal, if `out` is one.
+pub fn run(
+    args: &Args,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+    bar: bool,
+    width: Option<usize>,
+) -> Result<()> {
     let input = Input::read(&args.file)?;
     if let Some(output) = &args.output {
         let shown = output.display();
         ensure!(
             !same_file(output, &args.file),
-            "the journal would overwrite what it is made of, {shown}"
+            "the journal would overwrite the input file {shown}"
         );
-        // Pipes and devices take both, one behind the other.
+        // Only regular files are checked, because a pipe or device can take both texts.
         let shared = |stream| output.is_file() && same_file(output, Path::new(stream));
         ensure!(
             !shared("/dev/stdout"),
@@ -64,7 +73,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> 
         repeat: args.repeat.unwrap_or(1),
         workers: args.workers.into(),
         capacity: CAPACITY,
-        parcel: args.parcel.into(),
+        batch: args.batch.into(),
         wait: args.wait.clone(),
         output: args.output.clone(),
     };
@@ -72,22 +81,11 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write, bar: bool) -> 
     let bar = if bar { progress(total) } else { ProgressBar::hidden() };
     match args.mode.mode() {
         Some(mode) => one(mode, &input, &job, &bar, out, err),
-        None => all(&input, &job, args, &bar, out, err),
+        None => all(&input, &job, args, &bar, width, out, err),
     }
 }
 
-/// Whether two paths name one file, by whatever spelling, link or second name.
-fn same_file(one: &Path, other: &Path) -> bool {
-    #[cfg(unix)]
-    let identity = |path: &Path| {
-        use std::os::unix::fs::MetadataExt as _;
-        path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
-    };
-    #[cfg(not(unix))]
-    let identity = |path: &Path| path.canonicalize().ok();
-    identity(one).is_some_and(|one| identity(other) == Some(one))
-}
-
+/// Runs one mode once.
 fn one(
     mode: Mode,
     input: &Input,
@@ -98,9 +96,9 @@ fn one(
 ) -> Result<()> {
     let outcome = measure::once(mode, input, job, bar)?;
     bar.finish_and_clear();
-    // The journal is written by now, and the remarks are made whatever becomes of the summary.
+    // The remarks are written even if the summary cannot be.
     let printed = print(out, &outcome.text).context("cannot write the summary");
-    malformed(&outcome.summary, err);
+    report_malformed(&outcome.summary, err);
     if let Some(report) = &outcome.report {
         let _ = writeln!(err, "{}", report.trim_end());
     }
@@ -108,11 +106,13 @@ fn one(
     printed
 }
 
+/// Runs all modes in rounds and compares them.
 fn all(
     input: &Input,
     job: &Job,
     args: &Args,
     bar: &ProgressBar,
+    width: Option<usize>,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<()> {
@@ -120,42 +120,37 @@ fn all(
         return print(out, "no rows: nothing to compare\n").context("cannot write the table");
     }
     let runs = compare::all(input, job, args.repeat.is_some(), args.smoke, bar)?;
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let printed =
-        print(out, &table::render(&runs, input.rows(), cores)).context("cannot write the table");
-    malformed(&runs.modes[0].outcomes[0].summary, err);
+    let text = table::render(&runs, input.rows(), cores(), width);
+    let printed = print(out, &text).context("cannot write the table");
+    report_malformed(&runs.modes[0].outcomes[0].summary, err);
     runs.agree()?;
     printed
 }
 
-/// Writes a result. If whoever reads it has seen enough (`| head`), that is no fault of ours.
-fn print(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
-
-/// Remarks are for a person who may not be there: nothing fails if they cannot be written.
-fn malformed(summary: &Summary, err: &mut dyn Write) {
-    for row in summary.told() {
+/// Describes the first malformed rows and their number. A remark that cannot be written is dropped,
+/// because it is no result.
+fn report_malformed(summary: &Summary, err: &mut dyn Write) {
+    for row in summary.first_malformed() {
         let _ = writeln!(err, "malformed row, {row}");
     }
     if summary.malformed() > 0 {
-        let _ = writeln!(err, "{} malformed rows in all", summary.malformed());
+        let _ = writeln!(err, "{} malformed rows in total", HumanCount(summary.malformed()));
     }
 }
 
+/// Returns one run's figures as text.
 fn remark(mode: Mode, outcome: &Outcome) -> String {
-    let quantile = |q| format::duration(outcome.latency.value_at_quantile(q));
+    let quantile = |q| duration(Duration::from_nanos(outcome.latency.value_at_quantile(q)));
     format!(
-        "{mode}: {} rows in {:.3} s, {} rows/s, p50 {}, p99.9 {}, {:.3} CPU-seconds, journal {:08x}, summary {:08x}",
-        format::thousands(outcome.summary.rows()),
-        outcome.elapsed.as_secs_f64(),
-        format::thousands(outcome.rate() as u64),
+        "{mode}: {} rows in {}, {} rows/s\n\
+         latency p50 {}, p99.9 {}; CPU time {}\n\
+         CRC-32 of the journal {:08x}, of the summary {:08x}",
+        HumanCount(outcome.summary.rows()),
+        duration(outcome.elapsed),
+        HumanCount(outcome.rate() as u64),
         quantile(0.5),
         quantile(0.999),
-        outcome.cpu.as_secs_f64(),
+        duration(outcome.cpu),
         outcome.journal,
         outcome.checksum,
     )

@@ -1,12 +1,11 @@
-//! The same on a ring: rows are filled, parsed, marked and read in the slots where they lie, and
-//! never move.
+//! All stages on a ring. A row is filled, parsed, marked and read in its slot and never moves.
 //!
 //! ```text
 //!   producer ── parse (a pool of workers) ── detect ──┬── journal
 //!                                                     └── summary
 //! ```
 //!
-//! All that this example needs of slipring is in this file.
+//! This file contains all uses of slipring in this example.
 
 use anyhow::Result;
 pub use slipring::Wait;
@@ -14,18 +13,18 @@ pub use slipring::Wait;
 use super::columns::Columns;
 use super::input::Feed;
 use super::row::Row;
-use super::work::Work;
+use super::stages::Stages;
 
-/// Takes all rows through a ring of `capacity` slots; tells what the stages report.
+/// Passes all rows through a ring of `capacity` slots. Returns the ring's report.
 pub fn run(
     feed: Feed<'_>,
     columns: &Columns,
     workers: usize,
     capacity: usize,
     wait: Wait,
-    work: &mut Work,
+    stages: &mut Stages,
 ) -> Result<String> {
-    let Work { detector, journal, summary } = work;
+    let Stages { detector, journal, summary } = stages;
     let done = slipring::ring(capacity, Row::default)
         .wait(wait)
         .write_pool("parse", workers, |_worker| move |row, _at| row.parse(columns))
@@ -34,8 +33,8 @@ pub fn run(
             side.read("journal", |row, _at| journal.write(row))
                 .read("summary", |row, _at| summary.add(row))
         })
-        // Not `feed`: here the line is taken first and then waits for a slot, so that its latency
-        // begins as in the other modes.
+        // `run`, because `feed` would claim a slot before it takes a line. In the other modes, too,
+        // a row's latency contains the wait for room.
         .run(|producer| {
             for line in feed {
                 producer.publish(|row| row.fill(&line))?;

@@ -1,5 +1,5 @@
-//! The event: one row of the file. It is filled, parsed, marked and read where it lies, and keeps
-//! its buffer for the next row.
+//! The event: one row of the file. It keeps its buffer, so that the slot's next row allocates
+//! nothing.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -8,36 +8,36 @@ use super::columns::{Column, Columns, DIMENSIONS};
 use super::format;
 use super::input::Line;
 
-/// How the file marks a missing value.
+/// Text of a missing value in the file.
 pub const MISSING: &str = "NA";
 
-/// Why a row gave no readings.
+/// The reason why a row has no readings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It has another number of columns than the header.
+    /// The row has another number of columns than the header.
     Columns {
-        /// Columns of the row.
+        /// Number of columns of the row.
         found: usize,
-        /// Columns of the header.
+        /// Number of columns of the header.
         expected: usize,
     },
-    /// The value of a dimension is neither a number nor missing.
+    /// A value is neither a number nor missing.
     Number {
-        /// The dimension, by its place in [`DIMENSIONS`].
+        /// Index of the value's dimension in [`DIMENSIONS`].
         dimension: usize,
-        /// Where the value stands in the line.
+        /// Bytes of the value in the line.
         field: Range<usize>,
     },
-    /// The time cannot be read.
+    /// The time is invalid.
     Time {
-        /// Where the time stands in the line.
+        /// Bytes of the time in the line.
         field: Range<usize>,
     },
-    /// The station has no name, or one that is not UTF-8.
+    /// The station's name is empty or not UTF-8.
     Station,
 }
 
-/// A row on its way through the stages.
+/// A row and the results of the stages so far.
 #[derive(Clone, Debug)]
 pub struct Row {
     // Filled by the producer.
@@ -48,12 +48,15 @@ pub struct Row {
     // Parsed by a worker.
     fault: Option<Malformed>,
     time: i64,
+    /// Bytes of the station's name in the line.
     station: Range<usize>,
     values: [f64; DIMENSIONS.len()],
+    /// Dimensions that have a value, one bit each.
     present: u16,
     // Marked by the detector.
+    /// Dimensions whose value is marked, one bit each.
     alarms: u16,
-    place: usize,
+    station_index: usize,
 }
 
 impl Default for Row {
@@ -69,14 +72,13 @@ impl Default for Row {
             values: [0.0; DIMENSIONS.len()],
             present: 0,
             alarms: 0,
-            place: 0,
+            station_index: 0,
         }
     }
 }
 
 impl Row {
-    /// Takes over a line. The row's buffer is used again: once it has seen the longest line,
-    /// nothing is allocated.
+    /// Copies a line into the row. It allocates only if the line is longer than every line before.
     pub fn fill(&mut self, line: &Line<'_>) {
         self.line.clear();
         self.line.push_str(line.text);
@@ -85,16 +87,15 @@ impl Row {
         self.entered = line.entered;
     }
 
-    /// Turns the line into readings, or notes why it has none. This is the work worth sharing among
-    /// threads.
+    /// Parses the line into readings, or stores the reason why it has none. This is the largest
+    /// part of the work, which the pool of workers shares.
     pub fn parse(&mut self, columns: &Columns) {
         self.present = 0;
         self.alarms = 0;
         self.fault = self.read_fields(columns).err();
         if self.fault.is_some() {
             self.present = 0;
-            // A wrong number of columns moves the fields: what is wrong with one of them is then
-            // beside the point.
+            // A wrong number of columns shifts the fields, so it explains every other error.
             let (found, expected) = (self.line.split(',').count(), columns.all().len());
             if found != expected {
                 self.fault = Some(Malformed::Columns { found, expected });
@@ -124,8 +125,8 @@ impl Row {
                         format::parse_time(text).ok_or(Malformed::Time { field })? + self.shift;
                 }
                 Some(Column::Station) => {
-                    // The replacement character stands where the file was not UTF-8: two names
-                    // might have become one.
+                    // The replacement character stands for invalid UTF-8. Two different names with
+                    // it could look the same.
                     if text.is_empty() || text.contains('\u{fffd}') {
                         return Err(Malformed::Station);
                     }
@@ -141,32 +142,32 @@ impl Row {
         }
     }
 
-    /// The number of the row's line in the file; the header is line 1.
+    /// Returns the number of the row's line in the file; the header is line 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// When the producer took the row's line.
+    /// Returns the time at which the producer took the row's line.
     pub fn entered(&self) -> Instant {
         self.entered
     }
 
-    /// Why the row has no readings, if it is malformed.
+    /// Returns the reason why the row has no readings, if it is malformed.
     pub fn fault(&self) -> Option<&Malformed> {
         self.fault.as_ref()
     }
 
-    /// The row's time in seconds since 1970, shifted if the data is a repetition.
+    /// Returns the row's time in seconds since 1970, with the shift of its repetition.
     pub fn time(&self) -> i64 {
         self.time
     }
 
-    /// The station's name.
+    /// Returns the station's name.
     pub fn station(&self) -> &str {
         &self.line[self.station.clone()]
     }
 
-    /// The readings: dimension and value.
+    /// Returns dimension and value of each reading.
     pub fn readings(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
         let mut left = self.present;
         std::iter::from_fn(move || {
@@ -176,17 +177,17 @@ impl Row {
         })
     }
 
-    /// Notes what the detector found: where it keeps this row's station, and the dimensions to
-    /// mark, a bit each.
-    pub fn mark(&mut self, place: usize, alarms: u16) {
-        self.place = place;
+    /// Stores the detector's results: the index of the row's station, and the dimensions to mark,
+    /// one bit each.
+    pub fn mark(&mut self, station_index: usize, alarms: u16) {
+        self.station_index = station_index;
         self.alarms = alarms;
     }
 
-    /// Where the detector keeps this row's station: stations are counted in the order in which they
-    /// were first seen.
-    pub fn place(&self) -> usize {
-        self.place
+    /// Returns the index of the row's station. The detector numbers stations in the order of their
+    /// first rows.
+    pub fn station_index(&self) -> usize {
+        self.station_index
     }
 
     /// Whether the reading of a dimension is marked.
@@ -194,7 +195,7 @@ impl Row {
         self.alarms & (1 << dimension) != 0
     }
 
-    /// What is wrong with a malformed row, for a person.
+    /// Describes why a row is malformed.
     pub fn describe(&self, fault: &Malformed) -> String {
         match fault {
             Malformed::Columns { found, expected } => {

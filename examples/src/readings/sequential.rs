@@ -1,22 +1,21 @@
-//! One thread that does it all: the baseline, and a hard one to beat while rows are small.
+//! All stages on one thread: the baseline, which is hard to beat while rows are small.
 
 use anyhow::Result;
 
 use super::columns::Columns;
 use super::input::Feed;
 use super::row::Row;
-use super::work::Work;
+use super::stages::Stages;
 
-/// Takes each row through all stages, one row after the other, in one event that never leaves the
-/// cache.
-pub fn run(feed: Feed<'_>, columns: &Columns, work: &mut Work) -> Result<()> {
+/// Passes one row after another through all stages, in one event that stays in the cache.
+pub fn run(feed: Feed<'_>, columns: &Columns, stages: &mut Stages) -> Result<()> {
     let mut row = Row::default();
     for line in feed {
         row.fill(&line);
         row.parse(columns);
-        work.detector.mark(&mut row);
-        work.journal.write(&row)?;
-        work.summary.add(&row);
+        stages.detector.mark(&mut row);
+        stages.journal.write(&row)?;
+        stages.summary.add(&row);
     }
     Ok(())
 }

@@ -1,27 +1,30 @@
-//! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and
-//! what was malformed.
+//! The summary: count, mean, minimum, maximum and alarms of each dimension of each station, and the
+//! malformed rows.
 
-use std::fmt::Write as _;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanCount;
 
 use super::columns::DIMENSIONS;
-use super::format::{push_number, thousands};
+use super::format::push_number;
 use super::row::Row;
 
-/// So many malformed rows are told one by one, the others are only counted.
-const TOLD: usize = 5;
-/// Widest column of stations in the table, in characters.
-const WIDEST: usize = 60;
+/// Maximum number of malformed rows that are described one by one.
+const DESCRIBED: usize = 5;
 
-/// What all rows come to.
+/// Maximum length of a station's name in the table, in characters. Longer names are cut there, and
+/// the journal has them in full.
+const NAME_LENGTH: usize = 60;
+
+/// Counts and sums over all rows.
 #[derive(Debug, Default)]
 pub struct Summary {
     stations: Vec<(String, [Tally; DIMENSIONS.len()])>,
     rows: u64,
     malformed: u64,
-    told: Vec<String>,
+    first_malformed: Vec<String>,
 }
 
-/// One dimension of one station.
+/// Counts and sums over one dimension of one station.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     count: u64,
@@ -45,70 +48,62 @@ impl Tally {
 }
 
 impl Summary {
-    /// Counts a row in.
+    /// Adds a row to the summary.
     pub fn add(&mut self, row: &Row) {
         self.rows += 1;
         if let Some(fault) = row.fault() {
             self.malformed += 1;
-            if self.told.len() < TOLD {
-                self.told.push(format!("line {}: {}", row.number(), row.describe(fault)));
+            if self.first_malformed.len() < DESCRIBED {
+                let description = format!("line {}: {}", row.number(), row.describe(fault));
+                self.first_malformed.push(description);
             }
             return;
         }
-        // Places are given in the order in which stations are first seen, and all rows come by
-        // here, so the next is new.
-        if row.place() == self.stations.len() {
+        // Stations are numbered in the order of their first rows, and this stage sees every row. So
+        // an index is known or the next one.
+        if row.station_index() == self.stations.len() {
             self.stations.push((row.station().to_owned(), Default::default()));
         }
-        let (_, tallies) = &mut self.stations[row.place()];
+        let (_, tallies) = &mut self.stations[row.station_index()];
         for (dimension, value) in row.readings() {
             tallies[dimension].add(value, row.is_alarm(dimension));
         }
     }
 
-    /// Rows, the malformed ones among them.
+    /// Returns the number of rows, malformed ones included.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Stations.
+    /// Returns the number of stations.
     pub fn stations(&self) -> usize {
         self.stations.len()
     }
 
-    /// Rows that gave no readings because something is wrong with them.
+    /// Returns the number of malformed rows, which have no readings.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// The first malformed rows, each with its line and what is wrong with it.
-    pub fn told(&self) -> &[String] {
-        &self.told
+    /// Returns descriptions of the first malformed rows, each with its line number and reason.
+    pub fn first_malformed(&self) -> &[String] {
+        &self.first_malformed
     }
 
-    /// The summary as text: stations by name, dimensions in their order.
+    /// Returns the summary as text: stations by name, dimensions in their order.
     pub fn render(&self) -> String {
         let mut stations: Vec<_> = self.stations.iter().collect();
         stations.sort_by_key(|(name, _)| name);
-        let longest = stations.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        // Names come from the input, and `format!` panics at a width beyond 2^16 - 1.
-        let widest = longest.clamp("station".len(), WIDEST);
 
-        let mut text = String::new();
-        let mut line = |name: &str, dimension: &str, cells: [String; 5]| {
-            let _ = write!(text, "{name:widest$}  {dimension:<10}");
-            for cell in cells {
-                let _ = write!(text, "  {cell:>18}");
-            }
-            text.push('\n');
-        };
-        line(
-            "station",
-            "dimension",
-            ["count", "mean", "minimum", "maximum", "alarms"].map(str::to_owned),
-        );
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING);
+        table.set_header(["station", "dimension", "count", "mean", "minimum", "maximum", "alarms"]);
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
         let (mut readings, mut alarms) = (0, 0);
         for (name, tallies) in stations {
+            let name = shortened(name);
             for (dimension, tally) in DIMENSIONS.iter().zip(tallies) {
                 readings += tally.count;
                 alarms += tally.alarms;
@@ -120,20 +115,24 @@ impl Summary {
                         number(tally.maximum),
                     ),
                 };
-                line(
-                    name,
-                    dimension,
-                    [tally.count.to_string(), mean, minimum, maximum, tally.alarms.to_string()],
-                );
+                let [count, alarms] = [tally.count, tally.alarms].map(|count| count.to_string());
+                let cells = [name.as_str(), dimension, &count, &mean, &minimum, &maximum, &alarms];
+                table.add_row(cells);
             }
         }
         let [rows, readings, alarms, malformed] =
-            [self.rows, readings, alarms, self.malformed].map(thousands);
-        let _ = writeln!(
-            text,
-            "{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows"
-        );
-        text
+            [self.rows, readings, alarms, self.malformed].map(HumanCount);
+        format!(
+            "{}\n{rows} rows, {readings} readings, {alarms} alarms, {malformed} malformed rows\n",
+            table.trim_fmt()
+        )
+    }
+}
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_LENGTH) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
     }
 }
 

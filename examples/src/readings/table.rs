@@ -1,85 +1,82 @@
-//! What a comparison looks like: medians of the rounds, their spread, and how far they can be
-//! trusted.
+//! The comparison as text: medians of the rounds, their spread, and remarks on the noise.
 
 use std::fmt::Write as _;
+use std::time::Duration;
+
+use indicatif::HumanCount;
+use slipring_support::numbers::{duration, median};
+use slipring_support::tables::markdown;
 
 use super::compare::{Comparison, Runs};
-use super::format::{duration, thousands};
 use super::measure::{Job, Outcome};
 
-/// The middle of some figures.
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let (low, high) = (figures.len().saturating_sub(1) / 2, figures.len() / 2);
-    match figures.as_slice() {
-        [] => 0.0,
-        figures => (figures[low] + figures[high]) / 2.0,
-    }
-}
-
-/// The table and what is to be said about it.
-pub fn render(Comparison { job, modes: runs }: &Comparison, rows: u64, cores: usize) -> String {
-    let mut text = String::new();
+/// Returns the table and the remarks on it. A terminal of `width` characters gets several narrow
+/// tables where one would be too wide.
+pub fn render(
+    Comparison { job, modes: runs }: &Comparison,
+    rows: u64,
+    cores: usize,
+    width: Option<usize>,
+) -> String {
     let rounds = runs.first().map_or(0, |runs| runs.outcomes.len());
-    let _ = writeln!(
-        text,
-        "rows: {}, times {} = {} a run; rounds: {rounds}, figures are their medians",
-        thousands(rows),
-        thousands(job.repeat),
-        thousands(rows.saturating_mul(job.repeat))
-    );
-    let _ = writeln!(
-        text,
-        "workers: {}; rows under way: at most {}; rows in a parcel of the executor: {}; wait of the ring: {}\n",
+    let [rows, repeat, all] = [rows, job.repeat, rows.saturating_mul(job.repeat)].map(HumanCount);
+    let mut text = format!(
+        "{rows} rows times {repeat} = {all} rows a run; rounds: {rounds}, figures are medians\n\
+         workers: {}; rows in flight: at most {}\n\
+         rows in a batch of the executor: {}; wait strategy of the ring: {}\n\n",
         job.workers,
-        thousands(job.capacity as u64),
-        job.parcel,
+        HumanCount(job.capacity as u64),
+        job.batch,
         job.wait
     );
-    let _ = writeln!(
-        text,
-        "{:<10}  {:>7}  {:>11}  {:>22}  {:>9}  {:>9}  {:>11}  {:>10}  {:>8}  {:>8}",
+    let header = [
         "mode",
         "threads",
         "rows/s",
         "slowest to fastest",
         "p50",
         "p99.9",
-        "CPU-seconds",
+        "CPU time",
         "cores used",
         "journal",
-        "summary"
-    );
-    for Runs { mode, outcomes } in runs {
-        let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
-        let (slowest, fastest) = range(&rates);
-        let figure = |of: &dyn Fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
-        let quantile = |q: f64| duration(figure(&|o| o.latency.value_at_quantile(q) as f64) as u64);
-        let _ = writeln!(
-            text,
-            "{mode:<10}  {:>7}  {:>11}  {:>22}  {:>9}  {:>9}  {:>11.2}  {:>10.2}  {:>8}  {:>8}",
-            mode.threads(job.workers),
-            thousands(median(rates) as u64),
-            format!("{} to {}", thousands(slowest as u64), thousands(fastest as u64)),
-            quantile(0.5),
-            quantile(0.999),
-            figure(&|o| o.cpu.as_secs_f64()),
-            figure(&cores_used),
-            checksums(outcomes, |o| o.journal),
-            checksums(outcomes, |o| o.checksum),
-        );
-    }
-    text.push('\n');
-    verdicts(&mut text, runs);
-    cores_told(&mut text, runs, job, cores);
+        "summary",
+    ];
+    let rows: Vec<Vec<String>> = runs.iter().map(|runs| row(runs, job).into()).collect();
+    let _ = writeln!(text, "{}\n", markdown(&header.map(str::to_owned), &rows, width));
+    ratios(&mut text, runs);
+    remark_on_cores(&mut text, runs, job, cores);
     text
+}
+
+/// Returns the table's row of one mode.
+fn row(Runs { mode, outcomes }: &Runs, job: &Job) -> [String; 10] {
+    let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
+    let count = |rate: f64| HumanCount(rate as u64).to_string();
+    let (slowest, fastest) = range(&rates);
+    let figure = |of: &dyn Fn(&Outcome) -> f64| median(outcomes.iter().map(of).collect());
+    let quantile = |q: f64| {
+        let nanoseconds = figure(&|outcome| outcome.latency.value_at_quantile(q) as f64);
+        duration(Duration::from_nanos(nanoseconds as u64))
+    };
+    [
+        mode.to_string(),
+        mode.threads(job.workers).to_string(),
+        count(median(rates)),
+        format!("{} to {}", count(slowest), count(fastest)),
+        quantile(0.5),
+        quantile(0.999),
+        duration(Duration::from_secs_f64(figure(&|outcome| outcome.cpu.as_secs_f64()))),
+        format!("{:.2}", figure(&cores_used)),
+        checksums(outcomes, |outcome| outcome.journal),
+        checksums(outcomes, |outcome| outcome.checksum),
+    ]
 }
 
 fn cores_used(outcome: &Outcome) -> f64 {
     outcome.cpu.as_secs_f64() / outcome.elapsed.as_secs_f64()
 }
 
-/// The checksum all rounds of a mode agree on, or that they do not.
+/// Returns the common checksum of all rounds, or `differ`.
 fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
     let mut all: Vec<u32> = outcomes.iter().map(of).collect();
     all.dedup();
@@ -89,70 +86,53 @@ fn checksums(outcomes: &[Outcome], of: fn(&Outcome) -> u32) -> String {
     }
 }
 
-/// Each mode against those before it, round by round: what disturbed a round disturbed both, more
-/// or less.
-fn verdicts(text: &mut String, runs: &[Runs]) {
+/// Writes the speed of each mode as a ratio to the modes before it. Ratios are taken within a
+/// round, because a disturbance of the machine slows all modes of a round.
+fn ratios(text: &mut String, runs: &[Runs]) {
     for (i, this) in runs.iter().enumerate() {
         for that in &runs[..i] {
             let rounds = this.outcomes.iter().zip(&that.outcomes);
             let ratios: Vec<f64> = rounds.map(|(this, that)| this.rate() / that.rate()).collect();
             let (low, high) = range(&ratios);
-            let verdict = match ratios.len() {
-                1 => ": one round says little",
-                _ if low <= 1.0 && high >= 1.0 => ": no difference beyond the noise",
+            let remark = match ratios.len() {
+                1 => "; one round shows little",
+                _ if low <= 1.0 && high >= 1.0 => "; no difference beyond the noise",
                 _ => "",
             };
             let (this, that, ratio) = (this.mode, that.mode, median(ratios));
             let _ = writeln!(
                 text,
-                "{this} does {ratio:.2} times the rows of {that} ({low:.2} to {high:.2}){verdict}"
+                "{this}: {ratio:.2} times the rows of {that} ({low:.2} to {high:.2}){remark}"
             );
         }
     }
 }
 
-fn cores_told(text: &mut String, runs: &[Runs], job: &Job, cores: usize) {
-    let crowded: Vec<String> = (runs.iter().map(|runs| runs.mode))
+/// Writes which modes have more threads than cores, and whether other processes used the cores.
+fn remark_on_cores(text: &mut String, runs: &[Runs], job: &Job, cores: usize) {
+    let oversubscribed: Vec<String> = (runs.iter().map(|runs| runs.mode))
         .filter(|mode| mode.threads(job.workers) > cores)
         .map(|mode| format!("{mode} ({} threads)", mode.threads(job.workers)))
         .collect();
-    let _ = match crowded.as_slice() {
+    let _ = match oversubscribed.as_slice() {
         [] => writeln!(text, "{cores} cores: enough for the threads of every mode"),
-        crowded => {
-            writeln!(
-                text,
-                "{cores} cores: oversubscribed by {}, whose threads wait for a core",
-                crowded.join(" and ")
-            )
-        }
+        modes => writeln!(text, "{cores} cores: oversubscribed by {}", modes.join(" and ")),
     };
-    // A thread that never waits keeps a core busy, unless it does not get it.
-    let alone =
+    // The sequential thread never waits, so it uses a whole core unless it does not get one.
+    let sequential =
         runs.first().map_or(1.0, |runs| median(runs.outcomes.iter().map(cores_used).collect()));
-    if alone < 0.9 {
+    if sequential < 0.9 {
         let _ = writeln!(
             text,
-            "one thread got only {alone:.2} of a core: this machine is busy with something else, measure again"
+            "the sequential mode got only {sequential:.2} of a core: other processes use this \
+             machine, measure again"
         );
     }
-    text.push_str("rows enter as fast as they are taken: with queues, p50 and p99.9 tell how full these were\n");
+    text.push_str("rows enter at full speed, so p50 and p99.9 show how full the queues were\n");
 }
 
 fn range(figures: &[f64]) -> (f64, f64) {
     let low = figures.iter().copied().fold(f64::INFINITY, f64::min);
     let high = figures.iter().copied().fold(0.0, f64::max);
     (low, high)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_middle_is_found() {
-        assert_eq!(median(vec![]), 0.0);
-        assert_eq!(median(vec![3.0]), 3.0);
-        assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
-    }
 }

@@ -1,6 +1,6 @@
-//! What several tests need: the data, and runs whose journal and summary can be compared.
+//! Common parts of the tests: the data, and runs whose journal and summary can be compared.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test file uses only some items")]
 
 use std::fs;
 use std::io::Read as _;
@@ -12,26 +12,26 @@ use slipring_examples::readings::input::Input;
 use slipring_examples::readings::measure::{Job, Mode, once};
 use slipring_examples::readings::ring::Wait;
 
-/// A file's header with all columns that are needed.
+/// Header of a file with all needed columns.
 pub const HEADER: &str = "origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour\n";
 
-/// Where the data lies.
+/// Returns the path of the project's data.
 pub fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/weather-2013.csv.gz")
 }
 
-/// The data as text.
+/// Returns the data as text.
 pub fn text() -> String {
     let mut text = String::new();
-    let packed = fs::File::open(bundled()).expect("the data is there");
-    GzDecoder::new(packed).read_to_string(&mut text).expect("it is text");
+    let packed = fs::File::open(bundled()).expect("cannot open the data");
+    GzDecoder::new(packed).read_to_string(&mut text).expect("cannot unpack the data");
     text
 }
 
-/// The rows of the data whose time begins so, with the header, as they stand in the file.
+/// Returns the header and the rows whose time begins with one of these, in the order of the file.
 pub fn slice(of: &[&str]) -> String {
     let text = text();
-    let (header, rows) = text.split_once('\n').expect("there is a header");
+    let (header, rows) = text.split_once('\n').expect("the data has no header");
     let chosen = rows.lines().filter(|row| {
         let time = row.rsplit(',').next().unwrap_or_default();
         of.iter().any(|begin| time.starts_with(begin))
@@ -39,23 +39,23 @@ pub fn slice(of: &[&str]) -> String {
     chosen.fold(format!("{header}\n"), |text, row| text + row + "\n")
 }
 
-/// A job for small runs: few rows under way, so that the ring goes round many times.
+/// Returns a job of few rows in flight, so that the ring wraps often.
 pub fn job(workers: usize) -> Job {
-    Job { repeat: 1, workers, capacity: 64, parcel: 1, wait: Wait::Blocking, output: None }
+    Job { repeat: 1, workers, capacity: 64, batch: 1, wait: Wait::Blocking, output: None }
 }
 
-/// What a run writes: journal and summary.
+/// Runs a job and returns its journal and its summary.
 pub fn written(mode: Mode, input: &Input, job: &Job) -> (String, String) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("cannot make a temporary folder");
     let output = folder.path().join("journal");
     let job = Job { output: Some(output.clone()), ..job.clone() };
-    let outcome = once(mode, input, &job, &ProgressBar::hidden()).expect("the run succeeds");
-    let journal = fs::read_to_string(&output).expect("there is a journal");
+    let outcome = once(mode, input, &job, &ProgressBar::hidden()).expect("the run failed");
+    let journal = fs::read_to_string(&output).expect("cannot read the journal");
     assert_eq!(
         crc32fast::hash(journal.as_bytes()),
         outcome.journal,
-        "the checksum is that of the file"
+        "the checksum differs from that of the file"
     );
-    assert_eq!(outcome.latency.len(), outcome.summary.rows(), "each row's latency is counted");
+    assert_eq!(outcome.latency.len(), outcome.summary.rows(), "a row's latency is missing");
     (journal, outcome.text)
 }

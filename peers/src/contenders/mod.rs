@@ -1,5 +1,4 @@
-//! One producer and one consumer: the frame that every contender's hand-over is measured in, and
-//! who contends.
+//! Contenders with one producer and one consumer, and the common frame of their measurement.
 
 pub mod ours;
 pub mod queues;
@@ -11,69 +10,69 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::pin;
+use slipring_support::machine::pin;
+
 use crate::work::{self, Check};
 
-/// A stream from a producer on core 0 to a consumer on core 1.
+/// The parameters of a stream from a producer on core 0 to a consumer on core 1.
 #[derive(Clone, Copy)]
-pub struct Pair {
-    /// Slots of the ring.
+pub struct StreamSpec {
+    /// Capacity of the ring, in events.
     pub ring: usize,
-    /// Events that are timed; a lap of the ring goes ahead of them, so that no one's fresh memory
+    /// Number of timed events. A lap of the ring precedes them, so that no first access to memory
     /// is timed.
     pub events: u64,
-    /// How many the producer publishes at a time.
+    /// Number of events in a publication.
     pub batch: u64,
     /// Steps of work between two publications.
     pub steps: u32,
 }
 
-impl Pair {
-    /// The lap ahead: whole batches.
+impl StreamSpec {
+    /// Returns the number of events in the lap before the timed ones: whole batches.
     fn warm_up(&self) -> u64 {
         (self.ring as u64).next_multiple_of(self.batch)
     }
-    /// All events that are sent.
+    /// Returns the number of all events, with the untimed lap.
     pub fn all(&self) -> u64 {
         self.warm_up() + self.events
     }
 }
 
-/// Both sides of a hand-over. Each closure owns what it changes: handles that lay side by side on
-/// one stack, written by two cores, would cost more than the queue that is measured.
-pub struct Both<S, C, R> {
-    /// Publishes so many events, numbered from the first number on.
+/// Both sides of a stream. Each closure owns its state: two threads that write to the same cache
+/// line of one stack would cost more than the measured queue.
+pub struct Sides<S, C, R> {
+    /// Publishes events, given their first number and their count.
     pub send: S,
-    /// After the last one.
+    /// Runs after the last event.
     pub close: C,
-    /// Sees so many events, and comes back.
+    /// Receives and checks so many events.
     pub receive: R,
 }
 
-/// The producer's side of a stream; comes back with the time at which the timed events began.
-pub fn produce(pair: Pair, mut send: impl FnMut(u64, u64)) -> Instant {
+/// Runs the producer's side of a stream. Returns the start of the timed events.
+pub fn produce(spec: StreamSpec, mut send: impl FnMut(u64, u64)) -> Instant {
     let mut state = 1;
     let mut next = 1;
     let mut publish_to = |end: u64, steps: u32| {
         while next <= end {
             work::steps(steps, &mut state);
-            let len = pair.batch.min(end - next + 1);
+            let len = spec.batch.min(end - next + 1);
             send(next, len);
             next += len;
         }
     };
-    publish_to(pair.warm_up(), 0);
+    publish_to(spec.warm_up(), 0);
     let begin = Instant::now();
-    publish_to(pair.all(), pair.steps);
+    publish_to(spec.all(), spec.steps);
     black_box(state);
     begin
 }
 
-/// Runs a stream between two threads, a core each; comes back with nanoseconds per event, from the
-/// first event sent after the lap ahead to the last one seen. Panics if not every event came, in
-/// order and undamaged.
+/// Runs a stream between two threads with a core each. Returns the nanoseconds per timed event.
+/// Panics if an event is lost, damaged or out of order.
 #[inline(always)]
-pub fn both<S, C, R>(pair: Pair, Both { send, close, receive }: Both<S, C, R>) -> f64
+pub fn run_stream<S, C, R>(spec: StreamSpec, Sides { send, close, receive }: Sides<S, C, R>) -> f64
 where
     S: FnMut(u64, u64) + Send,
     C: FnOnce() + Send,
@@ -86,9 +85,9 @@ where
             pin(1);
             let mut check = Check::default();
             ready.store(true, Ordering::Release);
-            receive(pair.all(), &mut check);
+            receive(spec.all(), &mut check);
             let end = Instant::now();
-            check.finish(pair.all());
+            check.finish(spec.all());
             end
         });
         let producer = scope.spawn(move || {
@@ -96,19 +95,25 @@ where
             while !ready.load(Ordering::Acquire) {
                 spin_loop();
             }
-            let begin = produce(pair, send);
+            let begin = produce(spec, send);
             close();
             begin
         });
-        (producer.join().expect("the producer ends well"), consumer.join().expect("the consumer ends well"))
+        let begin = producer.join().expect("the producer panicked");
+        (begin, consumer.join().expect("the consumer panicked"))
     });
-    end.duration_since(begin).as_nanos() as f64 / pair.events as f64
+    end.duration_since(begin).as_nanos() as f64 / spec.events as f64
 }
 
-/// So many round trips between two threads, a core each: `round` takes a number there and back, and
-/// says how long it took and what came back; `echo` is the other side. Comes back with every
-/// round's nanoseconds.
-pub fn ping_pong(rounds: usize, echo: impl FnOnce() + Send, mut round: impl FnMut(u64) -> (Duration, u64) + Send) -> Vec<u64> {
+/// Runs round trips between two threads with a core each, and returns the nanoseconds of each.
+///
+/// `round` sends a number and returns the time of the round trip and the answer. `echo` runs on the
+/// other thread and answers all rounds.
+pub fn ping_pong(
+    rounds: usize,
+    echo: impl FnOnce() + Send,
+    mut round: impl FnMut(u64) -> (Duration, u64) + Send,
+) -> Vec<u64> {
     thread::scope(|scope| {
         scope.spawn(move || {
             pin(1);
@@ -123,6 +128,6 @@ pub fn ping_pong(rounds: usize, echo: impl FnOnce() + Send, mut round: impl FnMu
             };
             (1..=rounds as u64).map(time).collect()
         });
-        times.join().expect("all rounds are played")
+        times.join().expect("a round trip failed")
     })
 }

@@ -1,20 +1,20 @@
-//! One producer and one consumer through the library, by leases.
+//! One producer and one consumer in slipring.
 
 use std::hint::spin_loop;
 use std::time::Instant;
 
 use slipring::{Contiguous, Graph, Interleaved, Layout, Producer, Reader, Wait};
 
-use super::{Both, Pair, both, ping_pong};
+use super::{Sides, StreamSpec, ping_pong, run_stream};
 use crate::work::{Check, Event};
 
-/// A layout that a graph can be switched to.
-pub trait Chosen: Layout {
-    /// A ring with one reader.
+/// A layout that a graph can be built with.
+pub trait GraphLayout: Layout {
+    /// Builds a ring with one reader.
     fn unicast<E: Event>(capacity: usize) -> (Producer<E, Self>, Reader<E, Self>);
 }
 
-impl Chosen for Interleaved {
+impl GraphLayout for Interleaved {
     fn unicast<E: Event>(capacity: usize) -> (Producer<E>, Reader<E>) {
         let graph = Graph::new(capacity, E::default).wait(Wait::BusySpin);
         let reader = graph.reader("reader");
@@ -23,7 +23,7 @@ impl Chosen for Interleaved {
     }
 }
 
-impl Chosen for Contiguous {
+impl GraphLayout for Contiguous {
     fn unicast<E: Event>(capacity: usize) -> (Producer<E, Contiguous>, Reader<E, Contiguous>) {
         let graph = Graph::new(capacity, E::default).wait(Wait::BusySpin).contiguous();
         let reader = graph.reader("reader");
@@ -41,46 +41,45 @@ fn send_batch<E: Event, L: Layout>(tx: &mut Producer<E, L>, first: u64, len: u64
     slots.publish();
 }
 
-/// See [`Pair`].
-pub fn stream<E: Event, L: Chosen>(pair: Pair) -> f64 {
-    let (mut tx, mut rx) = L::unicast::<E>(pair.ring);
+/// Measures a stream.
+pub fn stream<E: Event, L: GraphLayout>(spec: StreamSpec) -> f64 {
+    let (mut tx, mut rx) = L::unicast::<E>(spec.ring);
     let receive = move |_, check: &mut Check| {
-        rx.for_each(|event, _| check.see(event)).expect("the stream ends well");
+        rx.for_each(|event, _| check.see(event)).expect("the stream ended with a failure");
     };
-    // The producer is moved into its thread, and closes the ring when it is dropped there.
-    if pair.batch == 1 {
+    // The producer is moved into its thread, where dropping it closes the ring.
+    if spec.batch == 1 {
         let send = move |number, _| {
             tx.publish(|slot| *slot = E::make(number)).expect("the ring is open");
         };
-        return both(pair, Both { send, close: || (), receive });
+        return run_stream(spec, Sides { send, close: || (), receive });
     }
     let send = move |first, len| send_batch(&mut tx, first, len);
-    both(pair, Both { send, close: || (), receive })
+    run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// As [`stream`] one by one, through a handle of a ring that several producers may share.
-pub fn shared_stream(pair: Pair) -> f64 {
-    let graph = Graph::new(pair.ring, || 0u64).wait(Wait::BusySpin).shared();
+/// Measures a stream one by one through a producer that several threads can share.
+pub fn shared_stream(spec: StreamSpec) -> f64 {
+    let graph = Graph::new(spec.ring, || 0u64).wait(Wait::BusySpin).shared();
     let reader = graph.reader("reader");
     let ring = graph.build().expect("the graph is sound");
     let (mut tx, mut rx) = (ring.producer(), ring.reader(reader));
     drop(ring);
     let receive = move |_, check: &mut Check| {
-        rx.for_each(|event, _| check.see(event)).expect("the stream ends well");
+        rx.for_each(|event, _| check.see(event)).expect("the stream ended with a failure");
     };
     let send = move |number, _| {
         tx.publish(|slot| *slot = number).expect("the ring is open");
     };
-    both(pair, Both { send, close: || (), receive })
+    run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// As [`stream`] in batches, the consumer taking what is there as a batch, for sums that need no
-/// closure per event.
-pub fn batches<L: Chosen>(pair: Pair) -> f64 {
-    let (mut tx, mut rx) = L::unicast::<u64>(pair.ring);
+/// Measures a stream in batches whose consumer takes batches instead of a callback per event.
+pub fn batches<L: GraphLayout>(spec: StreamSpec) -> f64 {
+    let (mut tx, mut rx) = L::unicast::<u64>(spec.ring);
     let receive = move |events, check: &mut Check| {
         while check.seen() < events {
-            match rx.try_batch(pair.ring / 8) {
+            match rx.try_batch(spec.ring / 8) {
                 Ok(batch) => {
                     batch.iter().for_each(|event| check.see(event));
                     batch.release();
@@ -90,12 +89,13 @@ pub fn batches<L: Chosen>(pair: Pair) -> f64 {
         }
     };
     let send = move |first, len| send_batch(&mut tx, first, len);
-    both(pair, Both { send, close: || (), receive })
+    run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// There and back through two rings.
-pub fn round_trip<L: Chosen>(rounds: usize) -> Vec<u64> {
-    let ((mut tx, mut rx), (mut tx_back, mut rx_back)) = (L::unicast::<u64>(1024), L::unicast::<u64>(1024));
+/// Measures round trips through two rings.
+pub fn round_trip<L: GraphLayout>(rounds: usize) -> Vec<u64> {
+    let (mut tx, mut rx) = L::unicast::<u64>(1024);
+    let (mut tx_back, mut rx_back) = L::unicast::<u64>(1024);
     ping_pong(
         rounds,
         move || {
@@ -104,7 +104,7 @@ pub fn round_trip<L: Chosen>(rounds: usize) -> Vec<u64> {
                 tx_back.publish(|slot| *slot = *number).expect("the ring is open");
                 left -= 1;
             })
-            .expect("the stream ends well");
+            .expect("the stream ended with a failure");
             assert_eq!(left, 0);
         },
         move |number| {

@@ -1,5 +1,5 @@
-//! One producer and one consumer through queues and channels: each with its non-blocking calls and
-//! a spin hint between two tries, the quickest way where every thread has a core of its own.
+//! One producer and one consumer through queues and channels. Each is used through its non-blocking
+//! calls with a spin hint between two tries, which is fastest where every thread has a core.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ringbuf::traits::{Consumer as _, Producer as _, Split as _};
 
-use super::{Both, Pair, both, ping_pong};
+use super::{Sides, StreamSpec, ping_pong, run_stream};
 use crate::work::{Check, Event};
 
 /// A bounded queue.
@@ -17,32 +17,36 @@ pub trait Queue<E: Event> {
     type Tx: Send;
     /// The receiving end.
     type Rx: Send;
-    /// A queue for so many events.
+    /// Makes a queue for so many events.
     fn new(capacity: usize) -> (Self::Tx, Self::Rx);
-    /// Sends unless it is full.
+    /// Sends an event, unless the queue is full.
     fn try_send(tx: &mut Self::Tx, event: E) -> bool;
-    /// Receives what is there.
+    /// Receives an event, unless the queue is empty.
     fn try_receive(rx: &mut Self::Rx) -> Option<E>;
-    /// Sends several; by the queue's own call for that, where it has one.
+    /// Sends `len` events, numbered from `first`, through the queue's own batch call if it has one.
     #[inline(always)]
     fn send_batch(tx: &mut Self::Tx, first: u64, len: u64) {
         for number in first..first + len {
             send::<E, Self>(tx, E::make(number));
         }
     }
-    /// Hands what is there to `f`, at most `most`; by the queue's own call for that, where it has
-    /// one.
+    /// Receives available events, at most `max`, and calls `f` with each. Uses the queue's own
+    /// batch call if it has one. Returns the number of events.
     #[inline(always)]
-    fn receive_batch(rx: &mut Self::Rx, most: u64, f: impl FnMut(&E)) -> u64 {
-        receive_each::<E, Self>(rx, most, f)
+    fn receive_batch(rx: &mut Self::Rx, max: u64, f: impl FnMut(&E)) -> u64 {
+        receive_each::<E, Self>(rx, max, f)
     }
 }
 
-/// Hands what is there to `f`, at most `most`, received one by one.
+/// Receives available events one by one, at most `max`, and calls `f` with each.
 #[inline(always)]
-fn receive_each<E: Event, Q: Queue<E> + ?Sized>(rx: &mut Q::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
+fn receive_each<E: Event, Q: Queue<E> + ?Sized>(
+    rx: &mut Q::Rx,
+    max: u64,
+    mut f: impl FnMut(&E),
+) -> u64 {
     let mut had = 0;
-    while had < most
+    while had < max
         && let Some(event) = Q::try_receive(rx)
     {
         f(&event);
@@ -58,21 +62,25 @@ fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
     }
 }
 
-/// See [`Pair`]. The queues' own calls for several events are used where several are sent: they
-/// cost a stream of single events more.
-pub fn stream<E: Event, Q: Queue<E>>(pair: Pair) -> f64 {
-    let (mut tx, mut rx) = Q::new(pair.ring);
-    if pair.batch == 1 {
+/// Measures a stream. Batch calls are used only for batches, because they are slower for single
+/// events.
+pub fn stream<E: Event, Q: Queue<E>>(spec: StreamSpec) -> f64 {
+    let (mut tx, mut rx) = Q::new(spec.ring);
+    if spec.batch == 1 {
         let send = move |number, _| send::<E, Q>(&mut tx, E::make(number));
-        let receive = move |events, check: &mut Check| drain(events, |most| receive_each::<E, Q>(&mut rx, most, |event| check.see(event)));
-        return both(pair, Both { send, close: || (), receive });
+        let receive = move |events, check: &mut Check| {
+            drain(events, |max| receive_each::<E, Q>(&mut rx, max, |event| check.see(event)))
+        };
+        return run_stream(spec, Sides { send, close: || (), receive });
     }
     let send = move |first, len| Q::send_batch(&mut tx, first, len);
-    let receive = move |events, check: &mut Check| drain(events, |most| Q::receive_batch(&mut rx, most, |event| check.see(event)));
-    both(pair, Both { send, close: || (), receive })
+    let receive = move |events, check: &mut Check| {
+        drain(events, |max| Q::receive_batch(&mut rx, max, |event| check.see(event)))
+    };
+    run_stream(spec, Sides { send, close: || (), receive })
 }
 
-/// Receives until there were so many events, spinning while there are none.
+/// Receives so many events, and spins while the queue is empty.
 #[inline(always)]
 fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
     let mut seen = 0;
@@ -85,7 +93,7 @@ fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
     }
 }
 
-/// There and back through two queues.
+/// Measures round trips through two queues.
 pub fn round_trip<Q: Queue<u64>>(rounds: usize) -> Vec<u64> {
     let ((mut tx, mut rx), (mut tx_back, mut rx_back)) = (Q::new(1024), Q::new(1024));
     fn receive<Q: Queue<u64>>(rx: &mut Q::Rx) -> u64 {
@@ -141,8 +149,8 @@ impl<E: Event> Queue<E> for Rtrb {
         }
     }
     #[inline(always)]
-    fn receive_batch(rx: &mut Self::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
-        let Ok(chunk) = rx.read_chunk(rx.slots().min(most as usize)) else { return 0 };
+    fn receive_batch(rx: &mut Self::Rx, max: u64, mut f: impl FnMut(&E)) -> u64 {
+        let Ok(chunk) = rx.read_chunk(rx.slots().min(max as usize)) else { return 0 };
         let (one, two) = chunk.as_slices();
         one.iter().chain(two).for_each(&mut f);
         let had = chunk.len() as u64;
@@ -180,9 +188,9 @@ impl<E: Event> Queue<E> for Ringbuf {
         }
     }
     #[inline(always)]
-    fn receive_batch(rx: &mut Self::Rx, most: u64, mut f: impl FnMut(&E)) -> u64 {
+    fn receive_batch(rx: &mut Self::Rx, max: u64, mut f: impl FnMut(&E)) -> u64 {
         let mut had = 0;
-        for event in rx.pop_iter().take(most as usize) {
+        for event in rx.pop_iter().take(max as usize) {
             f(&event);
             had += 1;
         }
@@ -190,9 +198,12 @@ impl<E: Event> Queue<E> for Ringbuf {
     }
 }
 
-/// A queue that is nothing but these two calls.
+/// Implements a queue without batch calls.
 macro_rules! queue {
-    ($(#[$doc:meta])* $name:ident, $tx:ty, $rx:ty, $new:expr, |$to:ident, $event:ident| $send:expr, |$from:ident| $receive:expr) => {
+    (
+        $(#[$doc:meta])* $name:ident, $tx:ty, $rx:ty, $new:expr,
+        |$to:ident, $event:ident| $send:expr, |$from:ident| $receive:expr
+    ) => {
         $(#[$doc])*
         pub struct $name;
         impl<E: Event> Queue<E> for $name {
@@ -216,7 +227,8 @@ macro_rules! queue {
 
 queue!(
     /// The `crossbeam-channel` crate.
-    Crossbeam, crossbeam_channel::Sender<E>, crossbeam_channel::Receiver<E>, crossbeam_channel::bounded,
+    Crossbeam, crossbeam_channel::Sender<E>, crossbeam_channel::Receiver<E>,
+    crossbeam_channel::bounded,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
@@ -231,21 +243,27 @@ queue!(
 queue!(
     /// The `kanal` crate.
     Kanal, kanal::Sender<E>, kanal::Receiver<E>, kanal::bounded,
-    |tx, event| tx.try_send(event).expect("the channel is open"), |rx| rx.try_recv().expect("the channel is open")
+    |tx, event| tx.try_send(event).expect("the channel is open"),
+    |rx| rx.try_recv().expect("the channel is open")
 );
 queue!(
     /// The `crossfire` crate, its channel for one sender and one receiver.
-    Crossfire, crossfire::Tx<crossfire::spsc::Array<E>>, crossfire::Rx<crossfire::spsc::Array<E>>, crossfire::spsc::bounded_blocking,
+    Crossfire, crossfire::Tx<crossfire::spsc::Array<E>>, crossfire::Rx<crossfire::spsc::Array<E>>,
+    crossfire::spsc::bounded_blocking,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
     /// The `crossfire` crate, its channel for several senders and receivers.
-    CrossfireShared, crossfire::MTx<crossfire::mpmc::Array<E>>, crossfire::MRx<crossfire::mpmc::Array<E>>, crossfire::mpmc::bounded_blocking,
+    CrossfireShared,
+    crossfire::MTx<crossfire::mpmc::Array<E>>, crossfire::MRx<crossfire::mpmc::Array<E>>,
+    crossfire::mpmc::bounded_blocking,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
     /// The `crossfire` crate, its channel for several senders and one receiver.
-    CrossfireMany, crossfire::MTx<crossfire::mpsc::Array<E>>, crossfire::Rx<crossfire::mpsc::Array<E>>, crossfire::mpsc::bounded_blocking,
+    CrossfireMany,
+    crossfire::MTx<crossfire::mpsc::Array<E>>, crossfire::Rx<crossfire::mpsc::Array<E>>,
+    crossfire::mpsc::bounded_blocking,
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 queue!(
@@ -259,21 +277,22 @@ queue!(
     |tx, event| tx.try_send(event).is_ok(), |rx| rx.try_recv().ok()
 );
 
-/// A queue whose ends can wait by themselves.
+/// A queue with blocking calls.
 pub trait Blocking: Queue<u64> {
-    /// Waits for room, the queue's own way.
+    /// Sends an event; blocks while the queue is full.
     fn send(tx: &Self::Tx, event: u64);
-    /// Waits for an event, the queue's own way; none when it is empty and all senders are gone.
+    /// Receives an event; blocks while the queue is empty. Returns none after the last sender is
+    /// dropped and the queue is empty.
     fn receive(rx: &Self::Rx) -> Option<u64>;
 }
 
-/// Every channel here calls them the same.
+/// Implements [`Blocking`] for channels, all of which call these functions `send` and `recv`.
 macro_rules! blocking {
     ($($queue:ident),*) => {$(
         impl Blocking for $queue {
             #[inline(always)]
             fn send(tx: &Self::Tx, event: u64) {
-                tx.send(event).expect("a receiver is there");
+                tx.send(event).expect("the receiver is open");
             }
             #[inline(always)]
             fn receive(rx: &Self::Rx) -> Option<u64> {

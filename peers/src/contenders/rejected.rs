@@ -1,16 +1,15 @@
-//! One producer and one consumer through designs that the library does not use.
+//! One producer and one consumer through designs that slipring rejected.
 
 use std::hint::spin_loop;
 
 use alternatives::{Design, channel};
 
-use super::{Both, Pair, both};
-use crate::machine::spacing;
-use crate::work::{Check, Event};
+use super::{Sides, StreamSpec, run_stream};
+use crate::work::{Check, Event, spacing};
 
-/// See [`Pair`]; the consumer pauses after a look that found something.
-pub fn stream<E: Event, D: Design<E>>(pair: Pair) -> f64 {
-    let (mut tx, mut rx) = channel::<E, D>(pair.ring);
+/// Measures a stream; the consumer pauses after each poll that found events.
+pub fn stream<E: Event, D: Design<E>>(spec: StreamSpec) -> f64 {
+    let (mut tx, mut rx) = channel::<E, D>(spec.ring);
     let spacing = spacing();
     let receive = move |events, check: &mut Check| {
         while check.seen() < events {
@@ -29,5 +28,5 @@ pub fn stream<E: Event, D: Design<E>>(pair: Pair) -> f64 {
             spin_loop();
         }
     };
-    both(pair, Both { send, close: || (), receive })
+    run_stream(spec, Sides { send, close: || (), receive })
 }

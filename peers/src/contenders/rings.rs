@@ -1,4 +1,4 @@
-//! One producer and one consumer through the `disruptor` crate, which runs the consumer's thread
+//! One producer and one consumer in the `disruptor` crate, which starts the consumer's thread
 //! itself.
 
 use std::hint::spin_loop;
@@ -6,21 +6,24 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use disruptor::{BusySpin, ProcessorSettings, Producer, Sequence, build_multi_producer, build_single_producer};
+use disruptor::{
+    BusySpin, ProcessorSettings, Producer, Sequence, build_multi_producer, build_single_producer,
+};
 
-use super::{Pair, ping_pong, produce};
-use crate::machine::pin;
+use slipring_support::machine::pin;
+
+use super::{StreamSpec, ping_pong, produce};
 use crate::work::{Check, Event};
 
-/// A stream through a ring that `$build` begins; a macro, because the crate's builders have nothing
-/// in common that could be named.
+/// Defines a stream through a ring that `$build` begins. It is a macro, because the crate's
+/// builders share no trait.
 macro_rules! stream {
     ($(#[$doc:meta])* $name:ident, $build:ident) => {
         $(#[$doc])*
-        pub fn $name<E: Event>(pair: Pair) -> f64 {
+        pub fn $name<E: Event>(spec: StreamSpec) -> f64 {
     let ended: Arc<OnceLock<(Instant, Check)>> = Arc::default();
     let end = ended.clone();
-    let (mut check, all) = (Check::default(), pair.all());
+    let (mut check, all) = (Check::default(), spec.all());
     let see = move |event: &E, _: Sequence, _: bool| {
         check.see(event);
         if check.seen() == all {
@@ -29,42 +32,45 @@ macro_rules! stream {
     };
     let begin = thread::scope(|scope| {
         let producer = scope.spawn(move || {
-            // The crate asks the calling thread's mask whether there is such a core, so this one is
-            // bound to its own only then.
-            let mut tx = $build(pair.ring, E::default, BusySpin).pin_at_core(1).handle_events_with(see).build();
+            // This thread is pinned after the ring is built: the crate checks the consumer's core
+            // against the calling thread's affinity.
+            let mut tx = $build(spec.ring, E::default, BusySpin)
+                .pin_at_core(1)
+                .handle_events_with(see)
+                .build();
             pin(0);
-            if pair.batch == 1 {
-                return produce(pair, |number, _| tx.publish(|slot| *slot = E::make(number)));
+            if spec.batch == 1 {
+                return produce(spec, |number, _| tx.publish(|slot| *slot = E::make(number)));
             }
-            produce(pair, |first, len| {
+            produce(spec, |first, len| {
                 tx.batch_publish(len as usize, |slots| {
                     for (slot, number) in slots.zip(first..) {
                         *slot = E::make(number);
                     }
                 })
             })
-            // Dropping the producer waits until all is handled.
+            // Dropping the producer waits until all events are handled.
         });
-        producer.join().expect("the producer ends well")
+        producer.join().expect("the producer panicked")
     });
-    let (end, check) = ended.get().expect("the last event was seen");
-    check.finish(pair.all());
-    end.duration_since(begin).as_nanos() as f64 / pair.events as f64
+    let (end, check) = ended.get().expect("the consumer saw the last event");
+    check.finish(spec.all());
+    end.duration_since(begin).as_nanos() as f64 / spec.events as f64
 }
     };
 }
 
 stream!(
-    /// See [`Pair`].
+    /// Measures a stream.
     stream, build_single_producer
 );
 stream!(
-    /// As [`stream`], through a producer that others may share.
+    /// Measures a stream through a producer that several threads can share.
     shared_stream, build_multi_producer
 );
 
-/// There and back through two rings, polled by the two threads: the crate's way for those who own
-/// their threads.
+/// Measures round trips through two rings, which both threads poll. Polling is the crate's
+/// interface for threads of the user.
 pub fn round_trip(rounds: usize) -> Vec<u64> {
     let (mut there, builder) = build_single_producer(1024, || 0u64, BusySpin).new_event_poller();
     let mut tx = builder.build();

@@ -1,34 +1,38 @@
-//! Events published ten and a hundred at a time; queues without a call for that send them one by
+//! Events published in batches of ten and a hundred. Queues without a call for batches send one by
 //! one.
 
 use slipring::{Contiguous, Interleaved};
 
-use super::one_by_one::{Stream, measured, streams};
-use crate::contenders::{Pair, ours};
+use super::one_by_one::{StreamFn, measured, streams};
+use crate::contenders::{StreamSpec, ours};
 use crate::measure::{Figure, Kind, Size};
 
-/// A large ring and one that fits the first cache.
+/// Returns figures for a large ring and for one that fits the first-level cache.
 pub fn figures(size: Size) -> Vec<Figure> {
     let events = size.pick(20_000, 500_000, 1_000_000);
     let mut figures = Vec::new();
     for ring in [65_536, 1024] {
         for batch in [10, 100] {
-            let pair = Pair { ring, events, batch, steps: 0 };
+            let spec = StreamSpec { ring, events, batch, steps: 0 };
             figures.push(Figure {
                 table: format!("batches, 8 bytes, ring {ring}"),
                 column: format!("batches of {batch}"),
-                alone: None,
-                contenders: measured(contenders(), pair),
+                baseline: None,
+                contenders: measured(contenders(), spec),
             });
         }
     }
     figures
 }
 
-/// Everybody, and the library as those use it who take batches themselves.
-fn contenders() -> Vec<(Kind, &'static str, Stream)> {
+/// Returns all contenders, and slipring with a consumer that takes batches instead of a callback.
+fn contenders() -> Vec<(Kind, &'static str, StreamFn)> {
     let mut all = streams::<u64>();
     all.push((Kind::Ours, "slipring, consumer polls batches", ours::batches::<Interleaved>));
-    all.push((Kind::Ours, "slipring contiguous, consumer polls batches", ours::batches::<Contiguous>));
+    all.push((
+        Kind::Ours,
+        "slipring contiguous, consumer polls batches",
+        ours::batches::<Contiguous>,
+    ));
     all
 }

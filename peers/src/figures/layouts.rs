@@ -1,17 +1,16 @@
-//! From which event size on it does not matter whether stamps lie inside the slots or beside the
-//! events.
+//! Stamps inside the slots against stamps beside the events, by size of the event.
 
 use slipring::{Contiguous, Interleaved};
 
-use super::one_by_one::{Stream, measured};
-use crate::contenders::{Pair, ours};
+use super::one_by_one::{StreamFn, measured};
+use crate::contenders::{StreamSpec, ours};
 use crate::limits;
 use crate::measure::{Figure, Kind, Size};
-use crate::work::{Event, Words, alone, steps_for};
+use crate::work::{Event, Words, baseline, steps_for};
 
 const RING: usize = 4096;
 
-/// One by one and in batches, for events of 8 to 512 bytes.
+/// Returns figures one by one and in batches, for events of 8 to 512 bytes.
 pub fn figures(size: Size) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (nanos, batch) in [(10, 1), (0, 10)] {
@@ -28,18 +27,26 @@ pub fn figures(size: Size) -> Vec<Figure> {
 
 fn column<E: Event>(size: Size, nanos: u32, batch: u64) -> Figure {
     let events = size.pick(3_000, 100_000, 300_000);
-    let pair = Pair { ring: RING, events, batch, steps: steps_for(nanos) };
-    let all: [(Kind, &str, Stream); 4] = [
+    let spec = StreamSpec { ring: RING, events, batch, steps: steps_for(nanos) };
+    let all: [(Kind, &str, StreamFn); 4] = [
         (Kind::Ours, "slipring", ours::stream::<E, Interleaved>),
         (Kind::Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
-        (Kind::Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Interleaved<E>, true>),
+        (
+            Kind::Limit,
+            "limit stamps inside, spaced",
+            limits::stream::<E, limits::Interleaved<E>, true>,
+        ),
         (Kind::Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
     ];
-    let way = if batch == 1 { format!("one by one, work {nanos} ns") } else { format!("batches of {batch}") };
+    let publishing = if batch == 1 {
+        format!("one by one, work {nanos} ns")
+    } else {
+        format!("batches of {batch}")
+    };
     Figure {
-        table: format!("layouts, {way}, ring {RING}"),
+        table: format!("layouts, {publishing}, ring {RING}"),
         column: format!("{} bytes", size_of::<E>()),
-        alone: alone(nanos, events),
-        contenders: measured(all, pair),
+        baseline: baseline(nanos, events),
+        contenders: measured(all, spec),
     }
 }

@@ -1,7 +1,7 @@
-//! What is measured: one module a question.
+//! The figures, one module for each question.
 
 mod batches;
-mod later;
+mod behind_stage;
 mod layouts;
 mod one_by_one;
 mod oversubscribed;
@@ -11,13 +11,13 @@ mod round_trip;
 
 use crate::measure::{Figure, Size};
 
-/// All figures, in the order of the report.
+/// Returns all figures, in the order of the report.
 pub fn all(size: Size) -> Vec<Figure> {
     let figures = [
         one_by_one::figures(size),
         batches::figures(size),
         round_trip::figures(size),
-        later::figures(size),
+        behind_stage::figures(size),
         producers::figures(size),
         pools::figures(size),
         oversubscribed::figures(size),

@@ -1,19 +1,19 @@
-//! Events published one by one, the producer working between two: where a consumer that keeps up
-//! and the producer fight over a line.
+//! Events published one by one, with work of the producer between two of them. A consumer that
+//! keeps up then competes with the producer for each cache line.
 
 use slipring::{Contiguous, Interleaved};
 
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
-use crate::contenders::{Pair, ours, queues, rejected, rings};
+use crate::contenders::{StreamSpec, ours, queues, rejected, rings};
 use crate::limits;
 use crate::measure::{Contender, Figure, Kind, Size};
-use crate::work::{Event, Words, alone, amount, steps_for};
+use crate::work::{Event, Words, amount, baseline, steps_for};
 
-/// A way to stream.
-pub type Stream = fn(Pair) -> f64;
+/// Measures a stream, in nanoseconds per event.
+pub type StreamFn = fn(StreamSpec) -> f64;
 
-/// Who streams, by name: the library, the limits, the peers.
-pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
+/// Returns kind, name and stream of every contender.
+pub fn streams<E: Event>() -> Vec<(Kind, &'static str, StreamFn)> {
     use Kind::{Limit, Ours, Peer, Rejected};
     vec![
         (Ours, "slipring", ours::stream::<E, Interleaved>),
@@ -24,9 +24,17 @@ pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
         (Limit, "limit stamps beside, spaced", limits::stream::<E, limits::Beside<E>, true>),
         (Limit, "limit cursor", limits::stream::<E, limits::Cursor<E>, false>),
         (Limit, "limit cursor, spaced", limits::stream::<E, limits::Cursor<E>, true>),
-        (Rejected, "alternative: stamps beside, spaced", rejected::stream::<E, alternatives::Beside<E>>),
+        (
+            Rejected,
+            "alternative: stamps beside, spaced",
+            rejected::stream::<E, alternatives::Beside<E>>,
+        ),
         (Rejected, "alternative: blocks, spaced", rejected::stream::<E, alternatives::Blocks<E>>),
-        (Rejected, "alternative: prefetching ahead, spaced", rejected::stream::<E, alternatives::Prefetch<E>>),
+        (
+            Rejected,
+            "alternative: prefetching ahead, spaced",
+            rejected::stream::<E, alternatives::Prefetch<E>>,
+        ),
         (Peer, "disruptor", rings::stream::<E>),
         (Peer, "rtrb", queues::stream::<E, Rtrb>),
         (Peer, "ringbuf", queues::stream::<E, Ringbuf>),
@@ -39,7 +47,8 @@ pub fn streams<E: Event>() -> Vec<(Kind, &'static str, Stream)> {
     ]
 }
 
-/// Small and large events, a large ring and one that fits the first cache.
+/// Returns figures for small and large events, for a large ring and for one that fits the
+/// first-level cache.
 pub fn figures(size: Size) -> Vec<Figure> {
     let mut figures = Vec::new();
     for ring in [65_536, 1024] {
@@ -51,24 +60,31 @@ pub fn figures(size: Size) -> Vec<Figure> {
     figures
 }
 
-/// How many events are timed: about ten milliseconds for whoever is quick.
+/// Returns the number of timed events, which take fast contenders about ten milliseconds.
 pub fn events(size: Size, nanos: u32) -> u64 {
     size.pick(3_000, 100_000, 6_000_000 / u64::from(nanos + 10))
 }
 
-/// All of them on the same stream.
-pub fn measured(streams: impl IntoIterator<Item = (Kind, &'static str, Stream)>, pair: Pair) -> Vec<Contender> {
-    streams.into_iter().map(|(kind, name, stream)| Contender::new(kind, name, move || stream(pair))).collect()
+/// Makes contenders of these functions, all with the same stream.
+pub fn measured(
+    streams: impl IntoIterator<Item = (Kind, &'static str, StreamFn)>,
+    spec: StreamSpec,
+) -> Vec<Contender> {
+    let contender = |(kind, name, stream): (Kind, &'static str, StreamFn)| {
+        Contender::new(kind, name, move || stream(spec))
+    };
+    streams.into_iter().map(contender).collect()
 }
 
 fn table<E: Event>(size: Size, bytes: usize, ring: usize) -> impl Iterator<Item = Figure> {
     [0, 2, 10, 20, 40].into_iter().map(move |nanos| {
-        let pair = Pair { ring, events: events(size, nanos), batch: 1, steps: steps_for(nanos) };
+        let spec =
+            StreamSpec { ring, events: events(size, nanos), batch: 1, steps: steps_for(nanos) };
         Figure {
             table: format!("one by one, {bytes} bytes, ring {ring}"),
             column: amount(nanos),
-            alone: alone(nanos, pair.events),
-            contenders: measured(streams::<E>(), pair),
+            baseline: baseline(nanos, spec.events),
+            contenders: measured(streams::<E>(), spec),
         }
     })
 }

@@ -1,5 +1,5 @@
-//! Pools: tasks that two cores share, against one thread that does them all. For small tasks
-//! handing over costs more than the task.
+//! Pools: two workers that share tasks, against one thread that does all tasks. A small task costs
+//! less than its hand-over.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,32 +8,31 @@ use std::time::Instant;
 
 use slipring::{Graph, PoolReader, Wait};
 
-use super::oversubscribed::line::TwoCores;
+use super::oversubscribed::timing::TwoCores;
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
 use crate::work::{self, steps_for};
 
-/// Slots of the ring, and places of the queues.
+/// Capacity of the ring and the queues, in events.
 const RING: usize = 1024;
 
-/// What is to be done for each event; the event is its number.
+/// The work on an event, which is a number.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    /// Nothing but the hand-over.
+    /// No work.
     Empty,
-    /// Sorts 100 integers that are in order already: what a sort takes that is done again and again
-    /// on the same ones.
+    /// Sorts 100 integers that are in order already, which is much faster than [`Task::Sort`].
     Sorted,
-    /// Sorts 100 integers made from the number, in no order.
+    /// Sorts 100 integers in random order, made from the number.
     Sort,
-    /// So many steps of work.
+    /// Does so many steps of work.
     Steps(u32),
-    /// So many steps, and for one in a hundred a hundred times as many.
+    /// Does so many steps, and a hundred times as many for every hundredth event.
     Skewed(u32),
 }
 
 impl Task {
-    /// Does it; comes back with something that depends on all of it.
+    /// Does the work. Returns a value that depends on all of it.
     #[inline(always)]
     fn run(self, number: u64) -> u64 {
         match self {
@@ -46,14 +45,18 @@ impl Task {
             Task::Sort => {
                 let mut state = number;
                 let mut integers: [u32; 100] = std::array::from_fn(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    state = state
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
                     (state >> 33) as u32
                 });
                 integers.sort_unstable();
                 u64::from(black_box(&integers)[50])
             }
             Task::Steps(steps) => steps_of(number, steps),
-            Task::Skewed(steps) => steps_of(number, if number.is_multiple_of(100) { steps * 100 } else { steps }),
+            Task::Skewed(steps) => {
+                steps_of(number, if number.is_multiple_of(100) { steps * 100 } else { steps })
+            }
         }
     }
 }
@@ -65,7 +68,7 @@ fn steps_of(number: u64, steps: u32) -> u64 {
     state
 }
 
-/// How many tasks were done, and the sum of what came out.
+/// The number of finished tasks, and the sum of their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     count: u64,
@@ -83,7 +86,7 @@ impl Tally {
     }
 }
 
-/// One thread does it all, without a hand-over.
+/// Does all tasks on one thread, without a hand-over.
 fn alone(task: Task, events: u64) -> (f64, Tally) {
     let mut tally = Tally::default();
     let begin = Instant::now();
@@ -93,7 +96,7 @@ fn alone(task: Task, events: u64) -> (f64, Tally) {
     (per_event(begin, events), tally)
 }
 
-/// A column: a kind of task.
+/// Returns a figure for each kind of task.
 pub fn figures(size: Size) -> Vec<Figure> {
     let amount = |full: u64| size.pick(1_000.min(full), full / 3, full);
     let tasks = [
@@ -120,13 +123,31 @@ fn figure(column: &str, task: Task, events: u64) -> Figure {
     let contenders = vec![
         contender(Alone, "one thread doing it all", alone),
         contender(Ours, "slipring, producer's thread working too", ours_with_producer),
-        contender(Ours, "slipring, 3 threads, yielding", |task, events| ours(task, events, Wait::YIELDING)),
-        contender(Ours, "slipring, 3 threads, sleeping", |task, events| ours(task, events, Wait::SLEEPING)),
-        contender(Ours, "slipring, 3 threads, blocking", |task, events| ours(task, events, Wait::Blocking)),
-        contender(Peer, "crossbeam-channel, producer's thread working too", with_producer::<Crossbeam>),
-        contender(Peer, "crossbeam ArrayQueue, producer's thread working too", with_producer::<Array>),
+        contender(Ours, "slipring, 3 threads, yielding", |task, events| {
+            ours(task, events, Wait::YIELDING)
+        }),
+        contender(Ours, "slipring, 3 threads, sleeping", |task, events| {
+            ours(task, events, Wait::SLEEPING)
+        }),
+        contender(Ours, "slipring, 3 threads, blocking", |task, events| {
+            ours(task, events, Wait::Blocking)
+        }),
+        contender(
+            Peer,
+            "crossbeam-channel, producer's thread working too",
+            with_producer::<Crossbeam>,
+        ),
+        contender(
+            Peer,
+            "crossbeam ArrayQueue, producer's thread working too",
+            with_producer::<Array>,
+        ),
         contender(Peer, "kanal, producer's thread working too", with_producer::<Kanal>),
-        contender(Peer, "crossfire, producer's thread working too", with_producer::<CrossfireShared>),
+        contender(
+            Peer,
+            "crossfire, producer's thread working too",
+            with_producer::<CrossfireShared>,
+        ),
         contender(Peer, "flume, producer's thread working too", with_producer::<Flume>),
         contender(Peer, "crossbeam-channel, 3 threads, yielding", queue::<Crossbeam>),
         contender(Peer, "crossbeam-channel, 3 threads, blocking", blocking::<Crossbeam>),
@@ -138,27 +159,34 @@ fn figure(column: &str, task: Task, events: u64) -> Figure {
         contender(Peer, "flume, 3 threads, yielding", queue::<Flume>),
         contender(Peer, "flume, 3 threads, blocking", blocking::<Flume>),
     ];
-    Figure { table: format!("pools, two cores, ring {RING}"), column: column.to_owned(), alone: None, contenders }
+    Figure {
+        table: format!("pools, two cores, ring {RING}"),
+        column: column.to_owned(),
+        baseline: None,
+        contenders,
+    }
 }
 
-/// The workers of a pool of two.
+/// Builds a producer and a pool of two workers.
 fn pool(wait: Wait) -> (slipring::Producer<u64>, PoolReader<u64>, PoolReader<u64>) {
     let graph = Graph::new(RING, || 0u64).wait(wait);
     let key = graph.pool_reader("pool", 2);
     let ring = graph.build().expect("the graph is sound");
     let mut workers = ring.pool_readers(key).into_iter();
-    let (Some(one), Some(two)) = (workers.next(), workers.next()) else { panic!("two workers were asked for") };
+    let (Some(one), Some(two)) = (workers.next(), workers.next()) else {
+        panic!("two workers were asked for")
+    };
     (ring.producer(), one, two)
 }
 
-/// A producer and two workers.
+/// Runs a producer and two workers on three threads.
 fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
     let (mut tx, one, two) = pool(wait);
     let ready = AtomicU64::new(0);
     let work = |mut rx: PoolReader<u64>| {
         ready.fetch_add(1, Ordering::Release);
         let mut tally = Tally::default();
-        rx.for_each(|number, _| tally.add(task, *number)).expect("the stream ends well");
+        rx.for_each(|number, _| tally.add(task, *number)).expect("the stream ended with a failure");
         tally
     };
     thread::scope(|scope| {
@@ -167,31 +195,33 @@ fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
         let begin = Instant::now();
         tx.publish_all(1..=events, |slot, number| *slot = number).expect("the ring is open");
         tx.close();
-        let tallies = workers.map(|worker| worker.join().expect("the worker ends well"));
+        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
         (per_event(begin, events), tallies[0].and(tallies[1]))
     })
 }
 
-/// Two threads in all: the producer's publishes until the ring is full, then works through an
-/// eighth of it, and so on.
+/// Runs a producer and two workers on two threads. The producer's thread publishes until the ring
+/// is full, then does the tasks of an eighth of the ring, and so on.
 fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, mut mine, mut theirs) = pool(Wait::YIELDING);
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
         let ready = &ready;
-        // Each thread has its handle on a stack of its own.
+        // Moved into the thread, so that the handles lie on different stacks and share no cache
+        // line.
         let worker = scope.spawn(move || {
             ready.fetch_add(1, Ordering::Release);
             let mut tally = Tally::default();
-            theirs.for_each(|number, _| tally.add(task, *number)).expect("the stream ends well");
+            theirs
+                .for_each(|number, _| tally.add(task, *number))
+                .expect("the stream ended with a failure");
             tally
         });
         started(ready, 1);
         let (mut tally, mut next) = (Tally::default(), 1);
         let begin = Instant::now();
         while next <= events {
-            // In batches, because the worker sees none of them before it would have come to them
-            // anyway.
+            // In batches: the worker has older tasks to do meanwhile, so a batch delays none.
             let len = 64.min(events - next + 1);
             match tx.try_claim_n(len as usize) {
                 Ok(mut slots) => {
@@ -200,19 +230,20 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
                     next += len;
                 }
                 Err(_) => {
-                    mine.poll(RING / 8, |number, _| tally.add(task, *number)).expect("the ring is open");
+                    mine.poll(RING / 8, |number, _| tally.add(task, *number))
+                        .expect("the ring is open");
                 }
             }
         }
         tx.close();
-        mine.for_each(|number, _| tally.add(task, *number)).expect("the stream ends well");
-        let theirs = worker.join().expect("the worker ends well");
+        mine.for_each(|number, _| tally.add(task, *number))
+            .expect("the stream ended with a failure");
+        let theirs = worker.join().expect("the worker panicked");
         (per_event(begin, events), tally.and(theirs))
     })
 }
 
-/// A queue of many senders and receivers, with a producer and two workers that yield while there is
-/// nothing.
+/// Runs a queue of several receivers, with a producer and two workers that yield while they wait.
 fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, rx) = Q::new(RING);
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -231,13 +262,13 @@ fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
             }
         }
         closed.store(true, Ordering::Release);
-        let tallies = workers.map(|worker| worker.join().expect("the worker ends well"));
+        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
         (per_event(begin, events), tallies[0].and(tallies[1]))
     })
 }
 
-/// Two threads in all, as for the library: the producer's sends until the queue is full, then works
-/// through an eighth of it.
+/// Runs a queue on two threads, as [`ours_with_producer`]: the producer's thread sends until the
+/// queue is full, then does the tasks of an eighth of the queue.
 fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     let (mut tx, mut mine) = Q::new(RING);
     let mut theirs = mine.clone();
@@ -265,16 +296,16 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tal
         }
         closed.store(true, Ordering::Release);
         let rest = drain::<Q>(&mut mine, closed, task);
-        let theirs = worker.join().expect("the worker ends well");
+        let theirs = worker.join().expect("the worker panicked");
         (per_event(begin, events), tally.and(rest).and(theirs))
     })
 }
 
-/// Works until the queue is closed and empty.
+/// Does tasks until the queue is closed and empty.
 fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tally {
     let mut tally = Tally::default();
     loop {
-        // Closed before empty: nothing is sent after the mark is set.
+        // Loaded before the queue is emptied, because the producer sets it after its last event.
         let last = closed.load(Ordering::Acquire);
         while let Some(number) = Q::try_receive(rx) {
             tally.add(task, number);
@@ -286,7 +317,7 @@ fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tall
     }
 }
 
-/// A channel by its own calls that wait.
+/// Runs a channel through its own blocking calls.
 fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
     let (tx, rx) = Q::new(RING);
     let ready = AtomicU64::new(0);
@@ -304,14 +335,14 @@ fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f6
         started(&ready, 2);
         let begin = Instant::now();
         (1..=events).for_each(|number| Q::send(&tx, number));
-        // The workers see the end when the last sender goes.
+        // The workers end when the last sender is dropped.
         drop(tx);
-        let tallies = workers.map(|worker| worker.join().expect("the worker ends well"));
+        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
         (per_event(begin, events), tallies[0].and(tallies[1]))
     })
 }
 
-/// Waits until so many threads run.
+/// Waits until so many threads have started.
 fn started(ready: &AtomicU64, threads: u64) {
     while ready.load(Ordering::Acquire) < threads {
         thread::yield_now();

@@ -1,4 +1,4 @@
-//! There and back: one event at a time through two rings.
+//! Round trips: one event at a time through two rings.
 
 use slipring::{Contiguous, Interleaved};
 
@@ -7,10 +7,10 @@ use crate::contenders::{ours, queues, rings};
 use crate::limits;
 use crate::measure::{Contender, Figure, Kind, Size};
 
-/// A way to play rounds: each one's nanoseconds.
+/// Runs so many round trips and returns the nanoseconds of each.
 type RoundTrip = fn(usize) -> Vec<u64>;
 
-/// One table: median and 99th percentile over the rounds of a run.
+/// Returns one figure: median and 99th percentile of a run's round trips.
 pub fn figures(size: Size) -> Vec<Figure> {
     use Kind::{Limit, Ours, Peer};
     let all: [(Kind, &str, RoundTrip); 13] = [
@@ -40,7 +40,7 @@ pub fn figures(size: Size) -> Vec<Figure> {
     vec![Figure {
         table: "round trip, 8 bytes, ring 1024".to_owned(),
         column: "ns".to_owned(),
-        alone: None,
+        baseline: None,
         contenders: all.into_iter().map(contender).collect(),
     }]
 }

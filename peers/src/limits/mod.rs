@@ -1,61 +1,63 @@
-//! Hand-made limits for one producer and one consumer: what a hand-over costs at best with each way
-//! of publishing. They protect nothing, wait for nothing but each other, and cannot be closed.
+//! Hand-made lower bounds for one producer and one consumer, one for each way to publish. They
+//! protect nothing, have no wait strategy, and cannot be closed.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Instant;
 
-use crate::contenders::{Both, Pair, both};
-use crate::machine::spacing;
-use crate::work::Event;
+use crate::contenders::{Sides, StreamSpec, ping_pong, run_stream};
+use crate::work::{Check, Event, spacing};
 
-/// A word that shares its lines with nothing: two of them, because the hardware fetches in pairs.
+/// A word on cache lines of its own: 128 bytes, because the hardware fetches lines in pairs.
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
-/// A way of publishing, over slots that hold one event each.
-pub trait Way<E: Event>: Sync {
-    /// Whether one look tells all that is published. Then a second look in the same poll would only
-    /// take the line from the producer again.
-    const TELLS_ALL: bool = false;
-    /// Slots for `capacity` events, a power of two.
+/// A way to publish events. Each slot holds one event.
+pub trait Publication<E: Event>: Sync {
+    /// Whether one load finds all published events. A second load in the same poll would then only
+    /// take the cache line from the producer again.
+    const FINDS_ALL: bool = false;
+    /// Makes slots for `capacity` events, a power of two.
     fn new(capacity: u64) -> Self;
     /// Writes `len` events from `seq` on, numbered from `first`.
     fn fill(&self, seq: u64, len: u64, first: u64);
-    /// Makes them visible.
+    /// Publishes `len` events from `seq` on.
     fn publish(&self, seq: u64, len: u64);
-    /// How many are published from `seq` on, or of the run there.
+    /// Returns how many events from `seq` on are known to be published.
     fn published(&self, seq: u64) -> u64;
     /// Reads `len` events from `seq` on.
     fn each(&self, seq: u64, len: u64, f: impl FnMut(&E));
 }
 
-/// Events side by side.
+/// An array of events.
 struct Plain<E>(Box<[UnsafeCell<E>]>);
 
-// SAFETY: each slot is written before and read after the store that publishes it; the two threads
-// of a measurement keep to that.
+// SAFETY: the producer writes a slot before the store that publishes it, and the consumer reads it
+// after that store.
 unsafe impl<E: Event> Sync for Plain<E> {}
 
 impl<E: Event> Plain<E> {
     fn new(capacity: u64) -> Self {
         Plain((0..capacity).map(|_| UnsafeCell::new(E::default())).collect())
     }
-    /// The two straight stretches that `len` events from `seq` on lie in.
+    /// Returns the two slices with the `len` events from `seq` on: up to the end of the array, and
+    /// from its beginning.
     #[inline(always)]
-    fn stretches(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
+    fn slices(&self, seq: u64, len: u64) -> [&[UnsafeCell<E>]; 2] {
         let (from, len) = (seq as usize & (self.0.len() - 1), len as usize);
         let straight = len.min(self.0.len() - from);
-        // SAFETY: masked by a power of two minus one, and no run is longer than the ring, so both
-        // stretches end within it.
-        unsafe { [self.0.get_unchecked(from..from + straight), self.0.get_unchecked(..len - straight)] }
+        // SAFETY: `from` is masked by a power of two minus one, and no run is longer than the ring,
+        // so both slices end within the array.
+        unsafe {
+            [self.0.get_unchecked(from..from + straight), self.0.get_unchecked(..len - straight)]
+        }
     }
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
         let mut number = first;
-        for stretch in self.stretches(seq, len) {
-            for event in stretch {
+        for slice in self.slices(seq, len) {
+            for event in slice {
                 // SAFETY: see `Plain`.
                 unsafe { *event.get() = E::make(number) }
                 number += 1;
@@ -64,8 +66,8 @@ impl<E: Event> Plain<E> {
     }
     #[inline(always)]
     fn each(&self, seq: u64, len: u64, mut f: impl FnMut(&E)) {
-        for stretch in self.stretches(seq, len) {
-            for event in stretch {
+        for slice in self.slices(seq, len) {
+            for event in slice {
                 // SAFETY: see `Plain`.
                 f(unsafe { &*event.get() })
             }
@@ -73,13 +75,13 @@ impl<E: Event> Plain<E> {
     }
 }
 
-/// One counter for all that is published.
-pub struct Cursor<E>(Plain<E>, Line);
+/// One counter of all published events.
+pub struct Cursor<E>(Plain<E>, CacheLine);
 
-impl<E: Event> Way<E> for Cursor<E> {
-    const TELLS_ALL: bool = true;
+impl<E: Event> Publication<E> for Cursor<E> {
+    const FINDS_ALL: bool = true;
     fn new(capacity: u64) -> Self {
-        Cursor(Plain::new(capacity), Line(AtomicU64::new(0)))
+        Cursor(Plain::new(capacity), CacheLine(AtomicU64::new(0)))
     }
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
@@ -99,11 +101,13 @@ impl<E: Event> Way<E> for Cursor<E> {
     }
 }
 
+/// Returns the stamp of a run of `len` events from `seq` on.
 #[inline(always)]
 fn stamp(seq: u64, len: u64) -> u64 {
     (seq + 1) << 16 | len
 }
 
+/// Returns the length of the run at `seq`, or 0 if the stamp belongs to another lap.
 #[inline(always)]
 fn run(word: u64, seq: u64) -> u64 {
     if word >> 16 == seq + 1 { word & 0xffff } else { 0 }
@@ -112,7 +116,7 @@ fn run(word: u64, seq: u64) -> u64 {
 /// A stamp per run, in an array beside the events.
 pub struct Beside<E>(Plain<E>, Box<[AtomicU64]>);
 
-impl<E: Event> Way<E> for Beside<E> {
+impl<E: Event> Publication<E> for Beside<E> {
     fn new(capacity: u64) -> Self {
         Beside(Plain::new(capacity), (0..capacity).map(|_| AtomicU64::new(0)).collect())
     }
@@ -156,9 +160,10 @@ impl<E: Event> Interleaved<E> {
     }
 }
 
-impl<E: Event> Way<E> for Interleaved<E> {
+impl<E: Event> Publication<E> for Interleaved<E> {
     fn new(capacity: u64) -> Self {
-        Interleaved((0..capacity).map(|_| Slot(AtomicU64::new(0), UnsafeCell::new(E::default()))).collect())
+        let slot = || Slot(AtomicU64::new(0), UnsafeCell::new(E::default()));
+        Interleaved((0..capacity).map(|_| slot()).collect())
     }
     #[inline(always)]
     fn fill(&self, seq: u64, len: u64, first: u64) {
@@ -184,31 +189,34 @@ impl<E: Event> Way<E> for Interleaved<E> {
     }
 }
 
-/// A ring: the way of publishing, and how far the consumer has come.
-struct Ring<W> {
-    way: W,
-    released: Line,
+/// A ring of one producer and one consumer.
+struct Ring<P> {
+    publication: P,
+    /// Number of events that the consumer has released.
+    released: CacheLine,
     capacity: u64,
 }
 
-/// Where the producer stands: the next position, and up to where there is room.
-struct Filled {
+/// The producer's position: the next event, and the first position without a free slot.
+struct Position {
     next: u64,
     limit: u64,
 }
 
-impl<W> Ring<W> {
+impl<P> Ring<P> {
     fn new<E: Event>(capacity: u64) -> Self
     where
-        W: Way<E>,
+        P: Publication<E>,
     {
-        Ring { way: W::new(capacity), released: Line(AtomicU64::new(0)), capacity }
+        let released = CacheLine(AtomicU64::new(0));
+        Ring { publication: P::new(capacity), released, capacity }
     }
 
+    /// Publishes `len` events, numbered from `first`; spins while the ring is full.
     #[inline(always)]
-    fn send<E: Event>(&self, at: &mut Filled, first: u64, len: u64)
+    fn send<E: Event>(&self, at: &mut Position, first: u64, len: u64)
     where
-        W: Way<E>,
+        P: Publication<E>,
     {
         while at.next + len > at.limit {
             at.limit = self.released.0.load(Acquire) + self.capacity;
@@ -216,30 +224,31 @@ impl<W> Ring<W> {
                 spin_loop();
             }
         }
-        self.way.fill(at.next, len, first);
-        self.way.publish(at.next, len);
+        self.publication.fill(at.next, len, first);
+        self.publication.publish(at.next, len);
         at.next += len;
     }
 
-    /// Hands what is there to `f`, releasing at an eighth of the ring and at the end.
+    /// Calls `f` with all published events; releases them after each eighth of the ring and at the
+    /// end. Returns their number.
     #[inline(always)]
     fn poll<E: Event>(&self, next: &mut u64, mut f: impl FnMut(&E)) -> u64
     where
-        W: Way<E>,
+        P: Publication<E>,
     {
         let (start, mut released) = (*next, *next);
         loop {
-            let len = self.way.published(*next);
+            let len = self.publication.published(*next);
             if len == 0 {
                 break;
             }
-            self.way.each(*next, len, &mut f);
+            self.publication.each(*next, len, &mut f);
             *next += len;
             if *next - released > self.capacity / 8 {
                 released = *next;
                 self.released.0.store(released, Release);
             }
-            if W::TELLS_ALL {
+            if P::FINDS_ALL {
                 break;
             }
         }
@@ -250,17 +259,17 @@ impl<W> Ring<W> {
     }
 }
 
-/// See [`Pair`]; the consumer pauses after a look that found something if `SPACED`.
-pub fn stream<E: Event, W: Way<E>, const SPACED: bool>(pair: Pair) -> f64 {
-    let ring = &Ring::<W>::new(pair.ring as u64);
+/// Measures a stream. With `SPACED` the consumer pauses after each poll that found events.
+pub fn stream<E: Event, P: Publication<E>, const SPACED: bool>(spec: StreamSpec) -> f64 {
+    let ring = &Ring::<P>::new(spec.ring as u64);
     let spacing = if SPACED { spacing() } else { 0 };
-    let mut at = Filled { next: 0, limit: pair.ring as u64 };
-    both(
-        pair,
-        Both {
+    let mut at = Position { next: 0, limit: spec.ring as u64 };
+    run_stream(
+        spec,
+        Sides {
             send: move |first, len| ring.send(&mut at, first, len),
             close: || (),
-            receive: move |events, check: &mut crate::work::Check| {
+            receive: move |events, check: &mut Check| {
                 let mut next = 0;
                 while next < events {
                     let had = ring.poll(&mut next, |event| check.see(event));
@@ -271,15 +280,15 @@ pub fn stream<E: Event, W: Way<E>, const SPACED: bool>(pair: Pair) -> f64 {
     )
 }
 
-/// There and back through two rings with stamps inside the slots; both sides pause after what they
-/// got, outside of the time taken.
+/// Measures round trips through two rings with stamps inside the slots. Both sides pause after each
+/// event, outside of the measured time.
 pub fn round_trip(rounds: usize) -> Vec<u64> {
     let (there, back) = (Ring::<Interleaved<u64>>::new(1024), Ring::<Interleaved<u64>>::new(1024));
     let spacing = spacing();
-    crate::contenders::ping_pong(
+    ping_pong(
         rounds,
         || {
-            let (mut next, mut at) = (0, Filled { next: 0, limit: 1024 });
+            let (mut next, mut at) = (0, Position { next: 0, limit: 1024 });
             while next < rounds as u64 {
                 let mut number = 0;
                 if there.poll(&mut next, |event| number = *event) == 0 {
@@ -292,7 +301,7 @@ pub fn round_trip(rounds: usize) -> Vec<u64> {
         },
         {
             let (there, back) = (&there, &back);
-            let (mut next, mut at) = (0, Filled { next: 0, limit: 1024 });
+            let (mut next, mut at) = (0, Position { next: 0, limit: 1024 });
             move |number| {
                 let begin = Instant::now();
                 there.send(&mut at, number, 1);
@@ -308,10 +317,10 @@ pub fn round_trip(rounds: usize) -> Vec<u64> {
     )
 }
 
-/// Two words on two lines, and nothing else: no data, no ring.
+/// Measures round trips through two words on two cache lines, without data and without a ring.
 pub fn raw_round_trip(rounds: usize) -> Vec<u64> {
-    let (there, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
-    crate::contenders::ping_pong(
+    let (there, back) = (CacheLine(AtomicU64::new(0)), CacheLine(AtomicU64::new(0)));
+    ping_pong(
         rounds,
         || {
             for number in 1..=rounds as u64 {

@@ -1,4 +1,4 @@
-//! Experiments. Each is a module with its own arguments, its own measurements, and its own report.
+//! Experiments. Each is a module with its own arguments, measurements, and report.
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -13,7 +13,7 @@ pub enum Lab {
 }
 
 impl Lab {
-    /// Does it.
+    /// Runs the experiment.
     pub fn run(self) -> Result<()> {
         match self {
             Self::Waits(args) => waits::run(&args),

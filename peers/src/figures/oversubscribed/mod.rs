@@ -1,13 +1,11 @@
-//! More threads than cores: what four threads on two cores cost, and what it helps to wait
-//! otherwise or to share a thread.
+//! Four threads on two cores, with several wait strategies, and with all stages on one thread.
 //!
-//! Nothing is bound to a core of its own: who runs when is the system's choice, as it is in a
-//! program that did not choose.
+//! No thread is pinned to a core of its own: the system schedules them, as in most programs.
 
-pub mod line;
 pub mod ours;
 pub mod queues;
 pub mod rings;
+pub mod timing;
 
 use std::time::Duration;
 
@@ -17,14 +15,14 @@ use slipring::Wait;
 
 use crate::contenders::queues::{Crossbeam, Std};
 use crate::measure::{Contender, Figure, Kind, Size};
-use queues::{Blocks, Queue};
+use queues::{ByBlocking, Queue};
 
-/// Slots of each ring, and places of each queue.
+/// Capacity of each ring and each queue, in events.
 pub const RING: usize = 1024;
-/// What the stages are called, where they have names.
+/// Names of the stages.
 pub const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Four threads, one table a shape.
+/// A graph of four threads.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     Pipeline,
@@ -41,21 +39,21 @@ impl Shape {
         (Shape::ThreeToOne, "3 to 1"),
     ];
 
-    fn ours(self, way: &ours::Way, events: u64) -> f64 {
+    fn ours(self, config: &ours::Config, events: u64) -> f64 {
         match self {
-            Shape::Pipeline => ours::pipeline(way, 3, events, 0),
-            Shape::Multicast => ours::multicast(way, events),
-            Shape::Diamond => ours::diamond(way, events),
-            Shape::ThreeToOne => ours::many_to_one::<3>(way, events, 0),
+            Shape::Pipeline => ours::pipeline(config, 3, events, 0),
+            Shape::Multicast => ours::multicast(config, events),
+            Shape::Diamond => ours::diamond(config, events),
+            Shape::ThreeToOne => ours::many_to_one::<3>(config, events, 0),
         }
     }
 
-    fn rings<W: WaitStrategy + 'static>(self, way: rings::Way<W>, events: u64) -> f64 {
+    fn rings<W: WaitStrategy + 'static>(self, config: rings::Config<W>, events: u64) -> f64 {
         match self {
-            Shape::Pipeline => rings::pipeline(way, 3, events, 0),
-            Shape::Multicast => rings::multicast(way, events),
-            Shape::Diamond => rings::diamond(way, events),
-            Shape::ThreeToOne => rings::many_to_one::<3, W>(way, events, 0),
+            Shape::Pipeline => rings::pipeline(config, 3, events, 0),
+            Shape::Multicast => rings::multicast(config, events),
+            Shape::Diamond => rings::diamond(config, events),
+            Shape::ThreeToOne => rings::many_to_one::<3, W>(config, events, 0),
         }
     }
 
@@ -69,19 +67,19 @@ impl Shape {
     }
 }
 
-/// One table a shape.
+/// Returns a figure for each shape.
 pub fn figures(size: Size) -> Vec<Figure> {
     let figures = Shape::ALL.map(|(shape, name)| Figure {
         table: format!("four threads on two cores: {name}"),
         column: format!("ring {RING}"),
-        alone: None,
+        baseline: None,
         contenders: contenders(shape, size),
     });
     figures.into()
 }
 
-/// How many events a run takes that costs about `nanos` an event: so many that it lasts for many
-/// turns of the system's scheduler, which are milliseconds, and no longer than a tenth of a second.
+/// Returns the number of events of a run at about `nanos` an event. With --full a run lasts about a
+/// tenth of a second, which is many time slices of the system's scheduler.
 pub fn events(size: Size, nanos: u64) -> u64 {
     match size {
         Size::Smoke => 3_000.min(20_000_000 / nanos),
@@ -90,69 +88,83 @@ pub fn events(size: Size, nanos: u64) -> u64 {
     }
 }
 
-/// About what an event costs, so that runs are neither too short nor too long.
-pub mod about {
-    /// Where waiting gives the core away.
-    pub const SHARING: u64 = 100;
-    /// Where each hand-over goes through the system, or sleeps.
+/// Rough costs of an event in nanoseconds, from which the numbers of events follow.
+pub mod cost_ns {
+    /// Waiters yield the core.
+    pub const YIELDING: u64 = 100;
+    /// Waiters sleep, or each hand-over makes a system call.
     pub const SLEEPING: u64 = 300;
-    /// Where waiters keep the core that the others need.
+    /// Waiters keep the core that other threads need.
     pub const SPINNING: u64 = 10_000;
 }
 
 fn contenders(shape: Shape, size: Size) -> Vec<Contender> {
     let mut contenders = Vec::new();
-    let mut ours = |wait: Wait, together, nanos| {
-        let (way, events) = (ours::Way { wait, together }, events(size, nanos));
-        contenders.push(Contender::new(Kind::Ours, way.name(), move || shape.ours(&way, events)));
+    let mut ours = |wait: Wait, one_thread, nanos| {
+        let (config, events) = (ours::Config { wait, one_thread }, events(size, nanos));
+        contenders
+            .push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, events)));
     };
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
-        ours(wait, false, about::SHARING);
+        ours(wait, false, cost_ns::YIELDING);
     }
     if shape != Shape::ThreeToOne {
-        ours(Wait::YIELDING, true, about::SHARING);
-        ours(Wait::Blocking, true, about::SHARING);
+        ours(Wait::YIELDING, true, cost_ns::YIELDING);
+        ours(Wait::Blocking, true, cost_ns::YIELDING);
     }
     if size == Size::Full {
-        // What the documentation advises against; a reader should see why.
-        ours(Wait::BusySpin, false, about::SPINNING);
+        // The documentation advises against this configuration; the figure shows why.
+        ours(Wait::BusySpin, false, cost_ns::SPINNING);
     }
     contenders.extend(disruptors(size, move |strategy, events| match strategy {
-        Strategy::Yielding => shape.rings(rings::Way { wait: rings::Yielding, yields: true }, events),
-        Strategy::Sleep(time) => shape.rings(rings::Way { wait: Sleep::new(time), yields: false }, events),
-        Strategy::BusySpin => shape.rings(rings::Way { wait: BusySpin, yields: false }, events),
-        Strategy::SpinHint => shape.rings(rings::Way { wait: BusySpinWithSpinLoopHint, yields: false }, events),
+        Strategy::Yielding => {
+            shape.rings(rings::Config { wait: rings::Yielding, yields: true }, events)
+        }
+        Strategy::Sleep(time) => shape.rings(rings::Config::new(Sleep::new(time)), events),
+        Strategy::BusySpin => shape.rings(rings::Config::new(BusySpin), events),
+        Strategy::SpinHint => shape.rings(rings::Config::new(BusySpinWithSpinLoopHint), events),
     }));
-    let many = events(size, about::SLEEPING);
-    contenders.push(Contender::new(Kind::Peer, "crossbeam-channel, blocking", move || shape.queues::<Blocks<Crossbeam>>(many)));
-    contenders.push(Contender::new(Kind::Peer, "std sync_channel, blocking", move || shape.queues::<Blocks<Std>>(many)));
+    let many = events(size, cost_ns::SLEEPING);
+    let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
+        contenders.push(Contender::new(Kind::Peer, name, run));
+    };
+    peer(
+        "crossbeam-channel, blocking",
+        Box::new(move || shape.queues::<ByBlocking<Crossbeam>>(many)),
+    );
+    peer("std sync_channel, blocking", Box::new(move || shape.queues::<ByBlocking<Std>>(many)));
     contenders
 }
 
-/// A wait strategy of the `disruptor` crate.
+/// A wait strategy for the `disruptor` crate.
 #[derive(Clone, Copy)]
 pub enum Strategy {
-    /// One's own, with a producer that yields as well.
+    /// A strategy that the crate does not have, with a producer that yields, too.
     Yielding,
-    /// The crate's three.
+    /// The crate's sleeping strategy.
     Sleep(Duration),
+    /// The crate's spinning strategy.
     BusySpin,
+    /// The crate's spinning strategy with a spin hint.
     SpinHint,
 }
 
-/// The `disruptor` crate with each strategy. Its producers spin while the ring is full, so that
-/// runs of more threads than cores are slow.
-pub fn disruptors(size: Size, run: impl Fn(Strategy, u64) -> f64 + Copy + 'static) -> Vec<Contender> {
-    // A sleep of no time does not go to the system at all: it is one more way to spin.
-    let ways = [
-        ("Sleep(0)", Strategy::Sleep(Duration::ZERO), about::SPINNING),
-        ("Sleep(1 µs)", Strategy::Sleep(Duration::from_micros(1)), about::SLEEPING),
-        ("Sleep(50 µs)", Strategy::Sleep(Duration::from_micros(50)), about::SLEEPING),
-        ("BusySpin", Strategy::BusySpin, about::SPINNING),
-        ("BusySpinWithSpinLoopHint", Strategy::SpinHint, about::SPINNING),
-        ("own strategy and producer that yield", Strategy::Yielding, about::SHARING),
+/// Makes a contender of the `disruptor` crate for each strategy. The crate's producers spin while
+/// the ring is full, so runs of more threads than cores are slow.
+pub fn disruptors(
+    size: Size,
+    run: impl Fn(Strategy, u64) -> f64 + Copy + 'static,
+) -> Vec<Contender> {
+    // A sleep of no time makes no system call, so it spins.
+    let strategies = [
+        ("Sleep(0)", Strategy::Sleep(Duration::ZERO), cost_ns::SPINNING),
+        ("Sleep(1 µs)", Strategy::Sleep(Duration::from_micros(1)), cost_ns::SLEEPING),
+        ("Sleep(50 µs)", Strategy::Sleep(Duration::from_micros(50)), cost_ns::SLEEPING),
+        ("BusySpin", Strategy::BusySpin, cost_ns::SPINNING),
+        ("BusySpinWithSpinLoopHint", Strategy::SpinHint, cost_ns::SPINNING),
+        ("own strategy and producer that yield", Strategy::Yielding, cost_ns::YIELDING),
     ];
-    let contenders = ways.map(|(name, strategy, nanos)| {
+    let contenders = strategies.map(|(name, strategy, nanos)| {
         let events = events(size, nanos);
         Contender::new(Kind::Peer, format!("disruptor, {name}"), move || run(strategy, events))
     });

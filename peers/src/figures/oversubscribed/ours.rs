@@ -1,112 +1,116 @@
-//! The shapes through the library, as chains.
+//! The shapes in slipring, as chains.
 
 use std::thread;
 
 use slipring::Wait;
 
-use super::line::{Line, TwoCores};
+use super::timing::{Timing, TwoCores};
 use super::{NAMES, RING};
 
-/// How the library runs a shape.
+/// The configuration of a run.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// How stages wait for events, and producers for room.
+pub struct Config {
+    /// Wait strategy of stages and producers.
     pub wait: Wait,
-    /// All stages take turns on one thread.
-    pub together: bool,
+    /// Whether all stages take turns on one thread.
+    pub one_thread: bool,
 }
 
-impl Way {
-    /// What the tables call it.
+impl Config {
+    /// Returns the contender's name.
     pub fn name(&self) -> String {
-        format!("slipring, {}{}", self.wait, if self.together { ", stages on one thread" } else { "" })
+        let threads = if self.one_thread { ", stages on one thread" } else { "" };
+        format!("slipring, {}{threads}", self.wait)
     }
 }
 
-/// Puts the stage declared last on the thread that all stages share, where they do.
+/// Moves the latest stage to the stages' common thread, if the configuration says so.
 macro_rules! place {
-    ($chain:expr, $way:expr) => {
-        if $way.together { $chain.on("stages") } else { $chain }
+    ($chain:expr, $config:expr) => {
+        if $config.one_thread { $chain.on("stages") } else { $chain }
     };
 }
 
-/// Starts the chain with the calling thread as its producer.
+/// Runs the chain with the calling thread as its producer.
 macro_rules! run {
-    ($chain:expr, $line:expr, $steps:expr) => {{
-        let line = &$line;
+    ($chain:expr, $timing:expr, $steps:expr) => {{
+        let timing = &$timing;
         let done = $chain.run(|tx| {
-            line.produce($steps, |event| {
+            timing.produce($steps, |event| {
                 tx.publish(|slot| *slot = event).expect("the ring is open");
             });
             Ok(())
         });
-        done.expect("the stream ends well");
-        line.result()
+        done.expect("the stream ended with a failure");
+        timing.result()
     }};
 }
 
-/// One producer, and `stages` stages one after the other.
-pub fn pipeline(way: &Way, stages: usize, events: u64, steps: u32) -> f64 {
+/// Runs one producer and `stages` stages in a row.
+pub fn pipeline(config: &Config, stages: usize, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(stages, events);
-    let mut chain = slipring::ring(RING, || 0u64).wait(way.wait.clone());
+    let timing = Timing::new(stages, events);
+    let mut chain = slipring::ring(RING, || 0u64).wait(config.wait.clone());
     for name in &NAMES[..stages] {
-        let mut stage = line.stage::<1>();
-        chain = place!(chain.read(name, move |event, _| stage.see(event)), way);
+        let mut stage = timing.stage::<1>();
+        chain = place!(chain.read(name, move |event, _| stage.see(event)), config);
     }
-    run!(chain, line, steps)
+    run!(chain, timing, steps)
 }
 
-/// One producer, and three stages side by side.
-pub fn multicast(way: &Way, events: u64) -> f64 {
+/// Runs one producer and three parallel stages.
+pub fn multicast(config: &Config, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(3, events);
-    let chain = slipring::ring(RING, || 0u64).wait(way.wait.clone()).fan_out(|mut beside| {
+    let timing = Timing::new(3, events);
+    let chain = slipring::ring(RING, || 0u64).wait(config.wait.clone()).fan_out(|mut beside| {
         for name in NAMES {
-            let mut stage = line.stage::<1>();
-            beside = place!(beside.read(name, move |event, _| stage.see(event)), way);
+            let mut stage = timing.stage::<1>();
+            beside = place!(beside.read(name, move |event, _| stage.see(event)), config);
         }
         beside
     });
-    run!(chain, line, 0)
+    run!(chain, timing, 0)
 }
 
-/// One producer, two stages side by side, and one behind both.
-pub fn diamond(way: &Way, events: u64) -> f64 {
+/// Runs one producer, two parallel stages, and a stage behind both.
+pub fn diamond(config: &Config, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(3, events);
-    let chain = slipring::ring(RING, || 0u64).wait(way.wait.clone()).fan_out(|mut beside| {
+    let timing = Timing::new(3, events);
+    let chain = slipring::ring(RING, || 0u64).wait(config.wait.clone()).fan_out(|mut beside| {
         for name in &NAMES[..2] {
-            let mut stage = line.stage::<1>();
-            beside = place!(beside.read(name, move |event, _| stage.see(event)), way);
+            let mut stage = timing.stage::<1>();
+            beside = place!(beside.read(name, move |event, _| stage.see(event)), config);
         }
         beside
     });
-    let mut last = line.stage::<1>();
-    let chain = place!(chain.read(NAMES[2], move |event, _| last.see(event)), way);
-    run!(chain, line, 0)
+    let mut last = timing.stage::<1>();
+    let chain = place!(chain.read(NAMES[2], move |event, _| last.see(event)), config);
+    run!(chain, timing, 0)
 }
 
-/// Several producers with `steps` of work between two events each, and one stage.
-pub fn many_to_one<const PRODUCERS: usize>(way: &Way, events: u64, steps: u32) -> f64 {
+/// Runs several producers, each with `steps` of work between two events, and one stage.
+pub fn many_to_one<const PRODUCERS: usize>(config: &Config, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
-    let mut stage = line.stage::<PRODUCERS>();
-    let done = slipring::ring(RING, || 0u64).wait(way.wait.clone()).read(NAMES[0], move |event, _| stage.see(event)).run_shared(|tx| {
-        let produce = |producer, mut tx: slipring::SharedProducer<u64>| {
-            line.produce_as(producer, steps, |event| {
-                tx.publish(|slot| *slot = event).expect("the ring is open");
+    let timing = Timing::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
+    let mut stage = timing.stage::<PRODUCERS>();
+    let done = slipring::ring(RING, || 0u64)
+        .wait(config.wait.clone())
+        .read(NAMES[0], move |event, _| stage.see(event))
+        .run_shared(|tx| {
+            let produce = |producer, mut tx: slipring::SharedProducer<u64>| {
+                timing.produce_as(producer, steps, |event| {
+                    tx.publish(|slot| *slot = event).expect("the ring is open");
+                });
+            };
+            thread::scope(|scope| {
+                for producer in 1..PRODUCERS as u64 {
+                    let (produce, tx) = (&produce, tx.clone());
+                    scope.spawn(move || produce(producer, tx));
+                }
+                produce(0, tx.clone());
             });
-        };
-        thread::scope(|scope| {
-            for producer in 1..PRODUCERS as u64 {
-                let (produce, tx) = (&produce, tx.clone());
-                scope.spawn(move || produce(producer, tx));
-            }
-            produce(0, tx.clone());
+            Ok(())
         });
-        Ok(())
-    });
-    done.expect("the stream ends well");
-    line.result()
+    done.expect("the stream ended with a failure");
+    timing.result()
 }

@@ -1,4 +1,4 @@
-//! The shapes through the `disruptor` crate.
+//! The shapes in the `disruptor` crate.
 
 use std::hint::black_box;
 use std::thread;
@@ -7,9 +7,9 @@ use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{Producer, Sequence, build_multi_producer, build_single_producer};
 
 use super::RING;
-use super::line::{Line, Stage, TwoCores};
+use super::timing::{Stage, Timing, TwoCores};
 
-/// A strategy that the crate does not have, and that one would write where threads share cores.
+/// A strategy that yields the core; the crate has none.
 #[derive(Clone, Copy)]
 pub struct Yielding;
 
@@ -20,14 +20,20 @@ impl WaitStrategy for Yielding {
     }
 }
 
-/// How the crate runs a shape.
+/// The configuration of a run.
 #[derive(Clone, Copy)]
-pub struct Way<W> {
-    /// How stages wait for events.
+pub struct Config<W> {
+    /// Wait strategy of the stages.
     pub wait: W,
-    /// Whether producers yield while the ring is full; the crate's own `publish` spins without a
-    /// pause.
+    /// Whether producers yield while the ring is full. The crate's own `publish` spins.
     pub yields: bool,
+}
+
+impl<W> Config<W> {
+    /// Configures a strategy with the crate's own producers.
+    pub fn new(wait: W) -> Self {
+        Config { wait, yields: false }
+    }
 }
 
 fn send(tx: &mut impl Producer<u64>, event: u64, yields: bool) {
@@ -39,76 +45,90 @@ fn send(tx: &mut impl Producer<u64>, event: u64, yields: bool) {
     }
 }
 
-/// Lets the calling thread produce, and waits for the stages: the producer's end joins them.
-fn run(mut tx: impl Producer<u64>, line: &Line, steps: u32, yields: bool) -> f64 {
-    line.produce(steps, |event| send(&mut tx, event, yields));
+/// Produces on the calling thread. Dropping the producer waits for the stages.
+fn run(mut tx: impl Producer<u64>, timing: &Timing, steps: u32, yields: bool) -> f64 {
+    timing.produce(steps, |event| send(&mut tx, event, yields));
     drop(tx);
-    line.result()
+    timing.result()
 }
 
 fn handler(mut stage: Stage) -> impl FnMut(&u64, Sequence, bool) + Send + 'static {
     move |event, at, _| {
-        // What a handler is told costs the other contenders too.
+        // Keeps the sequence from being optimized away; the other contenders compute it, too.
         black_box(at);
         stage.see(event);
     }
 }
 
-/// One producer, and `stages` stages one after the other, at most three.
-pub fn pipeline<W: WaitStrategy + 'static>(way: Way<W>, stages: usize, events: u64, steps: u32) -> f64 {
+/// Runs one producer and `stages` stages in a row, at most three.
+pub fn pipeline<W: WaitStrategy + 'static>(
+    config: Config<W>,
+    stages: usize,
+    events: u64,
+    steps: u32,
+) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(stages, events);
-    let one = build_single_producer(RING, || 0u64, way.wait).handle_events_with(handler(line.stage()));
+    let timing = Timing::new(stages, events);
+    let one = build_single_producer(RING, || 0u64, config.wait)
+        .handle_events_with(handler(timing.stage()));
     if stages == 1 {
-        return run(one.build(), &line, steps, way.yields);
+        return run(one.build(), &timing, steps, config.yields);
     }
-    let two = one.and_then().handle_events_with(handler(line.stage()));
+    let two = one.and_then().handle_events_with(handler(timing.stage()));
     if stages == 2 {
-        return run(two.build(), &line, steps, way.yields);
+        return run(two.build(), &timing, steps, config.yields);
     }
     assert_eq!(stages, 3);
-    let three = two.and_then().handle_events_with(handler(line.stage()));
-    run(three.build(), &line, steps, way.yields)
+    let three = two.and_then().handle_events_with(handler(timing.stage()));
+    run(three.build(), &timing, steps, config.yields)
 }
 
-/// One producer, and three stages side by side.
-pub fn multicast<W: WaitStrategy + 'static>(way: Way<W>, events: u64) -> f64 {
+/// Runs one producer and three parallel stages.
+pub fn multicast<W: WaitStrategy + 'static>(config: Config<W>, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(3, events);
-    let tx = build_single_producer(RING, || 0u64, way.wait)
-        .handle_events_with(handler(line.stage()))
-        .handle_events_with(handler(line.stage()))
-        .handle_events_with(handler(line.stage()))
+    let timing = Timing::new(3, events);
+    let tx = build_single_producer(RING, || 0u64, config.wait)
+        .handle_events_with(handler(timing.stage()))
+        .handle_events_with(handler(timing.stage()))
+        .handle_events_with(handler(timing.stage()))
         .build();
-    run(tx, &line, 0, way.yields)
+    run(tx, &timing, 0, config.yields)
 }
 
-/// One producer, two stages side by side, and one behind both.
-pub fn diamond<W: WaitStrategy + 'static>(way: Way<W>, events: u64) -> f64 {
+/// Runs one producer, two parallel stages, and a stage behind both.
+pub fn diamond<W: WaitStrategy + 'static>(config: Config<W>, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::new(3, events);
-    let tx = build_single_producer(RING, || 0u64, way.wait)
-        .handle_events_with(handler(line.stage()))
-        .handle_events_with(handler(line.stage()))
+    let timing = Timing::new(3, events);
+    let tx = build_single_producer(RING, || 0u64, config.wait)
+        .handle_events_with(handler(timing.stage()))
+        .handle_events_with(handler(timing.stage()))
         .and_then()
-        .handle_events_with(handler(line.stage()))
+        .handle_events_with(handler(timing.stage()))
         .build();
-    run(tx, &line, 0, way.yields)
+    run(tx, &timing, 0, config.yields)
 }
 
-/// Several producers with `steps` of work between two events each, and one stage.
-pub fn many_to_one<const PRODUCERS: usize, W: WaitStrategy + 'static>(way: Way<W>, events: u64, steps: u32) -> f64 {
+/// Runs several producers, each with `steps` of work between two events, and one stage.
+pub fn many_to_one<const PRODUCERS: usize, W: WaitStrategy + 'static>(
+    config: Config<W>,
+    events: u64,
+    steps: u32,
+) -> f64 {
     let _cores = TwoCores::take();
-    let line = Line::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
-    let mut stage = line.stage::<PRODUCERS>();
-    let tx = build_multi_producer(RING, || 0u64, way.wait).handle_events_with(move |event, _, _| stage.see(event)).build();
+    let timing = Timing::with_producers(PRODUCERS, 1, events / PRODUCERS as u64);
+    let mut stage = timing.stage::<PRODUCERS>();
+    let tx = build_multi_producer(RING, || 0u64, config.wait)
+        .handle_events_with(move |event, _, _| stage.see(event))
+        .build();
     thread::scope(|scope| {
         for producer in 1..PRODUCERS as u64 {
-            let (line, mut tx) = (&line, tx.clone());
-            scope.spawn(move || line.produce_as(producer, steps, |event| send(&mut tx, event, way.yields)));
+            let (timing, mut tx) = (&timing, tx.clone());
+            scope.spawn(move || {
+                timing.produce_as(producer, steps, |event| send(&mut tx, event, config.yields))
+            });
         }
         let mut tx = tx;
-        line.produce_as(0, steps, |event| send(&mut tx, event, way.yields));
+        timing.produce_as(0, steps, |event| send(&mut tx, event, config.yields));
     });
-    line.result()
+    timing.result()
 }

@@ -1,27 +1,28 @@
-//! When events arrive: patterns, their schedules, and how long each is watched.
+//! Arrival patterns: schedules of events, and how long each pattern is measured.
 //!
-//! A schedule depends on the pattern and on a seed, on nothing else: every strategy is given the
-//! same one, however late it is.
+//! A schedule depends on the pattern and a seed alone. So every strategy meets the same schedule,
+//! however late it handles the events.
 
 use std::fmt;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use fastrand::Rng;
+use indicatif::HumanCount;
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Enough to see that everything works: no figures.
+    /// A few seconds: checks that everything works; its figures mean nothing.
     Smoke,
     /// A few minutes.
     Quick,
-    /// What records are made with.
+    /// The amount for published records.
     Full,
 }
 
 impl Size {
-    /// Picks by size.
+    /// Returns the argument that belongs to the size.
     pub fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
         match self {
             Self::Smoke => smoke,
@@ -37,7 +38,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// How events arrive.
+/// An arrival pattern, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Arrival {
     /// Independent events, 1,000 a second
@@ -57,33 +58,32 @@ pub enum Arrival {
     /// An event after a second of silence, again and again
     #[value(name = "quiet-1s")]
     Quiet1s,
-    /// An event after 20 seconds of silence; only with --full, unless named
+    /// An event after 20 seconds of silence, only with --full or by name
     #[value(name = "quiet-20s")]
     Quiet20s,
-    /// 10 million events at once, as fast as they go
+    /// 10 million events, as fast as possible
     Burst,
-    /// As fast as they go, through three stages for each core
-    Crowd,
-    /// As poisson-10k, the producer asleep between events, beside a process that works on the same
-    /// cores
+    /// Events as fast as possible, through three stages for each core
+    Oversubscribed,
+    /// As poisson-10k, while a second process works on the same cores
     Bystander,
 }
 
 impl Arrival {
-    /// What is measured unless some are named.
-    pub fn usual(size: Size) -> impl Iterator<Item = Self> {
+    /// Returns the patterns that are measured unless the user names some.
+    pub fn defaults(size: Size) -> impl Iterator<Item = Self> {
         Self::value_variants()
             .iter()
             .copied()
             .filter(move |&arrival| arrival != Self::Quiet20s || size == Size::Full)
     }
 
-    /// Its name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The pattern of its events.
+    /// Returns the gaps between events.
     pub fn pattern(self, size: Size) -> Pattern {
         let per_second =
             |events: u64| Pattern::Poisson { gap: Duration::from_secs(1) / events as u32 };
@@ -104,12 +104,12 @@ impl Arrival {
                 Pattern::Regular { gap: Duration::from_millis(size.pick(20, 20_000, 20_000)) }
             }
             Self::Burst => Pattern::AtOnce { events: size.pick(100_000, 10_000_000, 10_000_000) },
-            Self::Crowd => Pattern::AtOnce { events: size.pick(1_000, 500_000, 500_000) },
+            Self::Oversubscribed => Pattern::AtOnce { events: size.pick(1_000, 500_000, 500_000) },
         }
     }
 
-    /// For how long events arrive in one run. Longer than a second, so that there is a worst
-    /// second; a burst takes as long as it takes.
+    /// Returns for how long events arrive in one run: more than a second, so that a worst second
+    /// exists. It is zero for bursts, whose length depends on the strategy.
     pub fn length(self, size: Size) -> Duration {
         match self.pattern(size) {
             Pattern::AtOnce { .. } => Duration::ZERO,
@@ -119,7 +119,7 @@ impl Arrival {
         }
     }
 
-    /// How often each strategy has its turn.
+    /// Returns how many runs each strategy has.
     pub fn rounds(self, size: Size) -> u32 {
         match self {
             Self::Quiet20s => 1,
@@ -127,49 +127,49 @@ impl Arrival {
         }
     }
 
-    /// How many stages the events go through, each on a thread of its own, on a machine with so
-    /// many cores.
+    /// Returns the number of stages in a row, each on its own thread, on a machine of so many
+    /// cores.
     pub fn stages(self, cores: usize) -> usize {
-        if self == Self::Crowd { 3 * cores } else { 1 }
+        if self == Self::Oversubscribed { 3 * cores } else { 1 }
     }
 
-    /// Whether a second process works beside it.
-    pub fn in_company(self) -> bool {
+    /// Whether a second process works on the same cores.
+    pub fn has_bystander(self) -> bool {
         self == Self::Bystander
     }
 }
 
-/// Gaps between events.
+/// The gaps between events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// Independent of each other, so long in the mean.
+    /// Independent, exponentially distributed gaps.
     Poisson {
-        /// The mean.
+        /// Mean gap.
         gap: Duration,
     },
-    /// All the same.
+    /// Equal gaps.
     Regular {
-        /// The one there is.
+        /// The gap.
         gap: Duration,
     },
-    /// Many short ones and a long one, in turn. It begins with a long one.
+    /// Trains of events, with silence before each train.
     OnOff {
-        /// How many events are in a row.
+        /// Number of events in a train.
         events: u64,
-        /// Between two events in a row.
+        /// Gap between two events of a train.
         gap: Duration,
-        /// Before a row.
+        /// Gap before the first event of a train.
         silence: Duration,
     },
-    /// None: so many events as fast as they go.
+    /// No gaps: events published as fast as possible.
     AtOnce {
-        /// How many.
+        /// Number of events.
         events: u64,
     },
 }
 
 impl Pattern {
-    /// The moments of its events until `length` is over, in nanoseconds from the start.
+    /// Returns the times of the events until `length` is over, in nanoseconds from the start.
     pub fn schedule(self, seed: u64, length: Duration) -> Schedule {
         Schedule {
             pattern: self,
@@ -184,18 +184,20 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Poisson { gap } => write!(f, "independent events, {gap:?} apart in the mean"),
+            Self::Poisson { gap } => write!(f, "independent events, {gap:?} apart on average"),
             Self::Regular { gap } => write!(f, "an event every {gap:?}"),
             Self::OnOff { events, gap, silence } => {
                 write!(f, "{events} events {gap:?} apart, then silence for {silence:?}")
             }
-            Self::AtOnce { events } => write!(f, "{events} events as fast as they go"),
+            Self::AtOnce { events } => {
+                write!(f, "{} events, as fast as possible", HumanCount(*events))
+            }
         }
     }
 }
 
-/// The moments of events, drawn while they are needed: a list would push what is measured out of
-/// the producer's caches.
+/// The times of events, in nanoseconds. Each is computed when it is needed, because a list of them
+/// would push the ring out of the producer's caches.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pattern: Pattern,
@@ -211,7 +213,7 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<u64> {
         let nanos = |gap: Duration| gap.as_nanos() as f64;
         self.at += match self.pattern {
-            // The logarithm of what is above 0 and at most 1.
+            // `1 - f64()` lies above 0 and at most at 1, so its logarithm is finite.
             Pattern::Poisson { gap } => -(1.0 - self.random.f64()).ln() * nanos(gap),
             Pattern::Regular { gap } => nanos(gap),
             Pattern::OnOff { events, silence, .. } if self.number.is_multiple_of(events) => {
@@ -237,9 +239,9 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_the_same_for_everybody_with_the_same_seed() {
-        for arrival in Arrival::usual(Size::Quick)
-            .filter(|&arrival| !matches!(arrival, Arrival::Burst | Arrival::Crowd))
+    fn one_seed_gives_one_schedule() {
+        for arrival in Arrival::defaults(Size::Quick)
+            .filter(|&arrival| !matches!(arrival, Arrival::Burst | Arrival::Oversubscribed))
         {
             assert_eq!(schedule(arrival, 7), schedule(arrival, 7), "{arrival:?}");
             assert!(schedule(arrival, 7).is_sorted(), "{arrival:?}");
@@ -248,34 +250,34 @@ mod tests {
     }
 
     #[test]
-    fn independent_events_come_at_their_rate_and_vary_as_they_should() {
+    fn independent_events_have_their_rate_and_exponential_gaps() {
         for (arrival, rate) in [
             (Arrival::Poisson1k, 1_000.0),
             (Arrival::Poisson10k, 10_000.0),
             (Arrival::Poisson100k, 100_000.0),
         ] {
-            let moments = schedule(arrival, 1);
-            let per_second = moments.len() as f64 / 20.0;
+            let times = schedule(arrival, 1);
+            let per_second = times.len() as f64 / 20.0;
             assert!((per_second / rate - 1.0).abs() < 0.02, "{arrival:?}: {per_second}");
-            // Of exponential gaps as many as 1/e are longer than the mean.
+            // A share of 1/e of exponential gaps is longer than the mean.
             let long =
-                moments.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
-            let share = long as f64 / moments.len() as f64;
+                times.windows(2).filter(|pair| (pair[1] - pair[0]) as f64 > 1e9 / rate).count();
+            let share = long as f64 / times.len() as f64;
             assert!((share - (-1.0f64).exp()).abs() < 0.01, "{arrival:?}: {share}");
         }
     }
 
     #[test]
-    fn other_patterns_are_exact() {
-        let moments = schedule(Arrival::Regular10k, 0);
-        assert_eq!((moments.len(), moments[0], moments[1]), (200_000, 100_000, 200_000));
+    fn regular_on_off_and_burst_schedules_are_exact() {
+        let times = schedule(Arrival::Regular10k, 0);
+        assert_eq!((times.len(), times[0], times[1]), (200_000, 100_000, 200_000));
         let quiet = schedule(Arrival::Quiet1s, 0);
         assert_eq!((quiet.len(), quiet[0]), (20, 1_000_000_000));
 
-        let moments = schedule(Arrival::OnOff, 0);
-        assert_eq!(&moments[..2], [5_000_000, 5_005_000]);
-        assert_eq!(moments[200] - moments[199], 5_000_000);
-        assert_eq!(moments[201] - moments[200], 5_000);
+        let times = schedule(Arrival::OnOff, 0);
+        assert_eq!(&times[..2], [5_000_000, 5_005_000]);
+        assert_eq!(times[200] - times[199], 5_000_000);
+        assert_eq!(times[201] - times[200], 5_000);
 
         let burst: Vec<u64> =
             Arrival::Burst.pattern(Size::Smoke).schedule(0, Duration::ZERO).collect();
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_measured_has_events_and_a_worst_second_unless_it_is_only_a_test() {
+    fn every_pattern_has_events_and_lasts_longer_than_a_second_unless_smoke() {
         for size in [Size::Smoke, Size::Quick, Size::Full] {
             for &arrival in Arrival::value_variants() {
                 let length = arrival.length(size);
@@ -293,13 +295,13 @@ mod tests {
                 );
                 assert!(
                     size == Size::Smoke
-                        || matches!(arrival, Arrival::Burst | Arrival::Crowd)
+                        || matches!(arrival, Arrival::Burst | Arrival::Oversubscribed)
                         || length > Duration::from_millis(1_200),
                     "{arrival:?} {size}"
                 );
             }
         }
-        assert!(!Arrival::usual(Size::Quick).any(|arrival| arrival == Arrival::Quiet20s));
-        assert!(Arrival::usual(Size::Full).any(|arrival| arrival == Arrival::Quiet20s));
+        assert!(!Arrival::defaults(Size::Quick).any(|arrival| arrival == Arrival::Quiet20s));
+        assert!(Arrival::defaults(Size::Full).any(|arrival| arrival == Arrival::Quiet20s));
     }
 }

@@ -1,8 +1,7 @@
-//! The bystander: a second process that does fixed work on the same cores, and tells how much of it
-//! was done.
+//! The bystander: a second process that works on the same cores and reports how much work it did.
 //!
-//! It is this program, started again. What a strategy takes from it is what it takes from everybody
-//! who shares the machine.
+//! It is this program, started again. The work that it loses is the price that a strategy has for
+//! every other process on the machine.
 
 use std::hint::black_box;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -15,44 +14,45 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use slipring_support::machine::{self, CorePair};
 
 use crate::console;
-use crate::machine::{self, Pair};
 
-/// Works until its input ends, and prints what was done; part of `waits`.
+/// Works until standard input ends, then prints the amount of work; used by `waits`
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub struct Args {
-    /// A thread on each of these cores; without any, as many threads as there are cores.
+    /// Run a thread on each of these cores [default: as many threads as cores, not pinned]
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
 }
 
-/// What it says when all threads are at work, so that nobody measures how it starts.
+/// The line that the process prints when all threads work, so that its start is not measured.
 const READY: &str = "ready";
-/// Steps of a unit: about 10 µs.
+/// Steps in a unit of work, which takes about 10 µs.
 const STEPS: u64 = 4_000;
-/// How long the bystander may take to say what is due. Past it, it counts as broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for each line that the process prints. A process that exceeds it counts as broken.
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What it prints at the end.
+/// The amount of work, printed at the end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Done {
     units: u64,
     seconds: f64,
 }
 
-/// The process itself.
+/// Runs the bystander's process.
 pub fn work(args: &Args) -> Result<()> {
     let cores: Vec<Option<usize>> = match args.cores.as_slice() {
         [] => vec![None; machine::cores()],
         cores => {
-            check(cores, &machine::allowed())?;
+            check(cores, &machine::allowed_cores())?;
             cores.iter().copied().map(Some).collect()
         }
     };
     let stop = AtomicBool::new(false);
-    // The workers pass it when it is unlocked, all at once: none of them works while others start.
+    // A start gate: all workers begin when the write lock is released, and none works while others
+    // still start.
     let gate = RwLock::new(());
     let done = thread::scope(|scope| {
         let (stop, gate) = (&stop, &gate);
@@ -75,36 +75,36 @@ pub fn work(args: &Args) -> Result<()> {
         };
         let workers: io::Result<Vec<_>> = cores.into_iter().map(spawn).collect();
         drop(ready);
-        // A worker that died before it arrived has dropped its sender, so this ends in any case.
+        // A worker that panics drops its sender, so this count always ends.
         let arrived = arrived.iter().count();
         let begin = Instant::now();
         drop(closed);
-        let told = match &workers {
+        let reported = match &workers {
             Ok(workers) if arrived < workers.len() => {
-                Err(anyhow!("a thread of the bystander died before it was at work"))
+                Err(anyhow!("a thread of the bystander died before it started to work"))
             }
-            Ok(_) => tell(READY)
+            Ok(_) => print_line(READY)
                 .and_then(|()| Ok(io::stdin().lock().read_to_end(&mut Vec::new()).map(drop)?)),
             Err(_) => Ok(()),
         };
-        // Whatever failed, the threads come to their end: the scope waits for them.
+        // The threads must end after a failure too, because the scope waits for them.
         stop.store(true, Ordering::Relaxed);
         let seconds = begin.elapsed().as_secs_f64();
         let workers = workers.context("cannot start a thread of the bystander")?;
         let units = workers.into_iter().map(|worker| worker.join().unwrap_or(0)).sum();
-        told.map(|()| Done { units, seconds })
+        reported.map(|()| Done { units, seconds })
     })?;
-    tell(&serde_json::to_string(&done)?)
+    print_line(&serde_json::to_string(&done)?)
 }
 
-/// Refuses cores that no thread of this process could be bound to.
+/// Fails on cores that this process may not use, and on a core that is named twice.
 fn check(cores: &[usize], allowed: &[usize]) -> Result<()> {
     for (i, core) in cores.iter().enumerate() {
         ensure!(
             allowed.contains(core),
-            "--cores: core {core} is not among those that this process may use: {}",
+            "--cores: core {core} is not among the cores that this process may use: {}",
             match allowed {
-                [] => "this system names none".to_owned(),
+                [] => "the system names none".to_owned(),
                 allowed => allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", "),
             }
         );
@@ -113,12 +113,12 @@ fn check(cores: &[usize], allowed: &[usize]) -> Result<()> {
     Ok(())
 }
 
-fn tell(line: &str) -> Result<()> {
+fn print_line(line: &str) -> Result<()> {
     console::print(&format!("{line}\n"))
 }
 
-/// Fixed work that touches no memory, each step after the one before (xorshift): what it loses is
-/// time.
+/// Does one unit of work: a chain of dependent steps (xorshift) that touches no memory, so that
+/// only lost processor time slows it down.
 fn unit() {
     let mut state = black_box(1u64);
     for _ in 0..STEPS {
@@ -129,31 +129,32 @@ fn unit() {
     black_box(state);
 }
 
-/// One that runs. It ends with this handle, in any case.
+/// A running bystander. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct Bystander {
     child: Child,
     stdin: Option<ChildStdin>,
-    /// Lines of its output. A thread reads them, so that a wait for one has an end.
+    /// Lines of the process's output. A thread reads them, so that waiting for one can time out.
     lines: Receiver<io::Result<String>>,
-    patience: Duration,
+    line_timeout: Duration,
 }
 
 impl Bystander {
-    /// Starts it, and waits until it is at work.
-    pub fn start(pair: Option<Pair>) -> Result<Self> {
+    /// Starts the process and waits until all its threads work.
+    pub fn start(pair: Option<CorePair>) -> Result<Self> {
         let program = std::env::current_exe()
-            .context("the bystander is this program, which is not to be found")?;
+            .context("cannot find this program's file, to start it as the bystander")?;
         let mut command = Command::new(program);
         command.args(["lab", "bystander"]);
-        if let Some(Pair { producer, waiter }) = pair {
+        if let Some(CorePair { producer, waiter }) = pair {
             command.arg("--cores").arg(format!("{producer},{waiter}"));
         }
-        Self::launch(command, PATIENCE)
+        Self::launch(command, LINE_TIMEOUT)
     }
 
-    /// Starts a program that speaks as the bystander does. Every wait for it ends after `patience`.
-    fn launch(mut command: Command, patience: Duration) -> Result<Self> {
+    /// Starts a program that prints the bystander's lines. Waiting for a line fails after
+    /// `line_timeout`.
+    fn launch(mut command: Command, line_timeout: Duration) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -161,46 +162,46 @@ impl Bystander {
             .context("the bystander does not start")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (sender, lines) = channel();
-        // From here on the handle ends the process, whatever fails.
-        let mut bystander = Self { child, stdin, lines, patience };
+        // From here on, dropping the handle kills the process after any failure.
+        let mut bystander = Self { child, stdin, lines, line_timeout };
         let stdout = BufReader::new(stdout.context("the bystander has no output")?);
         let read = move || _ = stdout.lines().try_for_each(|line| sender.send(line));
         thread::Builder::new()
             .spawn(read)
-            .context("cannot start a thread that listens to the bystander")?;
+            .context("cannot start a thread that reads the bystander's output")?;
         match bystander.line()?.as_str() {
             READY => Ok(bystander),
-            other => Err(anyhow!("the bystander said `{other}` instead of `{READY}`")),
+            other => Err(anyhow!("the bystander printed `{other}` instead of `{READY}`")),
         }
     }
 
-    /// Ends it; so many units a second were done.
+    /// Ends the process. Returns its units of work per second.
     pub fn finish(mut self) -> Result<f64> {
         drop(self.stdin.take());
         let line = self.line()?;
-        let Done { units, seconds } =
-            serde_json::from_str(&line).with_context(|| format!("the bystander said `{line}`"))?;
-        let status = self.ended()?;
+        let Done { units, seconds } = serde_json::from_str(&line)
+            .with_context(|| format!("the bystander printed `{line}`"))?;
+        let status = self.exit_status()?;
         ensure!(status.success(), "the bystander failed: {status}");
         Ok(units as f64 / seconds)
     }
 
-    /// The next line that it says.
+    /// Returns the next line of the process's output.
     fn line(&mut self) -> Result<String> {
-        match self.lines.recv_timeout(self.patience) {
-            Ok(line) => line.context("the bystander cannot be heard"),
+        match self.lines.recv_timeout(self.line_timeout) {
+            Ok(line) => line.context("cannot read the bystander's output"),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the bystander has said nothing for {:?}", self.patience)
+                bail!("the bystander has printed nothing for {:?}", self.line_timeout)
             }
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("the bystander ended too early: {}", self.ended()?)
+                bail!("the bystander ended too early: {}", self.exit_status()?)
             }
         }
     }
 
-    /// How it ended, after its last word.
-    fn ended(&mut self) -> Result<ExitStatus> {
-        let deadline = Instant::now() + self.patience;
+    /// Waits for the end of the process, after its output has ended.
+    fn exit_status(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + self.line_timeout;
         loop {
             if let Some(status) = self.child.try_wait().context("the bystander")? {
                 return Ok(status);
@@ -208,7 +209,7 @@ impl Bystander {
             ensure!(
                 Instant::now() < deadline,
                 "the bystander has not ended within {:?}",
-                self.patience
+                self.line_timeout
             );
             thread::sleep(Duration::from_millis(1));
         }
@@ -217,8 +218,7 @@ impl Bystander {
 
 impl Drop for Bystander {
     fn drop(&mut self) {
-        // After a wait that succeeded this does nothing: the handle knows that the process has
-        // gone.
+        // Both calls do nothing for a process whose exit status was read before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -229,52 +229,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_that_cannot_be_had_are_named() {
+    fn an_error_names_the_core_that_is_not_allowed() {
         assert!(check(&[3, 1], &[1, 2, 3]).is_ok());
-        let said =
+        let message =
             |cores: &[usize], allowed: &[usize]| check(cores, allowed).unwrap_err().to_string();
         assert_eq!(
-            said(&[1, 7], &[0, 1]),
-            "--cores: core 7 is not among those that this process may use: 0, 1"
+            message(&[1, 7], &[0, 1]),
+            "--cores: core 7 is not among the cores that this process may use: 0, 1"
         );
-        assert!(said(&[0], &[]).contains("names none"));
-        assert!(said(&[0, 1, 0], &[0, 1]).contains("core 0 is named twice"));
+        assert!(message(&[0], &[]).contains("names none"));
+        assert!(message(&[0, 1, 0], &[0, 1]).contains("core 0 is named twice"));
     }
 
     #[cfg(unix)]
     #[test]
-    fn a_bystander_that_dies_or_says_nothing_is_an_error() {
-        let launch = |script: &str, patience| {
+    fn a_bystander_that_dies_or_is_silent_is_an_error() {
+        let launch = |script: &str, line_timeout| {
             let mut shell = Command::new("sh");
             shell.args(["-c", script]);
-            Bystander::launch(shell, patience)
+            Bystander::launch(shell, line_timeout)
         };
         let (long, short) = (Duration::from_secs(60), Duration::from_millis(100));
-        for (script, patience, reason) in [
+        for (script, line_timeout, reason) in [
             ("exit 3", long, "ended too early: exit status: 3"),
             ("kill -9 $$", long, "ended too early: signal: 9"),
             ("echo steady", long, "`steady` instead of `ready`"),
-            ("exec sleep 1000", short, "said nothing for 100ms"),
+            ("exec sleep 1000", short, "printed nothing for 100ms"),
             ("exec sleep 1000 >&-", short, "100ms"),
-            ("printf '\\377\\n'", long, "cannot be heard"),
+            ("printf '\\377\\n'", long, "cannot read the bystander's output"),
         ] {
-            let error = format!("{:#}", launch(script, patience).unwrap_err());
+            let error = format!("{:#}", launch(script, line_timeout).unwrap_err());
             assert!(error.contains(reason), "{script}: {error}");
         }
-        for (script, patience, reason) in [
+        for (script, line_timeout, reason) in [
             ("echo ready; read end; exit 4", long, "ended too early: exit status: 4"),
-            ("echo ready; exec sleep 1000", short, "said nothing for 100ms"),
-            ("echo ready; read end; echo '{}'", long, "the bystander said `{}`"),
+            ("echo ready; exec sleep 1000", short, "printed nothing for 100ms"),
+            ("echo ready; read end; echo '{}'", long, "the bystander printed `{}`"),
             (
                 "echo ready; read end; echo '{\"units\":1,\"seconds\":2}'; exit 5",
                 long,
                 "failed: exit status: 5",
             ),
         ] {
-            // What it is slow to say before counts as the machine's slowness, so only the end is
-            // impatient.
+            // A slow machine may delay the start, so only the end has the short limit.
             let mut bystander = launch(script, long).unwrap();
-            bystander.patience = patience;
+            bystander.line_timeout = line_timeout;
             let error = format!("{:#}", bystander.finish().unwrap_err());
             assert!(error.contains(reason), "{script}: {error}");
         }

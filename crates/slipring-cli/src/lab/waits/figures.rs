@@ -1,43 +1,43 @@
-//! What one run comes to, and the middle and the ends of several.
+//! The figures of one run, and medians and extremes over several runs.
 
 use serde::Serialize;
 
-/// The figures of a run, or their medians, or their least or greatest values. What the system does
-/// not tell, or a run is too short for, is absent.
+/// The figures of a run, or the median, minimum or maximum of each over several runs. A figure is
+/// absent where the system does not provide it or the run is too short for it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// Handled per second, from the start to the waiter's end.
+    /// Events handled per second, from the start to the waiter's end.
     pub events_per_s: f64,
-    /// Latency that half of the events keep below.
+    /// Median latency, in nanoseconds.
     pub p50_ns: f64,
-    /// Latency that 99 of 100 events keep below.
+    /// 99th percentile of latency, in nanoseconds.
     pub p99_ns: f64,
-    /// Latency that 999 of 1,000 events keep below.
+    /// 99.9th percentile of latency, in nanoseconds.
     pub p999_ns: f64,
-    /// The longest latency.
+    /// Longest latency, in nanoseconds.
     pub max_ns: f64,
-    /// What the waiter used of a core, 0 to 1.
+    /// Share of a core that the waiter used, 0 to 1.
     pub waiter_share: Option<f64>,
-    /// What it used in the second in which it used most.
+    /// Share of a core that the waiter used in its busiest second, 0 to 1.
     pub share_max_1s: Option<f64>,
-    /// For how much of the time the waiter could have run and did not: its core was others', or on
-    /// its way to it.
+    /// Share of the time in which the waiter was runnable and had no core, 0 to 1.
     pub waiter_kept_waiting: Option<f64>,
-    /// What other programs used meanwhile, in cores. Unknown where one of them is ours.
+    /// Average number of cores that other processes used. Absent while the bystander runs.
     pub others_cores: Option<f64>,
-    /// Mean time in a call that publishes, one reading of the clock included.
+    /// Mean time of a publishing call, one reading of the clock included, in nanoseconds.
     pub publish_ns: f64,
-    /// How late half of the events were before they were published: the producer's lateness, which
-    /// is part of theirs. Not for bursts.
+    /// Median delay of the publishing call after an event was due, in nanoseconds. Every latency
+    /// contains its event's delay. Absent for bursts.
     pub producer_late_p50_ns: Option<f64>,
-    /// Processor time of the waiter and of publishing, for a million events.
+    /// Processor time of the waiter and of publishing, in seconds per million events.
     pub cpu_s_per_million: Option<f64>,
-    /// What a second process on the same cores lost by it, 0 to 1; below 0 where noise was larger.
+    /// Share of its work that the bystander lost, 0 to 1; below 0 where noise exceeds the loss.
     pub bystander_loss: Option<f64>,
 }
 
 impl Figures {
-    /// Each figure as `pick` makes it of that figure of all runs; absent unless all have it.
+    /// Applies `pick` to each figure's values of all runs; a figure is absent unless every run has
+    /// it.
     pub fn over(runs: &[&Self], pick: fn(Vec<f64>) -> f64) -> Self {
         let of = |figure: fn(&Self) -> f64| pick(runs.iter().map(|run| figure(run)).collect());
         let maybe = |figure: fn(&Self) -> Option<f64>| {
@@ -61,48 +61,39 @@ impl Figures {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values.len().saturating_sub(1) / 2, values.len() / 2);
-    match values.as_slice() {
-        [] => 0.0,
-        values => (values[low] + values[high]) / 2.0,
-    }
-}
-
-/// The least one.
-pub fn least(values: Vec<f64>) -> f64 {
+/// Returns the smallest value.
+pub fn minimum(values: Vec<f64>) -> f64 {
     values.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// The greatest one.
-pub fn greatest(values: Vec<f64>) -> f64 {
+/// Returns the largest value.
+pub fn maximum(values: Vec<f64>) -> f64 {
     values.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The processor time of a thread, looked at from outside now and then.
+/// Samples of a thread's processor time, taken by another thread.
 #[derive(Clone, Debug, Default)]
-pub struct Looks(Vec<Look>);
+pub struct CpuSamples(Vec<CpuSample>);
 
+/// The processor time `on_core` that the thread had used at the time `at`, both in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct CpuSample {
     at: u64,
     on_core: u64,
 }
 
-impl Looks {
-    /// Notes that at a moment the thread had run for so long; nanoseconds both.
-    pub fn note(&mut self, at: u64, on_core: u64) {
-        self.0.push(Look { at, on_core });
+impl CpuSamples {
+    /// Adds a sample: the processor time `on_core` used until `at`, both in nanoseconds.
+    pub fn add(&mut self, at: u64, on_core: u64) {
+        self.0.push(CpuSample { at, on_core });
     }
 
-    /// The greatest share of a core over any stretch between two looks that is as long as `window`,
-    /// or as little longer as the looks allow.
-    pub fn greatest_share(&self, window: u64) -> Option<f64> {
+    /// Returns the largest share of a core over any window between two samples. A window is the
+    /// shortest one between samples that is not shorter than `window` nanoseconds.
+    pub fn largest_share(&self, window: u64) -> Option<f64> {
         let ends = self.0.iter().enumerate().filter_map(|(i, end)| {
             let begin = self.0[..i].iter().rev().find(|begin| end.at - begin.at >= window)?;
-            // The counter of a running thread moves in steps, so a full core may seem to be more.
+            // The counter of a running thread moves in steps, so a share can exceed a core.
             Some(((end.on_core - begin.on_core) as f64 / (end.at - begin.at) as f64).min(1.0))
         });
         ends.reduce(f64::max)
@@ -111,19 +102,17 @@ impl Looks {
 
 #[cfg(test)]
 mod tests {
+    use slipring_support::numbers::median;
+
     use super::*;
 
     #[test]
-    fn the_middle_and_the_ends_are_found() {
-        assert_eq!(median(vec![]), 0.0);
-        assert_eq!(median(vec![3.0]), 3.0);
-        assert_eq!(median(vec![9.0, 1.0, 5.0]), 5.0);
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 9.0]), 3.0);
-        assert_eq!((least(vec![2.0, -1.0, 7.0]), greatest(vec![2.0, -1.0, 7.0])), (-1.0, 7.0));
+    fn minimum_and_maximum_of_values() {
+        assert_eq!((minimum(vec![2.0, -1.0, 7.0]), maximum(vec![2.0, -1.0, 7.0])), (-1.0, 7.0));
     }
 
     #[test]
-    fn figures_are_combined_one_by_one_and_only_where_all_runs_have_them() {
+    fn a_figure_that_one_run_lacks_is_absent_from_the_median() {
         let run = |p50_ns, share_max_1s| Figures {
             p50_ns,
             waiter_share: Some(p50_ns / 10.0),
@@ -139,29 +128,28 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_second_is_found_wherever_it_begins() {
-        let mut looks = Looks::default();
+    fn the_busiest_window_may_begin_at_any_sample() {
+        let mut samples = CpuSamples::default();
         let mut on_core = 0;
-        // Ten looks a second for three seconds; busy from 0.7 s until 1.4 s.
+        // Ten samples a second for three seconds; busy from 0.7 s until 1.4 s.
         for tenth in 0..=30u64 {
-            looks.note(tenth * 100, on_core);
+            samples.add(tenth * 100, on_core);
             on_core += if (7..14).contains(&tenth) { 100 } else { 10 };
         }
-        assert_eq!(looks.greatest_share(1_000), Some(0.73));
-        assert_eq!(looks.greatest_share(700), Some(1.0));
-        assert_eq!(looks.greatest_share(4_000), None, "there is no window of that length");
-        assert_eq!(Looks::default().greatest_share(1), None);
+        assert_eq!(samples.largest_share(1_000), Some(0.73));
+        assert_eq!(samples.largest_share(700), Some(1.0));
+        assert_eq!(samples.largest_share(4_000), None, "no window is that long");
+        assert_eq!(CpuSamples::default().largest_share(1), None);
     }
 
     #[test]
-    fn late_looks_make_windows_longer_not_shorter() {
-        let mut looks = Looks::default();
+    fn late_samples_make_windows_longer_not_shorter() {
+        let mut samples = CpuSamples::default();
         for (at, on_core) in [(0, 0), (900, 900), (1_500, 900), (2_500, 2_000)] {
-            looks.note(at, on_core);
+            samples.add(at, on_core);
         }
-        // 0 to 1,500, 900 to 2,500 is longer than 1,500 to 2,500, where the counter ran ahead: no
-        // more than a core is used.
-        assert_eq!(looks.greatest_share(1_000), Some(1.0));
-        assert_eq!(looks.greatest_share(1_200), Some(1_100.0 / 1_600.0));
+        // From 1,500 to 2,500 the counter grows by 1,100, which counts as a full core.
+        assert_eq!(samples.largest_share(1_000), Some(1.0));
+        assert_eq!(samples.largest_share(1_200), Some(1_100.0 / 1_600.0));
     }
 }

@@ -1,8 +1,8 @@
-//! `slipring lab waits`: what each way to wait costs, and how soon it answers.
+//! `slipring lab waits`: latency and processor time of each wait strategy.
 //!
-//! Every strategy meets the same arrivals: same seed, same schedule. Within a round the strategies
-//! follow each other in an order that is drawn anew for each round, so that none always runs behind
-//! the same neighbour, and what disturbs the machine disturbs all of them alike.
+//! Every strategy meets the same schedule of events. A round runs every strategy once, in an order
+//! that is random for each round. So no strategy always runs after the same other one, and a
+//! disturbance of the machine hits all strategies alike.
 
 mod arrivals;
 pub mod bystander;
@@ -24,57 +24,71 @@ use clap::Parser;
 use fastrand::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use slipring::Wait;
+use slipring_support::machine::{CorePair, Machine};
+use slipring_support::streams::stdout_width;
 
 use crate::console;
-use crate::machine::{Machine, Pair};
 use arrivals::{Arrival, Pattern, Size};
 use bystander::Bystander;
 use files::Files;
-use report::{Record, Run, Scene, Series};
+use report::{ArrivalResult, Record, Run, Series};
 use run::{Outcome, Pace, Setup};
 use wake::Wake;
 
-/// What schedules and orders are drawn from. Anybody's measurement has the same ones.
+/// Seed of all schedules and orders, the same in every measurement.
 const SEED: u64 = 2013;
 
-/// What the help says of files and of how the program ends.
+/// The help's paragraphs on files and exit codes. Wrapped by hand at 80 columns, because clap wraps
+/// only with its feature `wrap_help`, which brings a terminal library.
 const ABOUT_FILES: &str = "\
-Files: a FILE is tried before anything is measured, and saved before the tables are printed. A regular file is replaced as a whole, so
-that a failure leaves the old one; one that cannot be replaced (it has a second name or another owner) is written over. A pipe or device is written as it is. If FILE is standard output (/dev/stdout), the tables go to
-standard error. Where no FILE is named, each table is printed as soon as it is measured. If a measurement fails, what was measured
-before it is saved and printed, and the record says why it stopped. What cannot be saved is kept in the folder for temporary files.
+Files:
+  Each FILE is checked before the measurement and saved before the tables are
+  printed. A regular file is replaced as a whole, so that a failure leaves the
+  old one. A file that has a second name or another owner is overwritten
+  instead. Pipes and devices are written directly. If FILE is standard output
+  (/dev/stdout), the tables go to standard error. Without a FILE, each table is
+  printed as soon as it is measured.
 
-Exit code: 0 if everything was measured and saved, also where the reader of standard output closes its pipe early (`| head`); without a
-FILE the measurement then stops. 1 if something failed, 2 if the arguments are wrong.";
+  If a measurement fails, all results before the failure are saved and printed,
+  and the record gives the reason. Content that cannot be saved is kept in the
+  folder for temporary files.
 
-/// Measures the ways to wait on this machine.
+Exit code:
+  0  everything was measured and saved. This includes a reader of standard
+     output that closes its pipe early (`| head`); without a FILE, the
+     measurement then stops.
+  1  something failed
+  2  wrong arguments";
+
+/// Measures the wait strategies on this machine
 ///
-/// One thread publishes at moments that are fixed beforehand, another one waits for it, each on a
-/// core of its own where there are two. Prints a table for each arrival pattern: how late events
-/// were handled, and what the waiter took of its core. What a strategy costs others is measured by
-/// a second process that works on the same cores.
+/// One thread publishes events at scheduled times and another thread waits for
+/// them, each on its own core if there are two. Prints a table for each arrival
+/// pattern: the latency of events and the processor time of the waiter. In the
+/// pattern `bystander`, a second process works on the same cores and measures
+/// how much of its work the strategy costs it.
 ///
-/// --quick takes about four minutes, --full less than twenty. Let nothing else run meanwhile.
+/// --quick takes about four minutes, --full less than twenty. Run nothing else
+/// on the machine meanwhile.
 #[derive(Debug, Parser)]
-#[command(after_long_help = ABOUT_FILES)]
+#[command(after_long_help = ABOUT_FILES, verbatim_doc_comment)]
 pub struct Args {
     #[command(flatten)]
     size: Sizes,
 
-    /// Write every round's figures, and their medians, to FILE
+    /// Write the figures of every run, and their medians, to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Draw latency against the share of a core that was used, a panel for each arrival pattern, to
-    /// FILE (SVG)
+    /// Draw latency against processor time to FILE (SVG), a panel per pattern
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 
-    /// Measure these strategies, parameters and all (`adaptive:25%`) [default: one of each kind]
+    /// Measure these strategies, such as `adaptive:25%` [default: each kind]
     #[arg(long, value_name = "ALIAS,...")]
-    only: Vec<Waits>,
+    only: Vec<WaitList>,
 
-    /// Measure these arrival patterns [default: all but quiet-20s, which is for --full]
+    /// Measure these patterns [default: all; quiet-20s only with --full]
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',')]
     arrivals: Vec<Arrival>,
 }
@@ -82,13 +96,13 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Sizes {
-    /// A few seconds: checks that everything works, and says nothing about speed
+    /// Check in seconds that everything works; the figures mean nothing
     #[arg(long)]
     smoke: bool,
-    /// A few minutes (the default)
+    /// Measure for a few minutes (the default)
     #[arg(long)]
     quick: bool,
-    /// What records are made with
+    /// Measure longer, as for published records
     #[arg(long)]
     full: bool,
 }
@@ -103,22 +117,22 @@ impl Sizes {
     }
 }
 
-/// Strategies in one argument.
+/// A list of strategies in one argument.
 #[derive(Clone, Debug)]
-struct Waits(Vec<Wait>);
+struct WaitList(Vec<Wait>);
 
-impl FromStr for Waits {
+impl FromStr for WaitList {
     type Err = <Wait as FromStr>::Err;
 
-    /// Commas stand between strategies, and within some: the longest text that is a strategy counts
-    /// as one. Only texts of up to [`PIECES`] pieces are tried, so the time is linear in the number
-    /// of names.
+    /// Parses strategies that are separated by commas. Some strategies contain commas, so at each
+    /// place the longest text that is a strategy counts as one. Texts of up to [`MAX_PIECES`]
+    /// pieces are tried, so the time is linear in the length of the list.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut waits = Vec::new();
         let mut left = Some(text);
         while let Some(rest) = left {
-            let ends = rest.match_indices(',').map(|(at, _)| at).chain([rest.len()]).take(PIECES);
-            let ends: Vec<usize> = ends.collect();
+            let commas = rest.match_indices(',').map(|(at, _)| at);
+            let ends: Vec<usize> = commas.chain([rest.len()]).take(MAX_PIECES).collect();
             let longest = ends.iter().rev().find_map(|&end| Some((end, rest[..end].parse().ok()?)));
             let (end, wait) =
                 longest.map_or_else(|| rest[..ends[0]].parse().map(|wait| (ends[0], wait)), Ok)?;
@@ -129,41 +143,42 @@ impl FromStr for Waits {
     }
 }
 
-/// The most pieces between commas that one strategy has: five within each other, of three pieces
-/// each, share one.
-const PIECES: usize = 11;
+/// Maximum number of comma-separated pieces of one strategy: five nested strategies of three
+/// pieces, each of which is the last piece of the one around it.
+const MAX_PIECES: usize = 11;
 
-/// What is measured unless some are named: one of each kind, and those that are worth a second look
-/// with other parameters.
-fn usual() -> Vec<Wait> {
+/// Returns the strategies that are measured unless the user names some: one of each kind, and
+/// variants whose parameters change the result much.
+fn default_waits() -> Vec<Wait> {
     const VARIANTS: [&str; 1] = ["adaptive:25%"];
     let variants = VARIANTS.iter().filter_map(|alias| alias.parse().ok());
     Wait::all().into_iter().chain(variants).collect()
 }
 
-/// The items without those whose name was there already.
+/// Removes each item that has the name of an earlier one.
 fn distinct<T>(mut all: Vec<T>, name: impl Fn(&T) -> String) -> Vec<T> {
     let mut seen = HashSet::new();
     all.retain(|item| seen.insert(name(item)));
     all
 }
 
-/// Measures, and reports.
+/// Runs the measurement and reports its results.
 pub fn run(args: &Args) -> Result<()> {
     let size = args.size.size();
     let named: Vec<Wait> = args.only.iter().flat_map(|waits| waits.0.iter().cloned()).collect();
-    let waits = distinct(if named.is_empty() { usual() } else { named }, Wait::to_string);
+    let waits = distinct(if named.is_empty() { default_waits() } else { named }, Wait::to_string);
     let arrivals = if args.arrivals.is_empty() {
-        Arrival::usual(size).collect()
+        Arrival::defaults(size).collect()
     } else {
         distinct(args.arrivals.clone(), |arrival| arrival.name())
     };
-    // Before anything is measured, so that a bad name costs no measurement.
+    // Opened before the measurement, so that a wrong path costs no measurement.
     let files = Files::open(args.json.as_deref(), args.picture.as_deref())?;
 
-    // That strategies are used where they should not be is what is measured.
+    // The library warns of strategies that do not suit the machine. This program measures these on
+    // purpose.
     slipring::on_warning(|_| ());
-    let (machine, pinned) = (Machine::look(), Pair::choose());
+    let (machine, pinned) = (Machine::this(), CorePair::choose());
     let mut record = Record {
         slipring: env!("CARGO_PKG_VERSION"),
         date: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -184,11 +199,11 @@ pub fn run(args: &Args) -> Result<()> {
     if record.arrivals.is_empty() {
         return measured;
     }
-    files::all([files.save_and_print(&record), measured])
+    files::all_errors([files.save_and_print(&record), measured])
 }
 
-/// Measures one arrival pattern after the other into the record. Each text of the tables goes to
-/// `print` when it is known.
+/// Measures one arrival pattern after the other and adds the results to the record. Each part of
+/// the report goes to `print` as soon as it is complete.
 fn measure(
     record: &mut Record,
     arrivals: Vec<Arrival>,
@@ -199,110 +214,110 @@ fn measure(
     print(&record.heading())?;
     let bar = progress(&arrivals, size, waits.len());
     for arrival in arrivals {
-        let scene =
-            Lab { arrival, size, pinned: record.pinned, cores: record.machine.cores, bar: &bar }
-                .measure(waits)?;
-        bar.suspend(|| print(&scene.table()))?;
-        record.arrivals.push(scene);
+        let (pinned, cores) = (record.pinned, record.machine.cores);
+        let result = Experiment { arrival, size, pinned, cores, bar: &bar }.measure(waits)?;
+        bar.suspend(|| print(&result.table(stdout_width())))?;
+        record.arrivals.push(result);
     }
     bar.finish_and_clear();
     print(&record.closing())
 }
 
-/// How far it is and how long it will take, on a terminal. It moves between runs only: a bar with a
-/// thread of its own would be measured too.
+/// Makes a progress bar, which is visible on a terminal only. It moves between runs: a bar that
+/// ticks on its own thread would disturb the measurement.
 fn progress(arrivals: &[Arrival], size: Size, strategies: usize) -> ProgressBar {
-    let turns = |arrival: &Arrival| strategies + if arrival.in_company() { ALONE } else { 0 };
+    let turns =
+        |arrival: &Arrival| strategies + if arrival.has_bystander() { ALONE_TURNS } else { 0 };
     let total: u64 = arrivals
         .iter()
         .map(|&arrival| {
             turns(&arrival) as u64 * u64::from(arrival.rounds(size)) * expected_ms(arrival, size)
         })
         .sum();
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {eta} left: {wide_msg}");
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
     ProgressBar::new(total).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// What a run takes, about.
+/// Estimates the length of a run, in milliseconds.
 fn expected_ms(arrival: Arrival, size: Size) -> u64 {
     let time = match arrival.pattern(size) {
-        // Most take a hundredth of it, and whoever spins takes it all.
-        _ if arrival == Arrival::Crowd => Duration::from_millis(size.pick(20, 500, 500)),
+        // The mean of a few strategies that spin, and of many that take a hundredth of their time.
+        _ if arrival == Arrival::Oversubscribed => Duration::from_millis(size.pick(20, 500, 500)),
         Pattern::AtOnce { events } => Duration::from_nanos(30 * events),
         _ => arrival.length(size),
     };
     time.as_millis() as u64 + 5
 }
 
-/// How often in a round the bystander works alone. What disturbs it makes it slower only, so the
-/// best of these is what it can do.
-const ALONE: usize = 2;
+/// Number of runs in a round in which the bystander works alone. The best one counts, because a
+/// disturbance only makes it slower.
+const ALONE_TURNS: usize = 2;
 
-/// One arrival pattern, ready to be measured.
-struct Lab<'a> {
+/// The measurement of one arrival pattern.
+struct Experiment<'a> {
     arrival: Arrival,
     size: Size,
-    pinned: Option<Pair>,
+    pinned: Option<CorePair>,
     cores: usize,
     bar: &'a ProgressBar,
 }
 
-/// Whose turn it is.
+/// One run in a round.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// This strategy's.
+    /// A run of the strategy with this index.
     Strategy(usize),
-    /// The bystander's, who works alone.
-    Alone,
+    /// A run of the bystander without a ring.
+    BystanderAlone,
 }
 
-impl Lab<'_> {
-    fn measure(&self, waits: &[Wait]) -> Result<Scene> {
+impl Experiment<'_> {
+    fn measure(&self, waits: &[Wait]) -> Result<ArrivalResult> {
         let Self { arrival, size, .. } = *self;
         let mut runs = vec![Vec::new(); waits.len()];
         let mut alone = Vec::new();
         let mut random = Rng::with_seed(SEED);
         for round in 0..arrival.rounds(size) {
             let mut turns: Vec<Turn> = (0..waits.len()).map(Turn::Strategy).collect();
-            if arrival.in_company() {
-                turns.extend([Turn::Alone; ALONE]);
+            if arrival.has_bystander() {
+                turns.extend([Turn::BystanderAlone; ALONE_TURNS]);
             }
             random.shuffle(&mut turns);
-            let (mut beside, mut best) = (Vec::new(), 0f64);
+            let (mut work_beside, mut best) = (Vec::new(), 0f64);
             for turn in turns {
                 match turn {
-                    Turn::Alone => {
-                        self.tell("nobody", round);
+                    Turn::BystanderAlone => {
+                        self.show_progress("bystander alone", round);
                         best = best.max(self.bystander_alone()?);
                     }
                     Turn::Strategy(which) => {
                         let wait = &waits[which];
-                        self.tell(wait, round);
-                        let told = || format!("{wait} under {}", arrival.name());
-                        let (outcome, work) = self.once(wait, round).with_context(told)?;
+                        self.show_progress(wait, round);
+                        let at = || format!("{wait} under {}", arrival.name());
+                        let (outcome, work) = self.run_once(wait, round).with_context(at)?;
                         runs[which].push(Run {
                             round,
                             events: outcome.events,
                             figures: outcome.figures,
                         });
-                        beside.extend(work.map(|work| (which, work)));
+                        work_beside.extend(work.map(|work| (which, work)));
                     }
                 }
                 self.bar.inc(expected_ms(arrival, size));
             }
-            // What was lost is known when the bystander has had its turns alone.
-            for (which, work) in beside {
+            // The loss needs the bystander's best run alone, which may come last in the round.
+            for (which, work) in work_beside {
                 if let Some(run) = runs[which].last_mut() {
                     run.figures.bystander_loss = Some(1.0 - work / best);
                 }
             }
-            alone.extend(arrival.in_company().then_some(best));
+            alone.extend(arrival.has_bystander().then_some(best));
         }
-        Ok(Scene {
+        Ok(ArrivalResult {
             arrival: arrival.name(),
             about: self.about(),
             seconds: arrival.length(size).as_secs_f64(),
-            bystander_alone: arrival.in_company().then_some(alone),
+            bystander_alone: arrival.has_bystander().then_some(alone),
             strategies: waits
                 .iter()
                 .zip(runs)
@@ -311,12 +326,13 @@ impl Lab<'_> {
         })
     }
 
-    /// One strategy's turn, and what the bystander did per second meanwhile, if there is one.
-    fn once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
+    /// Runs one strategy once. Returns its outcome and, if there is a bystander, the bystander's
+    /// units of work per second.
+    fn run_once(&self, wait: &Wait, round: u32) -> Result<(Outcome, Option<f64>)> {
         let Self { arrival, size, .. } = *self;
-        // A crowd runs where it can.
-        let pair = self.pinned.filter(|_| arrival != Arrival::Crowd);
-        let pace = if arrival.in_company() { Pace::Sleep } else { Pace::Spin };
+        // Where threads outnumber cores, the system places them.
+        let pair = self.pinned.filter(|_| arrival != Arrival::Oversubscribed);
+        let pace = if arrival.has_bystander() { Pace::Sleep } else { Pace::Spin };
         let seed = SEED + u64::from(round);
         let setup = Setup {
             wait: wait.clone(),
@@ -327,8 +343,8 @@ impl Lab<'_> {
             stages: arrival.stages(self.cores),
             pair,
         };
-        let bystander = arrival.in_company().then(|| Bystander::start(pair)).transpose()?;
-        let mut outcome = run::once(&setup)?;
+        let bystander = arrival.has_bystander().then(|| Bystander::start(pair)).transpose()?;
+        let mut outcome = run::run_once(&setup)?;
         let work = bystander.map(Bystander::finish).transpose()?;
         if work.is_some() {
             outcome.figures.others_cores = None;
@@ -344,10 +360,8 @@ impl Lab<'_> {
 
     fn about(&self) -> String {
         let pattern = self.arrival.pattern(self.size);
-        if self.arrival.in_company() {
-            return format!(
-                "{pattern}, the producer asleep between them, beside a process that works on the same cores"
-            );
+        if self.arrival.has_bystander() {
+            return format!("{pattern}, beside a second process");
         }
         match self.arrival.stages(self.cores) {
             1 => pattern.to_string(),
@@ -355,8 +369,8 @@ impl Lab<'_> {
         }
     }
 
-    fn tell(&self, who: impl fmt::Display, round: u32) {
-        self.bar.set_message(format!("{}, round {}: {who}", self.arrival.name(), round + 1));
+    fn show_progress(&self, turn: impl fmt::Display, round: u32) {
+        self.bar.set_message(format!("{}, round {}: {turn}", self.arrival.name(), round + 1));
     }
 }
 
@@ -365,17 +379,21 @@ mod tests {
     use super::*;
 
     fn named(text: &str) -> Result<Vec<String>, String> {
-        text.parse::<Waits>()
+        text.parse::<WaitList>()
             .map(|waits| waits.0.iter().map(Wait::to_string).collect())
             .map_err(|error| error.to_string())
     }
 
     #[test]
-    fn strategies_are_told_apart_by_commas() {
+    fn commas_separate_strategies_but_not_parameters() {
         assert_eq!(named("blocking").unwrap(), ["blocking"]);
         assert_eq!(named("blocking,busy-spin").unwrap(), ["blocking", "busy-spin"]);
         let all: Vec<String> = Wait::all().iter().map(Wait::to_string).collect();
-        assert_eq!(named(&all.join(",")).unwrap(), all, "parameters with commas are no strategies");
+        assert_eq!(
+            named(&all.join(",")).unwrap(),
+            all,
+            "some of these have parameters with commas"
+        );
         let message = named("blocking,sleepy,yielding").unwrap_err();
         assert!(
             message.contains("sleepy")
@@ -387,22 +405,22 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_measured_twice() {
+    fn no_strategy_is_measured_twice() {
         assert_eq!(distinct(vec![1, 2, 1, 3, 2], i32::to_string), [1, 2, 3]);
-        let all = usual();
+        let all = default_waits();
         assert_eq!(distinct(all.clone(), Wait::to_string).len(), all.len());
     }
 
     #[test]
-    fn the_strategy_with_the_most_commas_is_read_as_one() {
-        // As deep as they go, and each level with as many commas as there can be.
+    fn the_strategy_with_the_most_commas_is_parsed_as_one() {
+        // The deepest nesting that the library accepts, with the most commas on each level.
         let within = |depth: usize| "phased-backoff:1us,5us,".repeat(depth) + "sleeping:1,2,3us";
         let deepest = (0..20).filter(|&depth| within(depth).parse::<Wait>().is_ok()).max().unwrap();
         let name = within(deepest);
         assert_eq!(
             name.split(',').count(),
-            PIECES,
-            "no more pieces are tried, and no fewer will do: {name}"
+            MAX_PIECES,
+            "the limit is exactly the number of pieces of {name}"
         );
         assert_eq!(
             named(&format!("blocking,{name},{name},yielding:7")).unwrap(),

@@ -1,107 +1,173 @@
-//! The trade at a glance: for each arrival pattern, how late against how much of a core, a labelled
-//! point for each strategy.
+//! The trade-off as a picture: for each arrival pattern a panel of median latency against processor
+//! time, with a numbered point for each strategy and one legend for all panels.
+//!
+//! A point is a coloured bead with the strategy's number. Beads that would overlap stand side by
+//! side in a row above their points; a line leads from each bead to the dot of its point.
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use slipring_support::numbers::significant;
 
-use super::report::{Record, Scene};
+use super::report::{ArrivalResult, Record};
 
 const COLUMNS: usize = 2;
+/// Size of a panel, in pixels.
 const PANEL: (u32, u32) = (620, 400);
-const TITLE: u32 = 56;
-/// As the library scales fonts: so many pixels of height, about.
+/// Height of the title, in pixels.
+const TITLE: u32 = 64;
+/// Height of a line of the legend, in pixels.
+const LEGEND_LINE: u32 = 24;
+/// Font size of labels, in the units of `plotters`.
 const TEXT: f64 = 15.0;
-/// Width of a character of that size, on the safe side: who shows the picture chooses the font.
-const CHARACTER: i32 = 7;
-/// Height of a line of text.
-const LINE: i32 = 14;
-/// Radius of a point.
-const POINT: i32 = 5;
+/// Radius of a bead, in pixels.
+const RADIUS: i32 = 9;
+/// Radius of the dot of a point whose bead stands in a row, in pixels.
+const DOT: i32 = 3;
+/// Distance from a row of beads to the nearest of its dots, in pixels.
+const ROW_DISTANCE: i32 = 26;
 
-/// Colours that are told apart by people who see fewer of them, too; dark enough for text.
+/// Colours of the strategies. White numbers on them are legible, they stand out from a white and a
+/// dark background, and most differ for colour-blind readers too.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 90, 160),
     RGBColor(190, 70, 0),
     RGBColor(0, 120, 90),
     RGBColor(160, 60, 120),
-    RGBColor(110, 90, 0),
-    RGBColor(30, 30, 30),
+    RGBColor(125, 95, 0),
+    RGBColor(80, 85, 95),
     RGBColor(110, 70, 190),
-    RGBColor(170, 30, 40),
-    RGBColor(0, 130, 170),
-    RGBColor(80, 120, 0),
+    RGBColor(180, 30, 45),
+    RGBColor(0, 125, 165),
+    RGBColor(75, 120, 0),
     RGBColor(200, 0, 120),
-    RGBColor(110, 110, 110),
+    RGBColor(115, 100, 90),
 ];
+
+/// Colours for readers who prefer a dark background, instead of the attributes that `plotters`
+/// writes. By hand, because `plotters` knows no style sheets.
+const DARK: &str = "<style>@media (prefers-color-scheme: dark) {\
+    rect[fill=\"#FFFFFF\"] { fill: #15181d }\
+    text[fill=\"#000000\"] { fill: #e3e6ea }\
+    line[stroke=\"#000000\"], polyline[stroke=\"#000000\"] { stroke: #c9ced6 }\
+    }</style>";
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A strategy's place in a panel.
-struct Point<'a> {
-    strategy: &'a str,
-    /// In percent.
+/// A strategy's figures in a panel.
+struct Point {
+    /// Index of the strategy.
+    strategy: usize,
+    /// Processor time or the bystander's loss, in percent.
     x: f64,
-    /// In microseconds.
+    /// Median latency, in microseconds.
     y: f64,
-    colour: RGBColor,
 }
 
-/// The picture, as SVG.
+/// Draws the picture as SVG.
 pub fn draw(record: &Record) -> Result<String> {
     let mut svg = String::new();
     draw_into(&mut svg, record).map_err(|error| anyhow!("the picture cannot be drawn: {error}"))?;
+    let end_of_root = svg.find('>').map_or(0, |at| at + 1);
+    svg.insert_str(end_of_root, DARK);
     Ok(svg)
 }
 
 fn draw_into(svg: &mut String, record: &Record) -> Result<(), Box<dyn std::error::Error>> {
     let rows = record.arrivals.len().div_ceil(COLUMNS).max(1);
-    let columns = record.arrivals.len().clamp(1, COLUMNS);
-    let size = (PANEL.0 * columns as u32, TITLE + PANEL.1 * rows as u32);
-    let root = SVGBackend::with_string(svg, size).into_drawing_area();
+    let width = PANEL.0 * COLUMNS as u32;
+    let names = strategies(record);
+    let legend_lines = names.len().div_ceil(legend_columns(&names)) as u32;
+    let head = TITLE + LEGEND_LINE * legend_lines + 12;
+    let root =
+        SVGBackend::with_string(svg, (width, head + PANEL.1 * rows as u32)).into_drawing_area();
     root.fill(&WHITE)?;
     let title = format!(
-        "Ways to wait, slipring {}: further down is sooner, further left is cheaper",
+        "Wait strategies, slipring {}: lower is faster, further left costs less",
         record.slipring
     );
     root.draw(&Text::new(title, (16, 12), ("sans-serif", 22).into_font()))?;
     let machine = &record.machine;
     let about = format!(
         "{}, {} cores; {}, {}",
-        machine.cpu.as_deref().unwrap_or("unknown"),
+        machine.cpu.as_deref().unwrap_or("unknown processor"),
         machine.cores,
         record.size,
         record.date
     );
-    root.draw(&Text::new(
-        about,
-        (16, 38),
-        ("sans-serif", TEXT).into_font().color(&BLACK.mix(0.6)),
-    ))?;
+    root.draw(&Text::new(about, (16, 40), ("sans-serif", TEXT).into_font()))?;
+    legend(&root, &names)?;
 
     // One scale for all panels, so that they can be compared.
-    let panels: Vec<(&Scene, Vec<Point>)> =
-        record.arrivals.iter().map(|scene| (scene, points(scene))).collect();
+    let panels: Vec<(&ArrivalResult, Vec<Point>)> =
+        record.arrivals.iter().map(|result| (result, points(result, &names))).collect();
     let latencies = || panels.iter().flat_map(|(_, points)| points).map(|point| point.y);
     let low = latencies().fold(f64::INFINITY, f64::min).clamp(0.01, 1e6) / 2.5;
     let high = latencies().fold(0.0, f64::max).max(low * 10.0) * 2.5;
-    let (_, below) = root.split_vertically(TITLE);
-    for (area, (scene, points)) in below.split_evenly((rows, columns)).iter().zip(&panels) {
-        panel(area, &root, scene, points, (low, high))?;
+    let (_, below) = root.split_vertically(head);
+    for (area, (result, points)) in below.split_evenly((rows, COLUMNS)).iter().zip(&panels) {
+        panel(area, &root, result, points, (low, high))?;
     }
     root.present()?;
     Ok(())
 }
 
-/// What is drawn of a scene: what the waiter used, or, if there was a bystander, what that one
-/// lost. Nothing where the system tells neither.
-fn points(scene: &Scene) -> Vec<Point<'_>> {
-    let points = scene.strategies.iter().enumerate().filter_map(|(i, series)| {
+/// Returns the names of all strategies; a strategy's index here, plus one, is its number.
+fn strategies(record: &Record) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in record.arrivals.iter().flat_map(|result| &result.strategies) {
+        if !names.contains(&series.strategy.as_str()) {
+            names.push(&series.strategy);
+        }
+    }
+    names
+}
+
+/// Returns how many names fit beside each other, at 8 pixels a character: the reader's font may be
+/// wide.
+fn legend_columns(names: &[&str]) -> usize {
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(1);
+    let cell = 8 * longest + 4 * RADIUS as usize;
+    ((PANEL.0 as usize * COLUMNS - 32) / cell).max(1)
+}
+
+/// Draws each strategy's bead and name, line by line.
+fn legend(root: &Area, names: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
+    let columns = legend_columns(names);
+    let lines = names.len().div_ceil(columns);
+    let cell = (PANEL.0 as usize * COLUMNS - 32) / columns;
+    for (index, name) in names.iter().enumerate() {
+        let (column, line) = (index / lines, index % lines);
+        let x = (16 + column * cell) as i32 + RADIUS;
+        let y = (TITLE + LEGEND_LINE * line as u32) as i32 + RADIUS;
+        bead(root, index, (x, y))?;
+        let style = ("sans-serif", TEXT).into_font().color(&BLACK);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new(*name, (x + RADIUS + 6, y), style))?;
+    }
+    Ok(())
+}
+
+/// Draws a strategy's number in its colour.
+fn bead(root: &Area, index: usize, at: (i32, i32)) -> Result<(), Box<dyn std::error::Error>> {
+    let colour = COLOURS[index % COLOURS.len()];
+    root.draw(&Circle::new(at, RADIUS, colour.filled()))?;
+    // Almost white, so that the style sheet for dark backgrounds leaves it as it is.
+    let style = ("sans-serif", 12).into_font().color(&RGBColor(255, 255, 254));
+    let style = style.pos(Pos::new(HPos::Center, VPos::Center));
+    root.draw(&Text::new((index + 1).to_string(), at, style))?;
+    Ok(())
+}
+
+/// Returns the points of a panel. Strategies without processor times have none, because some
+/// systems do not provide these.
+fn points(result: &ArrivalResult, names: &[&str]) -> Vec<Point> {
+    let points = result.strategies.iter().filter_map(|series| {
+        let strategy = names.iter().position(|name| *name == series.strategy)?;
         let share = series.median.bystander_loss.or(series.median.waiter_share)?;
         let (x, y) = ((share * 100.0).clamp(0.0, 100.0), (series.median.p50_ns / 1e3).max(0.01));
-        Some(Point { strategy: &series.strategy, x, y, colour: COLOURS[i % COLOURS.len()] })
+        Some(Point { strategy, x, y })
     });
     points.collect()
 }
@@ -109,188 +175,148 @@ fn points(scene: &Scene) -> Vec<Point<'_>> {
 fn panel(
     area: &Area,
     root: &Area,
-    scene: &Scene,
+    result: &ArrivalResult,
     points: &[Point],
     (low, high): (f64, f64),
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let horizontal = match scene.bystander_alone {
-        Some(_) => "% that the process beside it lost",
-        None => "% of a core that the waiter used",
+    let horizontal = match result.bystander_alone {
+        Some(_) => "work that the second process lost, %",
+        None => "share of a core that the waiter used, %",
     };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .margin_right(24)
-        .caption(&scene.arrival, ("sans-serif", 19))
+        .caption(&result.arrival, ("sans-serif", 19))
         .x_label_area_size(44)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..100.0, (low..high).log_scale())?;
     chart
         .configure_mesh()
         .x_desc(horizontal)
-        .y_desc("p50 latency, µs")
+        .y_desc("median latency, µs")
         .x_labels(11)
         .y_labels(6)
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| if *y < 1.0 { format!("{y:.1}") } else { format!("{y:.0}") })
+        .y_label_formatter(&|&y| significant(y))
         .label_style(("sans-serif", TEXT))
         .max_light_lines(0)
         .bold_line_style(BLACK.mix(0.12))
         .draw()?;
 
-    let plane: &DrawingArea<_, Cartesian2d<RangedCoordf64, LogCoord<f64>>> = chart.plotting_area();
-    let spots: Vec<(i32, i32)> =
+    let plane = chart.plotting_area();
+    let places: Vec<(i32, i32)> =
         points.iter().map(|point| plane.map_coordinate(&(point.x, point.y))).collect();
     let (across, down) = plane.get_pixel_range();
-    let frame = Rect { left: across.start, top: down.start, right: across.end, bottom: down.end };
-    let widths: Vec<i32> =
-        points.iter().map(|point| CHARACTER * point.strategy.chars().count() as i32).collect();
-    // Labels do not know of panels: all of this is in the coordinates of the whole picture.
-    for ((point, &spot), label) in points.iter().zip(&spots).zip(place(&spots, &widths, frame)) {
-        let end = label.nearest(spot);
-        if (end.0 - spot.0).abs().max((end.1 - spot.1).abs()) > 2 * POINT {
-            root.draw(&PathElement::new([spot, end], point.colour.mix(0.45)))?;
+    let frame = Frame { left: across.start, right: across.end, top: down.start, bottom: down.end };
+    // Lines come before beads, so that no line crosses a number. The places are those of the whole
+    // picture, so the root draws them.
+    let beads = arrange(&places, frame);
+    for ((point, &place), &bead) in points.iter().zip(&places).zip(&beads) {
+        let colour = COLOURS[point.strategy % COLOURS.len()];
+        if bead != place {
+            root.draw(&PathElement::new([place, bead], colour.mix(0.7)))?;
+            root.draw(&Circle::new(place, DOT, colour.filled()))?;
         }
-        // Its room is rather too wide, so the text begins or ends at the side where its point is.
-        let (side, anchor) = if label.right < spot.0 {
-            (label.right, HPos::Right)
-        } else {
-            (label.left, HPos::Left)
-        };
-        let middle = (side, (label.top + label.bottom) / 2);
-        let style = ("sans-serif", TEXT)
-            .into_font()
-            .color(&point.colour)
-            .pos(Pos::new(anchor, VPos::Center));
-        root.draw(&Text::new(point.strategy, middle, style))?;
-        root.draw(&Circle::new(spot, POINT, point.colour.filled()))?;
+    }
+    for (point, &at) in points.iter().zip(&beads) {
+        bead(root, point.strategy, at)?;
     }
     Ok(())
 }
 
-/// A rectangle in pixels, its edges included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rect {
+/// A rectangle, in pixels of the whole picture.
+#[derive(Clone, Copy, Debug)]
+struct Frame {
     left: i32,
-    top: i32,
     right: i32,
+    top: i32,
     bottom: i32,
 }
 
-impl Rect {
-    fn around((x, y): (i32, i32), radius: i32) -> Self {
-        Self { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
-    }
-
-    fn meets(&self, other: &Self) -> bool {
-        self.left <= other.right
-            && other.left <= self.right
-            && self.top <= other.bottom
-            && other.top <= self.bottom
-    }
-
-    fn within(&self, other: &Self) -> bool {
-        self.left >= other.left
-            && self.right <= other.right
-            && self.top >= other.top
-            && self.bottom <= other.bottom
-    }
-
-    /// Where a line from a spot to this label ends: in the middle of the side that is nearer.
-    fn nearest(&self, spot: (i32, i32)) -> (i32, i32) {
-        let x =
-            if spot.0 > self.right { self.right } else { self.left.max(spot.0.min(self.right)) };
-        (
-            x,
-            if x == spot.0 {
-                spot.1.clamp(self.top, self.bottom)
-            } else {
-                (self.top + self.bottom) / 2
-            },
-        )
-    }
+/// A group of points: one with its bead at its place, or several with their beads in a row above or
+/// below them.
+struct Group {
+    /// Indices of the points, from left to right.
+    points: Vec<usize>,
+    /// Place of the leftmost bead.
+    first_bead: (i32, i32),
+    /// The area of all beads and dots, which no other group may use.
+    area: Frame,
 }
 
-/// Finds a place for the label of each spot, as near as can be: within the frame, and upon no spot
-/// and no other label. While there is such a place, no line from a spot to its label runs through
-/// another label, and none through another spot. Where there is none at all, a label stays beside
-/// its spot.
-fn place(spots: &[(i32, i32)], widths: &[i32], frame: Rect) -> Vec<Rect> {
-    let points: Vec<Rect> = spots.iter().map(|&spot| Rect::around(spot, POINT)).collect();
-    let mut placed: Vec<Option<Rect>> = vec![None; spots.len()];
-    // From the bottom up, so that a heap of points gets a column of labels in the same order.
-    let mut order: Vec<usize> = (0..spots.len()).collect();
-    order.sort_by_key(|&i| (-spots[i].1, spots[i].0));
-    let mut lines: Vec<Line> = Vec::new();
-    for i in order {
-        let (spot, width) = (spots[i], widths[i]);
-        let taken: Vec<Rect> = placed.iter().flatten().copied().collect();
-        // Spots that lie upon this one are in the way of any line.
-        let apart: Vec<Rect> =
-            points.iter().filter(|point| !point.meets(&points[i])).copied().collect();
-        let free = |label: &Rect| {
-            label.within(&frame) && !points.iter().chain(&taken).any(|other| other.meets(label))
+impl Group {
+    /// Places the beads of these points within the frame.
+    fn new(mut points: Vec<usize>, places: &[(i32, i32)], frame: Frame) -> Self {
+        // Beads in the order of their points, so that few lines cross.
+        points.sort_by_key(|&point| places[point]);
+        let (xs, ys): (Vec<i32>, Vec<i32>) = points.iter().map(|&point| places[point]).unzip();
+        let count = points.len() as i32;
+        let least = |values: &[i32]| values.iter().copied().min().unwrap_or(0);
+        let most = |values: &[i32]| values.iter().copied().max().unwrap_or(0);
+        let (top, bottom) = (least(&ys), most(&ys));
+        let y = match count {
+            1 => top,
+            _ if top - ROW_DISTANCE >= frame.top => top - ROW_DISTANCE,
+            _ => (bottom + ROW_DISTANCE).min(frame.bottom),
         };
-        let clear = |label: &Rect| {
-            let line = (spot, label.nearest(spot));
-            !taken.iter().any(|other| crosses(line, other))
-                && !lines.iter().any(|&line| crosses(line, label))
+        let width = 2 * RADIUS * (count - 1);
+        let x = xs.iter().sum::<i32>() / count - width / 2;
+        let x = x.min(frame.right - width).max(frame.left);
+        let area = Frame {
+            left: (x - RADIUS).min(least(&xs) - DOT),
+            right: (x + width + RADIUS).max(most(&xs) + DOT),
+            top: (y - RADIUS).min(top - DOT),
+            bottom: (y + RADIUS).max(bottom + DOT),
         };
-        let plain =
-            |label: &Rect| !apart.iter().any(|point| crosses((spot, label.nearest(spot)), point));
-        let places = || candidates(spot, width).filter(free);
-        let best = places().find(|label| clear(label) && plain(label));
-        let label = best
-            .or_else(|| places().find(clear))
-            .or_else(|| places().next())
-            .or_else(|| candidates(spot, width).next());
-        let label = label.unwrap_or(points[i]);
-        lines.push((spot, label.nearest(spot)));
-        placed[i] = Some(label);
+        Self { points, first_bead: (x, y), area }
     }
-    placed.into_iter().flatten().collect()
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let (one, other) = (&self.area, &other.area);
+        one.left < other.right
+            && other.left < one.right
+            && one.top < other.bottom
+            && other.top < one.bottom
+    }
 }
 
-/// Places for a label of this width, the nearest first: right and left of its spot, then further up
-/// and down, then further away.
-fn candidates((x, y): (i32, i32), width: i32) -> impl Iterator<Item = Rect> {
-    let distances = [2, 6, 12, 20, 30, 45].into_iter().map(|times| times * POINT);
-    distances.flat_map(move |away| {
-        let steps = (0..2 * 24)
-            .map(|step| (step + 1) / 2 * (LINE / 2) * if step % 2 == 0 { 1 } else { -1 });
-        steps.flat_map(move |rise| {
-            let label = |left| Rect {
-                left,
-                top: y + rise - LINE / 2,
-                right: left + width,
-                bottom: y + rise + LINE / 2,
-            };
-            [label(x + away), label(x - away - width), label(x - width / 2)]
-        })
-    })
-}
-
-/// From one place to another.
-type Line = ((i32, i32), (i32, i32));
-
-/// Whether a line runs through a rectangle; looked at every few pixels.
-fn crosses((from, to): Line, rect: &Rect) -> bool {
-    let steps = ((to.0 - from.0).abs().max((to.1 - from.1).abs()) / 3).max(1);
-    let at =
-        |step| (from.0 + (to.0 - from.0) * step / steps, from.1 + (to.1 - from.1) * step / steps);
-    (0..=steps).any(|step| Rect::around(at(step), 0).meets(rect))
+/// Returns a place for each point's bead, so that no bead covers another bead or a dot.
+///
+/// Each point begins as a group of its own. Groups that overlap are merged until none do. This
+/// ends, because every merge leaves one group less.
+fn arrange(places: &[(i32, i32)], frame: Frame) -> Vec<(i32, i32)> {
+    let mut groups: Vec<Group> =
+        (0..places.len()).map(|point| Group::new(vec![point], places, frame)).collect();
+    while let Some((first, second)) = (0..groups.len())
+        .flat_map(|second| (0..second).map(move |first| (first, second)))
+        .find(|&(first, second)| groups[first].overlaps(&groups[second]))
+    {
+        let mut points = groups.swap_remove(second).points;
+        points.append(&mut groups[first].points);
+        groups[first] = Group::new(points, places, frame);
+    }
+    let mut beads = vec![(0, 0); places.len()];
+    for Group { points, first_bead: (x, y), .. } in &groups {
+        for (i, &point) in points.iter().enumerate() {
+            beads[point] = (x + 2 * RADIUS * i as i32, *y);
+        }
+    }
+    beads
 }
 
 #[cfg(test)]
 mod tests {
+    use slipring_support::machine::Machine;
+
     use super::*;
     use crate::lab::waits::figures::Figures;
     use crate::lab::waits::report::{Run, Series};
     use crate::lab::waits::wake::Wake;
-    use crate::machine::Machine;
 
-    /// Twelve strategies as they lie on a machine: most of them near two corners.
-    fn crowded() -> Record {
-        let places = [
+    /// Returns a record of twelve strategies with figures as on a real machine: most of them lie
+    /// near two corners.
+    fn record() -> Record {
+        let figures = [
             ("busy-spin", 0.27, 1.0),
             ("yielding", 0.29, 0.999),
             ("sleeping", 0.9, 0.3),
@@ -304,12 +330,12 @@ mod tests {
             ("adaptive:25%", 25.0, 0.04),
             ("yielding:1000", 0.28, 1.0),
         ];
-        let series = places.map(|(strategy, us, share)| {
+        let series = figures.map(|(strategy, us, share)| {
             let figures =
                 Figures { p50_ns: us * 1e3, waiter_share: Some(share), ..Figures::default() };
             Series::new(strategy.to_owned(), vec![Run { round: 0, events: 1, figures }])
         });
-        let scene = |arrival: &str| Scene {
+        let result = |arrival: &str| ArrivalResult {
             arrival: arrival.to_owned(),
             about: String::new(),
             seconds: 1.0,
@@ -331,67 +357,93 @@ mod tests {
             oversubscribed: false,
             wake: Wake { times: 1, one_way_ns: 1.0, call_ns: 1.0 },
             stopped: None,
-            arrivals: vec![scene("regular-10k"), scene("on-off"), scene("burst")],
+            arrivals: vec![result("regular-10k"), result("on-off"), result("burst")],
+        }
+    }
+
+    /// Returns how often the picture has this text in this colour.
+    fn count(document: &roxmltree::Document, text: &str, fill: &str) -> usize {
+        let texts = document.descendants().filter(|node| {
+            node.has_tag_name("text") && node.attribute("fill").is_some_and(|found| found == fill)
+        });
+        texts.filter(|node| node.text().is_some_and(|found| found.trim() == text)).count()
+    }
+
+    #[test]
+    fn the_legend_names_each_strategy_once_and_each_panel_has_its_bead() {
+        let svg = draw(&record()).unwrap();
+        let document = roxmltree::Document::parse(&svg).expect("well-formed SVG");
+        for (index, name) in strategies(&record()).iter().enumerate() {
+            assert_eq!(count(&document, name, "#000000"), 1, "{name}");
+            let number = (index + 1).to_string();
+            assert_eq!(count(&document, &number, "#FFFFFE"), 1 + 3, "{name}: legend and panels");
         }
     }
 
     #[test]
-    fn a_picture_can_be_read_and_labels_each_strategy_in_each_panel() {
-        let svg = draw(&crowded()).unwrap();
+    fn a_record_without_results_gives_a_picture() {
+        let svg = draw(&Record { arrivals: vec![], ..record() }).unwrap();
+        assert!(roxmltree::Document::parse(&svg).is_ok());
+    }
+
+    /// The style sheet finds shapes by the attributes that `plotters` writes; another version may
+    /// write others.
+    #[test]
+    fn the_dark_style_sheet_matches_background_texts_and_axes() {
+        let svg = draw(&record()).unwrap();
         let document = roxmltree::Document::parse(&svg).unwrap();
-        for name in ["busy-spin", "phased-backoff:1us,5us,blocking"] {
-            let labels = document.descendants().filter(|node| {
-                node.text().is_some_and(|text| text.trim() == name) && node.is_element()
-            });
-            assert_eq!(labels.count(), 3, "{name}");
+        for (tag, attribute, value) in [
+            ("rect", "fill", "#FFFFFF"),
+            ("text", "fill", "#000000"),
+            ("polyline", "stroke", "#000000"),
+        ] {
+            assert!(DARK.contains(&format!("{tag}[{attribute}=\"{value}\"]")));
+            let found = document
+                .descendants()
+                .any(|node| node.has_tag_name(tag) && node.attribute(attribute) == Some(value));
+            assert!(found, "no {tag} with {attribute} {value}");
         }
-        assert!(
-            draw(&Record { arrivals: vec![], ..crowded() }).is_ok(),
-            "nothing is a picture, too"
-        );
     }
 
     #[test]
-    fn labels_lie_apart_and_inside_however_crowded_their_points_are() {
-        let frame = Rect { left: 0, top: 0, right: 530, bottom: 310 };
-        for seed in 0..100 {
-            // Heaps of points, some of them in corners, as spinning and sleeping strategies make
-            // them.
+    fn beads_stay_within_the_frame_and_cover_no_other_bead_or_dot() {
+        let frame = Frame { left: 0, right: 530, top: 0, bottom: 310 };
+        for seed in 0..200 {
+            // Heaps of points, two of them in corners, as spinning and sleeping strategies have.
             let mut random = fastrand::Rng::with_seed(seed);
             let heaps: Vec<(i32, i32)> = (0..3)
                 .map(|_| (random.i32(0..=500), random.i32(20..=290)))
                 .chain([(529, 290), (1, 20)])
                 .collect();
-            let spots: Vec<(i32, i32)> = (0..12)
+            let places: Vec<(i32, i32)> = (0..12)
                 .map(|_| {
                     let (x, y) = heaps[random.usize(0..heaps.len())];
                     ((x + random.i32(0..30)).min(530), y + random.i32(0..15))
                 })
                 .collect();
-            let widths: Vec<i32> = spots.iter().map(|_| CHARACTER * random.i32(8..=35)).collect();
-            let labels = place(&spots, &widths, frame);
-            for (i, label) in labels.iter().enumerate() {
-                assert!(label.within(&frame), "{seed}, {i}: {label:?}");
-                assert!(
-                    labels[..i].iter().all(|other| !other.meets(label)),
-                    "{seed}, {i}: {label:?}"
-                );
-                assert!(
-                    spots.iter().all(|&spot| !Rect::around(spot, POINT).meets(label)),
-                    "{seed}, {i}: {label:?}"
-                );
+            let beads = arrange(&places, frame);
+            for (i, &(x, y)) in beads.iter().enumerate() {
+                let inside = (frame.left..=frame.right).contains(&x)
+                    && (frame.top..=frame.bottom).contains(&y);
+                assert!(inside, "{seed}, {i}: {beads:?}");
+                let apart = |&(other_x, other_y): &(i32, i32)| {
+                    (x - other_x).abs() >= 2 * RADIUS || (y - other_y).abs() >= 2 * RADIUS
+                };
+                assert!(beads[..i].iter().all(apart), "{seed}, {i}: {beads:?}");
+                let covered = |&(j, &(dot_x, dot_y)): &(usize, &(i32, i32))| {
+                    beads[j] != places[j]
+                        && (x - dot_x).abs() < RADIUS
+                        && (y - dot_y).abs() < RADIUS
+                };
+                assert_eq!(places.iter().enumerate().find(covered), None, "{seed}, {i}");
             }
         }
     }
 
     #[test]
-    fn a_point_alone_has_its_label_right_beside_it() {
-        let frame = Rect { left: 0, top: 0, right: 540, bottom: 300 };
-        assert_eq!(place(&[(100, 100)], &[70], frame)[0].left, 100 + 2 * POINT);
-        assert_eq!(
-            place(&[(530, 100)], &[70], frame)[0].right,
-            530 - 2 * POINT,
-            "no room on the right"
-        );
+    fn a_point_without_neighbours_has_its_bead_at_its_exact_place() {
+        let frame = Frame { left: 0, right: 540, top: 0, bottom: 300 };
+        assert_eq!(arrange(&[(100, 100), (300, 30)], frame), [(100, 100), (300, 30)]);
+        assert_eq!(arrange(&[(100, 100), (104, 102)], frame), [(93, 74), (111, 74)], "a row above");
     }
 }

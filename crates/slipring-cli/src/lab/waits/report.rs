@@ -1,100 +1,98 @@
-//! What was measured: as a record for programs, and as tables for people.
+//! The results of a measurement: a record for programs, and tables for people.
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
+use slipring_support::machine::{CorePair, Machine};
+use slipring_support::numbers::{median, significant};
+use slipring_support::tables::markdown;
 
-use super::figures::{Figures, greatest, least, median};
+use super::figures::{Figures, maximum, minimum};
 use super::wake::Wake;
-use crate::machine::{Machine, Pair};
 
-/// Where other programs use more of the cores than this, a figure is theirs as well as the
-/// strategy's.
+/// Average number of cores used by other processes above which a run counts as disturbed.
 const DISTURBED: f64 = 0.1;
 
-/// Everything, as it is written down.
+/// All results, as they are saved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// The version of this crate, which is the library's.
+    /// Version of this crate, which is the library's version.
     pub slipring: &'static str,
-    /// When it began.
+    /// Start of the measurement, in UTC.
     pub date: String,
-    /// How much was measured.
+    /// Amount of measurement: `smoke`, `quick` or `full`.
     pub size: String,
-    /// What schedules and orders were drawn from.
+    /// Seed of schedules and orders.
     pub seed: u64,
-    /// Where.
+    /// Machine that was measured.
     pub machine: Machine,
-    /// The cores that the threads were bound to, if they were.
-    pub pinned: Option<Pair>,
-    /// Whether a producer and a reader are more threads than there are cores.
+    /// Cores that the threads were pinned to, if they were.
+    pub pinned: Option<CorePair>,
+    /// Whether producer and waiter are more threads than there are cores.
     pub oversubscribed: bool,
-    /// What waking a thread takes there.
+    /// Time that waking a thread takes on this machine.
     pub wake: Wake,
-    /// Why the measurement ended before its time, if it did: the record then holds the patterns
-    /// that were complete.
+    /// Error that ended the measurement early; the record then holds the patterns before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// What was measured, by arrival pattern.
-    pub arrivals: Vec<Scene>,
+    /// Results by arrival pattern.
+    pub arrivals: Vec<ArrivalResult>,
 }
 
-/// All strategies under one arrival pattern.
+/// The results of all strategies under one arrival pattern.
 #[derive(Clone, Debug, Serialize)]
-pub struct Scene {
-    /// Its name.
+pub struct ArrivalResult {
+    /// Name of the arrival pattern.
     pub arrival: String,
-    /// In words.
+    /// Description of the arrival pattern.
     pub about: String,
-    /// For how long events came in each run; a burst takes as long as it takes.
+    /// Length of the schedule of each run, in seconds; 0 for bursts.
     pub seconds: f64,
-    /// What the bystander did without any ring beside it, units of work per second, in each round:
-    /// the best of its turns.
+    /// Best speed of the bystander without a ring in each round, in units of work per second.
     pub bystander_alone: Option<Vec<f64>>,
-    /// The strategies.
+    /// Results by strategy.
     pub strategies: Vec<Series>,
 }
 
-/// One strategy under one arrival pattern.
+/// The runs of one strategy under one arrival pattern.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Its name.
+    /// Name of the strategy.
     pub strategy: String,
-    /// Figure by figure, the middle of the rounds.
+    /// Median of each figure over all runs.
     pub median: Figures,
-    /// The least.
+    /// Minimum of each figure over all runs.
     pub min: Figures,
-    /// The greatest.
+    /// Maximum of each figure over all runs.
     pub max: Figures,
-    /// Every round.
+    /// All runs, one a round.
     pub runs: Vec<Run>,
 }
 
-/// A strategy's turn in one round.
+/// One run of a strategy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Which one, from 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// How many events were handed over.
+    /// Number of events that were handed over.
     pub events: u64,
-    /// What came of it.
+    /// Figures of the run.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
 impl Series {
-    /// Works medians and ends out.
+    /// Computes median, minimum and maximum of the runs' figures.
     pub fn new(strategy: String, runs: Vec<Run>) -> Self {
         let figures: Vec<&Figures> = runs.iter().map(|run| &run.figures).collect();
         let [median, min, max] =
-            [median, least, greatest].map(|pick| Figures::over(&figures, pick));
+            [median, minimum, maximum].map(|pick| Figures::over(&figures, pick));
         Self { strategy, median, min, max, runs }
     }
 }
 
 impl Record {
-    /// What is to be known before any table.
+    /// Returns the lines before the tables: machine, pinning, and the price of waking a thread.
     pub fn heading(&self) -> String {
         let Self { slipring, date, size, machine, pinned, oversubscribed, wake, .. } = self;
         let mut text = format!("slipring {slipring}, wait strategies, {size}, {date}\n");
@@ -102,70 +100,71 @@ impl Record {
         let kernel = machine.kernel.as_deref().unwrap_or("unknown system");
         let _ = writeln!(text, "{} of {cpu}; {kernel}", plural(machine.cores, "core"));
         let _ = match pinned {
-            Some(Pair { producer, waiter }) => {
-                writeln!(text, "the producer on core {producer}, the waiter on core {waiter}")
+            Some(CorePair { producer, waiter }) => {
+                writeln!(text, "producer on core {producer}, waiter on core {waiter}")
             }
-            None if machine.cores == 1 => writeln!(
-                text,
-                "one core: the producer and the waiter share it, and nothing is pinned"
-            ),
-            None => writeln!(text, "nothing is pinned: this system does not say how"),
+            None if machine.cores == 1 => {
+                writeln!(text, "not pinned: producer and waiter share the only core")
+            }
+            None => writeln!(text, "not pinned: this system does not offer pinning"),
         };
         if *oversubscribed {
             text.push_str("oversubscribed: a thread that spins keeps the other one from working\n");
         }
         let _ = writeln!(
             text,
-            "waking a sleeping thread takes {} µs until it runs, and {} µs of whoever wakes it (medians of {}); reading the clock {} ns",
-            digits(wake.one_way_ns / 1e3),
-            digits(wake.call_ns / 1e3),
+            "waking a thread: {} µs until it runs, {} µs in the waking call (medians of {})\n\
+             reading the clock: {} ns",
+            significant(wake.one_way_ns / 1e3),
+            significant(wake.call_ns / 1e3),
             wake.times,
-            digits(machine.clock_ns),
+            significant(machine.clock_ns),
         );
         if size == "smoke" {
-            text.push_str(
-                "a smoke run: it shows that everything works, and these are no figures\n",
-            );
+            text.push_str("smoke run: it checks that everything works; its figures mean nothing\n");
         }
         text.push('\n');
         text
     }
 
-    /// All that is printed: the heading, each table, and the closing lines.
-    pub fn tables(&self) -> String {
-        let tables = self.arrivals.iter().map(Scene::table);
+    /// Returns the whole report for a terminal of this width, or for a pipe or file.
+    pub fn tables(&self, width: Option<usize>) -> String {
+        let tables = self.arrivals.iter().map(|result| result.table(width));
         std::iter::once(self.heading()).chain(tables).chain([self.closing()]).collect()
     }
 
-    /// What is to be known after all of them.
+    /// Returns the lines after the tables: how to read them, and a warning if the machine was busy.
     pub fn closing(&self) -> String {
         let others = || {
             self.arrivals
                 .iter()
-                .flat_map(|scene| &scene.strategies)
+                .flat_map(|result| &result.strategies)
                 .flat_map(|series| &series.runs)
                 .filter_map(|run| run.figures.others_cores)
         };
         let disturbed = others().filter(|&others| others > DISTURBED).count();
         let mut text = String::from(
-            "medians of the rounds, and in brackets the least and the greatest; latency counts from the moment when an event was due \
-             (burst: published)\n",
+            "Figures are medians of the rounds, with minimum and maximum in brackets.\n\
+             Latency starts when an event is due; in bursts, when it is published.\n",
         );
         if disturbed != 0 {
             let _ = writeln!(
                 text,
-                "in {disturbed} of {} other programs used more than {DISTURBED} of a core, up to {}: measure again when they have ended",
+                "In {disturbed} of {} other processes used more than {DISTURBED} cores, at most \
+                 {}.\nMeasure again when they have ended.",
                 plural(others().count(), "run"),
-                digits(greatest(others().collect())),
+                significant(maximum(others().collect())),
             );
         }
         text
     }
 }
 
-impl Scene {
-    /// Its table: by rising median latency, or, where there was a bystander, by what that one lost.
-    pub fn table(&self) -> String {
+impl ArrivalResult {
+    /// Returns the table, sorted by median latency, or by the bystander's loss if there is one.
+    ///
+    /// A terminal of `width` characters gets several narrow tables where one would be too wide.
+    pub fn table(&self, width: Option<usize>) -> String {
         let mut series: Vec<&Series> = self.strategies.iter().collect();
         let key = |series: &Series| series.median.bystander_loss.unwrap_or(series.median.p50_ns);
         series.sort_by(|a, b| key(a).total_cmp(&key(b)));
@@ -174,33 +173,33 @@ impl Scene {
             .filter(|column| series.iter().any(|series| column.of(&series.median).is_some()))
             .collect();
 
-        let mut table = Table::new();
-        table.load_preset(presets::ASCII_MARKDOWN);
-        let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        table.set_header(
-            [Cell::new("strategy")]
-                .into_iter()
-                .chain(columns.iter().map(|column| right(column.heading.to_owned()))),
-        );
-        for series in series {
-            let cells = columns.iter().map(|column| right(column.cell(series)));
-            table.add_row([Cell::new(&series.strategy)].into_iter().chain(cells));
-        }
+        let header: Vec<String> = std::iter::once("strategy")
+            .chain(columns.iter().map(|column| column.heading))
+            .map(str::to_owned)
+            .collect();
+        let rows: Vec<Vec<String>> = series
+            .iter()
+            .map(|series| {
+                let cells = columns.iter().map(|column| column.cell(series));
+                std::iter::once(series.strategy.clone()).chain(cells).collect()
+            })
+            .collect();
         let rounds = self.strategies.iter().map(|series| series.runs.len()).max().unwrap_or(0);
-        let mut text = format!("{}: {}", self.arrival, self.about);
+        let mut text = format!("{}: {}\n{}", self.arrival, self.about, plural(rounds, "round"));
         if self.seconds != 0.0 {
-            let _ = write!(text, ", for {} s", digits(self.seconds));
+            let _ = write!(text, " of {} s", significant(self.seconds));
         }
-        let _ = writeln!(text, "; {}", plural(rounds, "round"));
+        text.push('\n');
         if let Some(alone) = &self.bystander_alone {
             let [middle, low, high] =
-                [median, least, greatest].map(|pick| digits(pick(alone.clone())));
+                [median, minimum, maximum].map(|pick| significant(pick(alone.clone())));
             let _ = writeln!(
                 text,
-                "the bystander alone did {middle} ({low}..{high}) units of work per second; what the producer takes is part of every loss"
+                "the bystander alone did {middle} ({low}..{high}) units of work per second\n\
+                 every loss includes the processor time of the producer, which sleeps between events"
             );
         }
-        let _ = writeln!(text, "\n{table}\n");
+        let _ = writeln!(text, "\n{}\n", markdown(&header, &rows, width));
         text
     }
 }
@@ -209,14 +208,15 @@ impl Scene {
 struct Column {
     heading: &'static str,
     figure: fn(&Figures) -> Option<f64>,
-    /// What the figure is multiplied by to be in the unit of the heading.
+    /// Factor from the figure's unit to the heading's unit.
     scale: f64,
+    /// Whether minimum and maximum follow the median.
     spread: bool,
 }
 
 const COLUMNS: [Column; 12] = [
     Column {
-        heading: "bystander loses %",
+        heading: "bystander loss %",
         figure: |of| of.bystander_loss,
         scale: 100.0,
         spread: true,
@@ -225,24 +225,28 @@ const COLUMNS: [Column; 12] = [
     Column { heading: "p99 µs", figure: |of| Some(of.p99_ns), scale: 1e-3, spread: true },
     Column { heading: "p99.9 µs", figure: |of| Some(of.p999_ns), scale: 1e-3, spread: false },
     Column { heading: "max µs", figure: |of| Some(of.max_ns), scale: 1e-3, spread: false },
-    // Where the producer holds its core it is a reading of the clock late, and that goes without
-    // saying.
+    // Beside a bystander only: a producer that spins is late by one reading of the clock.
     Column {
-        heading: "of it the producer's, p50 µs",
+        heading: "producer late p50 µs",
         figure: |of| of.bystander_loss.and(of.producer_late_p50_ns),
         scale: 1e-3,
         spread: false,
     },
-    Column { heading: "of a core %", figure: |of| of.waiter_share, scale: 100.0, spread: true },
-    Column { heading: "worst second %", figure: |of| of.share_max_1s, scale: 100.0, spread: false },
+    Column { heading: "waiter CPU %", figure: |of| of.waiter_share, scale: 100.0, spread: true },
     Column {
-        heading: "kept waiting %",
+        heading: "busiest second %",
+        figure: |of| of.share_max_1s,
+        scale: 100.0,
+        spread: false,
+    },
+    Column {
+        heading: "waiting for core %",
         figure: |of| of.waiter_kept_waiting,
         scale: 100.0,
         spread: false,
     },
     Column {
-        heading: "CPU s per million",
+        heading: "CPU s/million",
         figure: |of| of.cpu_s_per_million,
         scale: 1.0,
         spread: false,
@@ -260,36 +264,11 @@ impl Column {
         let Some(middle) = self.of(&series.median) else { return "–".to_owned() };
         match (self.of(&series.min), self.of(&series.max)) {
             (Some(low), Some(high)) if self.spread && series.runs.len() > 1 => {
-                format!("{} ({}..{})", digits(middle), digits(low), digits(high))
+                format!("{} ({}..{})", significant(middle), significant(low), significant(high))
             }
-            _ => digits(middle),
+            _ => significant(middle),
         }
     }
-}
-
-/// Three digits, as far as they mean anything, and no more places than that takes.
-fn digits(value: f64) -> String {
-    let places = match value.abs() {
-        size if size < 0.005 => 0,
-        size if size < 9.995 => 2,
-        size if size < 99.95 => 1,
-        _ => 0,
-    };
-    let text = format!("{value:.places$}");
-    if text == "-0" { "0".to_owned() } else { thousands(&text) }
-}
-
-/// Commas between groups of three digits before the point.
-fn thousands(text: &str) -> String {
-    let whole = text.find('.').unwrap_or(text.len());
-    let mut out = String::new();
-    for (i, c) in text.char_indices() {
-        if i < whole && i > 0 && (whole - i).is_multiple_of(3) && !out.ends_with('-') {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }
 
 fn plural(count: usize, what: &str) -> String {
@@ -300,24 +279,6 @@ fn plural(count: usize, what: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn numbers_are_short() {
-        let cases = [
-            (0.0, "0"),
-            (-0.0001, "0"),
-            (0.25, "0.25"),
-            (-4.567, "-4.57"),
-            (12.345, "12.3"),
-            (99.97, "100"),
-            (123.4, "123"),
-            (-123.4, "-123"),
-            (9_876_543.2, "9,876,543"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(digits(value), text);
-        }
-    }
-
     fn series(strategy: &str, p50: &[f64], loss: Option<f64>) -> Series {
         let run = |(round, &p50_ns): (usize, &f64)| Run {
             round: round as u32,
@@ -327,28 +288,29 @@ mod tests {
         Series::new(strategy.to_owned(), p50.iter().enumerate().map(run).collect())
     }
 
-    fn scene(strategies: Vec<Series>, bystander_alone: Option<Vec<f64>>) -> Scene {
-        Scene { arrival: "x".into(), about: "y".into(), seconds: 1.0, bystander_alone, strategies }
+    fn result(strategies: Vec<Series>, bystander_alone: Option<Vec<f64>>) -> ArrivalResult {
+        let (arrival, about) = ("x".into(), "y".into());
+        ArrivalResult { arrival, about, seconds: 1.0, bystander_alone, strategies }
+    }
+
+    fn slow_and_fast() -> ArrivalResult {
+        result(vec![series("slow", &[5e3, 9e3, 7e3], None), series("fast", &[1e3], None)], None)
     }
 
     #[test]
-    fn a_table_has_the_quickest_on_top_and_no_column_without_a_figure() {
-        let text = scene(
-            vec![series("slow", &[5e3, 9e3, 7e3], None), series("quick", &[1e3], None)],
-            None,
-        )
-        .table();
-        assert!(text.find("quick") < text.find("slow"), "{text}");
-        assert!(text.contains("7.00 (5.00..9.00)") && text.contains("3 rounds"), "{text}");
-        assert!(!text.contains("bystander") && !text.contains("of a core"), "{text}");
+    fn the_fastest_strategy_comes_first_and_columns_without_figures_are_left_out() {
+        let text = slow_and_fast().table(None);
+        assert!(text.find("fast") < text.find("slow"), "{text}");
+        assert!(text.contains("7 (5..9)") && text.contains("3 rounds"), "{text}");
+        assert!(!text.contains("bystander") && !text.contains("waiter CPU"), "{text}");
     }
 
     #[test]
-    fn beside_a_bystander_the_most_considerate_is_on_top() {
+    fn beside_a_bystander_the_strategy_with_the_least_loss_comes_first() {
         let strategies =
-            vec![series("rude", &[1e3], Some(0.4)), series("polite", &[2e3], Some(0.01))];
-        let text = scene(strategies, Some(vec![100.0, 102.0])).table();
-        assert!(text.find("polite") < text.find("rude"), "{text}");
+            vec![series("greedy", &[1e3], Some(0.4)), series("modest", &[2e3], Some(0.01))];
+        let text = result(strategies, Some(vec![100.0, 102.0])).table(None);
+        assert!(text.find("modest") < text.find("greedy"), "{text}");
         assert!(text.contains("alone did 101 (100..102)"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
-//! One run: a producer that keeps to a schedule, a reader that waits as it is told, and somebody
-//! who looks on.
+//! One run: a producer that keeps to a schedule, a reader that waits by a strategy, and a thread
+//! that samples the reader's processor time.
 //!
-//! The load is open: an event is due when the schedule says so, whatever became of those before it,
-//! and its latency counts from then. So a waiter that is late once is late for everything that was
-//! due meanwhile.
+//! The load is open: each event is due at a fixed time, and its latency starts then, even if the
+//! producer publishes it late. So one delay of the waiter counts for every event that is due
+//! meanwhile (no coordinated omission).
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,108 +13,117 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use slipring::{Cause, Failure, Graph, Producer, Reader, ReaderKey, Wait, WaitError};
+use slipring_support::machine::{self, Clock, CorePair, MachineUsage, ThreadTimes};
 
 use super::arrivals::Pattern;
-use super::figures::{Figures, Looks};
-use crate::machine::{self, Busy, Clock, Pair, Ran};
+use super::figures::{CpuSamples, Figures};
 
-/// Slots of the ring: more than ever wait where events have a schedule, and few enough for a cache.
+/// Slots of the ring: more than a scheduled load ever fills, and few enough for the second cache.
 const CAPACITY: usize = 1 << 12;
-/// A run that takes longer than its schedule by this has failed: a wait does not end, or the
-/// strategy sleeps for so long at a time that a burst does not get through.
+/// Time by which a run may exceed its schedule. Past it the run has failed: a wait did not end, or
+/// the strategy's sleeps are too long for a burst.
 const GRACE: Duration = Duration::from_secs(60);
-/// Of a burst, one of so many events is timed: to read the clock takes longer than to hand an event
-/// over.
+/// Sampling interval of latency in bursts, in events. Reading the clock for every event would take
+/// longer than the hand-over.
 const TIMED: u64 = 256;
-/// Between two looks at what the waiter uses.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Over what the greatest share is taken.
+/// Interval between samples of the waiter's processor time.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Window over which the largest share of a core is taken.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The schedule begins when both threads are surely under way.
+/// Time from the start gate to the schedule's start, so that both threads run by then.
 const LEAD: Duration = Duration::from_millis(1);
 
-/// What the producer does until the next event is due.
+/// The producer's way to wait for the time at which the next event is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// It holds its core, and is exact.
+    /// Spin: exact, and takes a core.
     Spin,
-    /// It sleeps, and leaves its core to others.
+    /// Sleep: leaves the core to other threads.
     Sleep,
 }
 
-/// A run to be done.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How the reader waits.
+    /// Wait strategy of all stages.
     pub wait: Wait,
-    /// When events are due.
+    /// Gaps between events.
     pub pattern: Pattern,
-    /// What is drawn from.
+    /// Seed of the schedule.
     pub seed: u64,
-    /// For how long events come.
+    /// Length of the schedule.
     pub length: Duration,
-    /// What the producer does meanwhile.
+    /// Producer's way to wait for the next event.
     pub pace: Pace,
-    /// How many stages there are, one behind the other; the last one is the waiter.
+    /// Number of stages in a row; the last one is the waiter.
     pub stages: usize,
-    /// Where the threads run.
-    pub pair: Option<Pair>,
+    /// Cores of producer and waiter, if they are pinned.
+    pub pair: Option<CorePair>,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How many events there were; all of them were right, and in order.
+    /// Number of events; all of them arrived unchanged and in order.
     pub events: u64,
-    /// What they took.
+    /// Figures of the run.
     pub figures: Figures,
 }
 
-/// What goes through the ring.
+/// The ring's event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Event {
-    /// How many were before it.
+    /// Number of events before this one.
     number: u64,
-    /// When it was due, or 0 if nobody wants to know.
+    /// Clock time at which the event is due, in nanoseconds; 0 if its latency is not measured.
     due: u64,
 }
 
 impl Event {
-    /// What both ends add up, so that an event that was changed on its way is noticed.
-    fn print(&self) -> u64 {
+    /// Returns a hash of all fields. Both ends add up the hashes, so that a changed event is
+    /// noticed.
+    fn hash(&self) -> u64 {
         (self.number ^ self.due.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-/// What the producer has done.
+/// The producer's account of a run.
 #[derive(Debug, Default)]
-struct Published {
+struct ProducerResult {
     events: u64,
     checksum: u64,
-    /// Nanoseconds within calls that publish.
+    /// Time within publishing calls, in nanoseconds.
     spent: u64,
-    /// Nanoseconds of processor time that publishing took.
+    /// Processor time of publishing, in nanoseconds.
     cpu: Option<u64>,
+    /// Clock time at which the schedule starts, in nanoseconds.
     start: u64,
-    /// How late events were when they were published, where they had a schedule.
+    /// Delays of publishing calls after their events were due, in nanoseconds. Absent for bursts.
     late: Option<Histogram<u64>>,
 }
 
-/// What the waiter has seen.
+/// The waiter's account of a run.
 #[derive(Debug)]
-struct WaitContext {
+struct WaiterResult {
     events: u64,
+    /// Number of events that came out of order.
     misplaced: u64,
     checksum: u64,
+    /// Latencies, in nanoseconds.
     latencies: Histogram<u64>,
+    /// Clock time before the first wait, in nanoseconds.
     begin: u64,
+    /// Clock time after the last event, in nanoseconds.
     end: u64,
+    /// Processor time used, in nanoseconds.
     cpu: Option<u64>,
-    kept_waiting: Option<u64>,
+    /// Time runnable without a core, in nanoseconds.
+    waiting_for_core: Option<u64>,
 }
 
-/// Does it. An error is a wrong result, or a run that takes longer than [`GRACE`] allows.
-pub fn once(setup: &Setup) -> Result<Outcome> {
+/// Runs the setup. Fails if an event is lost, changed or out of order, or if the run takes longer
+/// than [`GRACE`] allows.
+pub fn run_once(setup: &Setup) -> Result<Outcome> {
     let graph = Graph::new(CAPACITY, Event::default)
         .wait(setup.wait.clone())
         .deadline(setup.length + GRACE);
@@ -130,27 +139,27 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
             None => key,
         });
     }
-    // Built on a thread that is not pinned: the library counts the cores that it may use.
+    // Built before any thread is pinned, because the library counts the cores that it may use.
     let ring = graph.build()?;
     let producer = ring.producer();
     let mut before: Vec<Reader<Event>> = keys.into_iter().map(|key| ring.reader(key)).collect();
-    let reader = before.pop().ok_or_else(|| anyhow!("a run has a waiter"))?;
+    let reader = before.pop().ok_or_else(|| anyhow!("a run needs at least one stage"))?;
     let (clock, gate) = (Clock::start(), Barrier::new(2));
-    let (tell, told) = channel();
-    let busy = Busy::look();
+    let (id_sender, id_receiver) = channel();
+    let usage = MachineUsage::now();
 
-    let (published, waited, others, looks) = thread::scope(|scope| -> Result<_> {
+    let (producer, waiter, stages, samples) = thread::scope(|scope| -> Result<_> {
         let (clock, gate) = (&clock, &gate);
-        // Where a thread does not start, the handles of the others' rings are dropped here, so that
-        // the others end.
+        // If a thread does not start, the unused handles are dropped here, which ends the stages
+        // that run.
         let refused = "cannot start a thread";
-        let other = |reader| {
-            thread::Builder::new().spawn_scoped(scope, move || pass_on(reader)).context(refused)
+        let stage = |reader| {
+            thread::Builder::new().spawn_scoped(scope, move || run_stage(reader)).context(refused)
         };
-        let others = before.into_iter().map(other).collect::<Result<Vec<_>>>()?;
+        let stages = before.into_iter().map(stage).collect::<Result<Vec<_>>>()?;
         let waiter = move || {
             setup.pair.inspect(|pair| machine::pin(pair.waiter));
-            wait_for_all(reader, clock, gate, &tell)
+            run_waiter(reader, clock, gate, &id_sender)
         };
         let waiter = thread::Builder::new().spawn_scoped(scope, waiter).context(refused)?;
         let producer = move || {
@@ -161,63 +170,65 @@ pub fn once(setup: &Setup) -> Result<Outcome> {
             }
         };
         let producer = thread::Builder::new().spawn_scoped(scope, producer).inspect_err(|_| {
-            // The waiter stands at the gate for a producer that does not come.
+            // The waiter waits at the gate for the producer, which did not start.
             gate.wait();
         });
         let producer = producer.context(refused)?;
-        let looks = look_on(&told, clock);
-        let others: Vec<_> = others.into_iter().map(|other| other.join()).collect();
-        Ok((producer.join(), waiter.join(), others, looks))
+        let samples = sample_cpu(&id_receiver, clock);
+        let stages: Vec<_> = stages.into_iter().map(|stage| stage.join()).collect();
+        Ok((producer.join(), waiter.join(), stages, samples))
     })?;
-    let others_cores = busy.and_then(Busy::others_since);
-    let waited = waited.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(early)?;
-    let published =
-        published.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(early)?;
-    check(&published, &waited)?;
-    let mut figures = Figures { others_cores, ..figures(&published, &waited, &looks) };
-    for other in others {
-        let other = other.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(early)?;
+    let others_cores = usage.and_then(MachineUsage::others_since);
+    let waiter = waiter.map_err(|_| anyhow!("the waiter's thread panicked"))?.map_err(explain)?;
+    let producer =
+        producer.map_err(|_| anyhow!("the producer's thread panicked"))?.map_err(explain)?;
+    check(&producer, &waiter)?;
+    let mut figures = Figures { others_cores, ..figures(&producer, &waiter, &samples) };
+    for stage in stages {
+        let stage = stage.map_err(|_| anyhow!("a stage's thread panicked"))?.map_err(explain)?;
         ensure!(
-            other.checksum == published.checksum,
-            "a stage has seen other events than those that were published"
+            stage.checksum == producer.checksum,
+            "a stage received other events than the producer published"
         );
         figures.cpu_s_per_million = figures
             .cpu_s_per_million
-            .zip(other.cpu)
-            .map(|(all, cpu)| all + cpu as f64 / waited.events as f64 / 1e3);
+            .zip(stage.cpu)
+            .map(|(all, cpu)| all + cpu as f64 / waiter.events as f64 / 1e3);
     }
-    Ok(Outcome { events: waited.events, figures })
+    Ok(Outcome { events: waiter.events, figures })
 }
 
-/// Why a run ended before all events had come through.
-fn early(closed: WaitError) -> anyhow::Error {
+/// Turns the reason for an early end into an error, with advice where there is any.
+fn explain(closed: WaitError) -> anyhow::Error {
     match closed.failure().map(Failure::cause) {
         Some(Cause::Deadline(_)) => {
             anyhow!(
-                "{closed}; a strategy that sleeps for milliseconds at a time may need longer than that for a burst: leave it or `burst` out"
+                "{closed}; a strategy that sleeps for milliseconds at a time may be too slow for a \
+                 burst: leave out the strategy or `burst`"
             )
         }
         _ => anyhow!("{closed}"),
     }
 }
 
-/// What a stage before the waiter did.
-struct PassedOn {
+/// The account of a stage before the waiter.
+struct StageResult {
     checksum: u64,
+    /// Processor time used, in nanoseconds.
     cpu: Option<u64>,
 }
 
-/// A stage before the waiter: looks at each event, and lets it go.
-fn pass_on(mut reader: Reader<Event>) -> Result<PassedOn, WaitError> {
+/// Runs a stage before the waiter, which reads each event and releases it.
+fn run_stage(mut reader: Reader<Event>) -> Result<StageResult, WaitError> {
     let (mut checksum, cpu) = (0u64, machine::thread_cpu());
-    reader.for_each(|event, _| checksum = checksum.wrapping_add(event.print()))?;
-    Ok(PassedOn {
+    reader.for_each(|event, _| checksum = checksum.wrapping_add(event.hash()))?;
+    Ok(StageResult {
         checksum,
         cpu: machine::thread_cpu().zip(cpu).map(|(after, before)| after - before),
     })
 }
 
-/// Publishes an event, as often as a strategy with a timeout has to be asked.
+/// Publishes an event, and repeats the call after each timeout of the strategy.
 fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), WaitError> {
     loop {
         match producer.publish(|slot| *slot = event) {
@@ -227,22 +238,22 @@ fn publish(producer: &mut Producer<Event>, event: Event) -> Result<(), WaitError
     }
 }
 
-/// Publishes each event when it is due.
+/// Publishes each event at the time when it is due.
 fn publish_on_time(
     mut producer: Producer<Event>,
     setup: &Setup,
     clock: &Clock,
     gate: &Barrier,
-) -> Result<Published, WaitError> {
+) -> Result<ProducerResult, WaitError> {
     if setup.pace == Pace::Sleep {
-        machine::finest_timer();
+        machine::set_fine_timer();
     }
     let mut late = latencies();
     gate.wait();
     let start = clock.ns() + LEAD.as_nanos() as u64;
-    let mut done = Published { start, ..Published::default() };
-    for moment in setup.pattern.schedule(setup.seed, setup.length) {
-        let event = Event { number: done.events, due: start + moment };
+    let mut done = ProducerResult { start, ..ProducerResult::default() };
+    for time in setup.pattern.schedule(setup.seed, setup.length) {
+        let event = Event { number: done.events, due: start + time };
         let begin = match setup.pace {
             Pace::Spin => clock.spin_until(event.due),
             Pace::Sleep => clock.sleep_until(event.due),
@@ -251,139 +262,133 @@ fn publish_on_time(
         done.spent += clock.ns() - begin;
         late.saturating_record(begin.saturating_sub(event.due));
         done.events += 1;
-        done.checksum = done.checksum.wrapping_add(event.print());
+        done.checksum = done.checksum.wrapping_add(event.hash());
     }
-    // A slot is free whenever it is wanted, so nobody sleeps in these calls but for what the system
-    // itself does.
+    // The ring is never full under a schedule, so the calls do not sleep and all their time counts
+    // as processor time.
     done.cpu = Some(done.spent);
     done.late = Some(late);
     Ok(done)
 }
 
-/// Publishes events one after the other. The producer does nothing else, so all of its time is
-/// spent in these calls; where it has to wait for room, it may sleep in them.
+/// Publishes events without a pause. The calls may sleep while the ring is full, so the processor
+/// time is measured by itself.
 fn publish_at_once(
     mut producer: Producer<Event>,
     events: u64,
     clock: &Clock,
     gate: &Barrier,
-) -> Result<Published, WaitError> {
+) -> Result<ProducerResult, WaitError> {
     gate.wait();
     let (start, cpu) = (clock.ns(), machine::thread_cpu());
-    let mut done = Published { start, ..Published::default() };
+    let mut done = ProducerResult { start, ..ProducerResult::default() };
     while done.events < events {
         let due = if done.events.is_multiple_of(TIMED) { clock.ns() } else { 0 };
         let event = Event { number: done.events, due };
         publish(&mut producer, event)?;
         done.events += 1;
-        done.checksum = done.checksum.wrapping_add(event.print());
+        done.checksum = done.checksum.wrapping_add(event.hash());
     }
     done.spent = clock.ns() - start;
     done.cpu = machine::thread_cpu().zip(cpu).map(|(after, before)| after - before);
     Ok(done)
 }
 
-/// Handles all events; says first which thread it is, and by hanging up that it has come to an end,
-/// good or bad.
-fn wait_for_all(
+/// Runs the waiter, which handles all events. It sends its thread id first; the end of the channel
+/// then tells the sampling thread that the waiter has ended, also after a failure.
+fn run_waiter(
     mut reader: Reader<Event>,
     clock: &Clock,
     gate: &Barrier,
-    tell: &Sender<Option<u32>>,
-) -> Result<WaitContext, WaitError> {
+    id_sender: &Sender<Option<u32>>,
+) -> Result<WaiterResult, WaitError> {
     let thread = machine::thread_id();
-    let ran = || thread.and_then(machine::ran).unwrap_or_default();
+    let waiting_for_core = || thread.and_then(ThreadTimes::of).unwrap_or_default().waiting_for_core;
     let mut latencies = latencies();
     let (mut events, mut misplaced, mut checksum) = (0, 0, 0u64);
-    let _ = tell.send(thread);
+    let _ = id_sender.send(thread);
     gate.wait();
-    let Ran { kept_waiting, .. } = ran();
+    let waiting_before = waiting_for_core();
     let (begin, cpu) = (clock.ns(), machine::thread_cpu());
     let mut handle = |event: &Event, _| {
         misplaced += u64::from(event.number != events);
         events += 1;
-        checksum = checksum.wrapping_add(event.print());
+        checksum = checksum.wrapping_add(event.hash());
         if event.due != 0 {
             latencies.saturating_record(clock.ns().saturating_sub(event.due));
         }
     };
-    // A strategy with a timeout is asked again.
+    // A timeout of the strategy does not end the run.
     while let Err(closed) = reader.for_each(&mut handle) {
         if !matches!(closed, WaitError::TimedOut(_)) {
             return Err(closed);
         }
     }
     let (end, after) = (clock.ns(), machine::thread_cpu());
-    // Nothing is told of a thread whose counters could not be read once.
-    let kept_waiting = thread.map(|_| ran().kept_waiting.saturating_sub(kept_waiting));
+    let waiting_for_core = thread.map(|_| waiting_for_core().saturating_sub(waiting_before));
     let cpu = after.zip(cpu).map(|(after, before)| after - before);
-    Ok(WaitContext { events, misplaced, checksum, latencies, begin, end, cpu, kept_waiting })
+    Ok(WaiterResult { events, misplaced, checksum, latencies, begin, end, cpu, waiting_for_core })
 }
 
-/// Room for latencies of up to two minutes, to three digits. All its memory is there before
-/// anything counts.
+/// Returns an empty histogram for latencies of up to two minutes, with three digits. It allocates
+/// all its memory now and none during the measurement.
 fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 37, 3).expect("these are bounds")
 }
 
-/// Looks ten times a second at what the waiter uses, until it hangs up. This thread is pinned
-/// nowhere, so that it finds a core that is free, if there is one.
-fn look_on(told: &Receiver<Option<u32>>, clock: &Clock) -> Looks {
-    let mut looks = Looks::default();
-    let Ok(Some(thread)) = told.recv() else { return looks };
+/// Samples the waiter's processor time until the waiter ends. The sampling thread is not pinned, so
+/// that it can run on a core that is free.
+fn sample_cpu(id_receiver: &Receiver<Option<u32>>, clock: &Clock) -> CpuSamples {
+    let mut samples = CpuSamples::default();
+    let Ok(Some(thread)) = id_receiver.recv() else { return samples };
     loop {
-        if let Some(ran) = machine::ran(thread) {
-            looks.note(clock.ns(), ran.on_core);
+        if let Some(times) = ThreadTimes::of(thread) {
+            samples.add(clock.ns(), times.on_core);
         }
-        if told.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {
+        if id_receiver.recv_timeout(SAMPLE_EVERY) != Err(RecvTimeoutError::Timeout) {
             break;
         }
     }
-    looks
+    samples
 }
 
-fn check(published: &Published, waited: &WaitContext) -> Result<()> {
+/// Fails unless the waiter received exactly the published events, unchanged and in order.
+fn check(producer: &ProducerResult, waiter: &WaiterResult) -> Result<()> {
     ensure!(
-        waited.events == published.events,
+        waiter.events == producer.events,
         "{} events were published, {} arrived",
-        published.events,
-        waited.events
+        producer.events,
+        waiter.events
     );
     ensure!(
-        waited.misplaced == 0,
+        waiter.misplaced == 0,
         "{} of {} events were out of order",
-        waited.misplaced,
-        waited.events
+        waiter.misplaced,
+        waiter.events
     );
-    ensure!(
-        waited.checksum == published.checksum,
-        "the events that arrived are not those that were published"
-    );
+    ensure!(waiter.checksum == producer.checksum, "an event changed on its way to the waiter");
     Ok(())
 }
 
-fn figures(published: &Published, waited: &WaitContext, looks: &Looks) -> Figures {
-    let events = waited.events as f64;
-    let time = (waited.end - waited.begin) as f64;
-    let quantile = |q| waited.latencies.value_at_quantile(q) as f64;
+fn figures(producer: &ProducerResult, waiter: &WaiterResult, samples: &CpuSamples) -> Figures {
+    let events = waiter.events as f64;
+    let time = (waiter.end - waiter.begin) as f64;
+    let quantile = |q| waiter.latencies.value_at_quantile(q) as f64;
     Figures {
-        events_per_s: events * 1e9 / waited.end.saturating_sub(published.start).max(1) as f64,
+        events_per_s: events * 1e9 / waiter.end.saturating_sub(producer.start).max(1) as f64,
         p50_ns: quantile(0.5),
         p99_ns: quantile(0.99),
         p999_ns: quantile(0.999),
-        max_ns: waited.latencies.max() as f64,
-        waiter_share: waited.cpu.map(|cpu| cpu as f64 / time),
-        share_max_1s: looks.greatest_share(WINDOW.as_nanos() as u64),
-        waiter_kept_waiting: waited.kept_waiting.map(|kept| kept as f64 / time),
-        publish_ns: published.spent as f64 / events,
-        producer_late_p50_ns: published
-            .late
-            .as_ref()
-            .map(|late| late.value_at_quantile(0.5) as f64),
-        // Nanoseconds an event are milliseconds a million.
-        cpu_s_per_million: waited
+        max_ns: waiter.latencies.max() as f64,
+        waiter_share: waiter.cpu.map(|cpu| cpu as f64 / time),
+        share_max_1s: samples.largest_share(WINDOW.as_nanos() as u64),
+        waiter_kept_waiting: waiter.waiting_for_core.map(|waiting| waiting as f64 / time),
+        publish_ns: producer.spent as f64 / events,
+        producer_late_p50_ns: producer.late.as_ref().map(|late| late.value_at_quantile(0.5) as f64),
+        // Nanoseconds per event are milliseconds per million events.
+        cpu_s_per_million: waiter
             .cpu
-            .zip(published.cpu)
+            .zip(producer.cpu)
             .map(|(waiter, producer)| (waiter + producer) as f64 / events / 1e3),
         others_cores: None,
         bystander_loss: None,
@@ -394,10 +399,10 @@ fn figures(published: &Published, waited: &WaitContext, looks: &Looks) -> Figure
 mod tests {
     use super::*;
 
-    fn ends() -> (Published, WaitContext) {
-        let published = Published { events: 3, checksum: 7, ..Published::default() };
+    fn three_events() -> (ProducerResult, WaiterResult) {
+        let producer = ProducerResult { events: 3, checksum: 7, ..ProducerResult::default() };
         let latencies = Histogram::new(3).unwrap();
-        let waited = WaitContext {
+        let waiter = WaiterResult {
             events: 3,
             misplaced: 0,
             checksum: 7,
@@ -405,24 +410,25 @@ mod tests {
             begin: 0,
             end: 1,
             cpu: None,
-            kept_waiting: None,
+            waiting_for_core: None,
         };
-        (published, waited)
+        (producer, waiter)
     }
 
     #[test]
-    fn what_is_lost_misplaced_or_changed_is_an_error() {
-        let (published, waited) = ends();
-        assert!(check(&published, &waited).is_ok());
-        let said = |waited: WaitContext| check(&published, &waited).unwrap_err().to_string();
-        assert!(said(WaitContext { events: 2, ..ends().1 }).contains("2 arrived"));
-        assert!(said(WaitContext { misplaced: 1, ..ends().1 }).contains("out of order"));
-        assert!(said(WaitContext { checksum: 8, ..ends().1 }).contains("not those"));
-        assert_ne!(Event { number: 1, due: 2 }.print(), Event { number: 2, due: 1 }.print());
+    fn a_lost_misplaced_or_changed_event_is_an_error() {
+        let (producer, waiter) = three_events();
+        assert!(check(&producer, &waiter).is_ok());
+        let message = |waiter: WaiterResult| check(&producer, &waiter).unwrap_err().to_string();
+        let waiter = || three_events().1;
+        assert!(message(WaiterResult { events: 2, ..waiter() }).contains("2 arrived"));
+        assert!(message(WaiterResult { misplaced: 1, ..waiter() }).contains("out of order"));
+        assert!(message(WaiterResult { checksum: 8, ..waiter() }).contains("changed"));
+        assert_ne!(Event { number: 1, due: 2 }.hash(), Event { number: 2, due: 1 }.hash());
     }
 
     #[test]
-    fn each_pace_hands_every_event_over_and_a_timeout_ends_nothing() {
+    fn every_event_arrives_at_each_pace_and_after_timeouts() {
         for (pace, wait) in [
             (Pace::Spin, "blocking"),
             (Pace::Sleep, "blocking"),
@@ -430,9 +436,9 @@ mod tests {
         ] {
             let pattern = Pattern::Regular { gap: Duration::from_millis(1) };
             let (length, pair, wait) =
-                (Duration::from_millis(10), Pair::choose(), wait.parse().unwrap());
+                (Duration::from_millis(10), CorePair::choose(), wait.parse().unwrap());
             let outcome =
-                once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
+                run_once(&Setup { wait, pattern, seed: 1, length, pace, stages: 3, pair }).unwrap();
             assert_eq!(outcome.events, 10);
             assert!(outcome.figures.p50_ns <= outcome.figures.max_ns);
         }

@@ -1,5 +1,5 @@
-//! What it takes on this machine to wake a thread that sleeps: the price that strategies which
-//! sleep pay, and the measure of their gain.
+//! The time that waking a sleeping thread takes on this machine: the price of every strategy that
+//! sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -7,32 +7,30 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
+use slipring_support::machine::{self, Clock, CorePair};
+use slipring_support::numbers::median;
 
-use super::figures::median;
-use crate::machine::{self, Clock, Pair};
-
-/// For how long the thread sleeps before it is woken.
+/// Time that the thread sleeps before it is woken.
 const ASLEEP: Duration = Duration::from_millis(1);
-/// What says that there will be no more.
-const OVER: u64 = u64::MAX;
+/// Call time that stands for the end of the measurement.
+const END: u64 = u64::MAX;
 
-/// What waking took, medians.
+/// Median times of waking a thread.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Wake {
-    /// How often it was done.
+    /// Number of wake-ups.
     pub times: u32,
-    /// From before the call that wakes until the woken thread runs.
+    /// Time from before the waking call until the woken thread runs, in nanoseconds.
     pub one_way_ns: f64,
-    /// The call itself, for the one who makes it.
+    /// Time of the waking call in the calling thread, in nanoseconds.
     pub call_ns: f64,
 }
 
 impl Wake {
     /// Wakes a thread so many times.
-    pub fn measure(times: u32, pair: Option<Pair>) -> Result<Self> {
+    pub fn measure(times: u32, pair: Option<CorePair>) -> Result<Self> {
         let clock = Clock::start();
-        // When the call was made; 0 while there is none. Parking and unparking order what is before
-        // and after them.
+        // Clock time of the latest waking call; 0 after the sleeper has taken it.
         let called = AtomicU64::new(0);
         thread::scope(|scope| {
             let (clock, called) = (&clock, &called);
@@ -42,8 +40,8 @@ impl Wake {
                 loop {
                     thread::park();
                     match called.swap(0, Ordering::AcqRel) {
-                        0 => {} // woken by nobody
-                        OVER => return delays,
+                        0 => {} // a spurious wake-up
+                        END => return delays,
                         call => delays.push((clock.ns() - call) as f64),
                     }
                 }
@@ -54,7 +52,7 @@ impl Wake {
                 move || {
                     pair.inspect(|pair| machine::pin(pair.producer));
                     let calls = (0..times).map(|_| {
-                        // Awake, as a producer is that has something to publish.
+                        // The waker spins, because a producer that publishes is awake, too.
                         let begin = clock.spin_until(clock.ns() + ASLEEP.as_nanos() as u64);
                         called.store(begin, Ordering::Release);
                         sleeper.unpark();
@@ -62,13 +60,13 @@ impl Wake {
                     });
                     let calls: Vec<f64> = calls.collect();
                     clock.spin_until(clock.ns() + ASLEEP.as_nanos() as u64);
-                    called.store(OVER, Ordering::Release);
+                    called.store(END, Ordering::Release);
                     sleeper.unpark();
                     calls
                 }
             });
             let waker = waker.inspect_err(|_| {
-                called.store(OVER, Ordering::Release);
+                called.store(END, Ordering::Release);
                 sleeper.thread().unpark();
             });
             let waker = waker.context("cannot start a thread")?;

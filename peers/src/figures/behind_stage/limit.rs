@@ -1,39 +1,42 @@
-//! Hand-made limits for a stage behind a stage: what a hand-over through a frontier can cost at
-//! best. They protect nothing, wait for nothing but each other, and cannot be closed.
+//! Hand-made lower bounds for a stage behind a stage, whose hand-over goes through a frontier. They
+//! protect nothing, have no wait strategy, and cannot be closed.
 
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread;
 
-use crate::figures::oversubscribed::line::{Line, Stage};
-use crate::machine::{self, pin};
+use slipring_support::machine::{pin, unpin};
 
+use crate::figures::oversubscribed::timing::{Stage, Timing};
+use crate::work;
+
+/// A word on cache lines of its own.
 #[repr(align(128))]
-struct Word(AtomicU64);
+struct CacheLine(AtomicU64);
 
-/// A stamp and the event it publishes.
+/// A stamp and the event that it publishes.
 #[repr(C)]
 struct Slot(AtomicU64, UnsafeCell<u64>);
 
 struct Ring {
     slots: Box<[Slot]>,
-    /// How far the first stage has let go: what the second one looks at.
-    frontier: Word,
-    /// How far the second stage has let go: what the producer looks at.
-    released: Word,
+    /// Number of events that the first stage has released; the second stage reads it.
+    frontier: CacheLine,
+    /// Number of events that the second stage has released; the producer reads it.
+    released: CacheLine,
 }
 
-// SAFETY: an event is written before the frontier passes it and read after that, and written again
-// only when `released` has passed it.
+// SAFETY: an event is written before the frontier passes it and read after that. It is written
+// again only after `released` has passed it.
 unsafe impl Sync for Ring {}
 
 impl Ring {
     fn new(capacity: usize) -> Ring {
         Ring {
             slots: (0..capacity).map(|_| Slot(AtomicU64::new(0), UnsafeCell::new(0))).collect(),
-            frontier: Word(AtomicU64::new(0)),
-            released: Word(AtomicU64::new(0)),
+            frontier: CacheLine(AtomicU64::new(0)),
+            released: CacheLine(AtomicU64::new(0)),
         }
     }
 
@@ -48,8 +51,8 @@ impl Ring {
         unsafe { self.slots.get_unchecked(index) }
     }
 
-    /// The second stage: handles what the frontier has passed, and lets go at an eighth of the ring
-    /// and after each look.
+    /// Runs the second stage, which handles all events that the frontier has passed. It releases
+    /// them after each eighth of the ring and after each poll.
     fn follow(&self, events: u64, spacing: u32, stage: &mut Stage) {
         let mut next = 0;
         while next < events {
@@ -72,13 +75,14 @@ impl Ring {
     }
 }
 
-/// One thread produces and is the first stage after every `every` events, another is the second
-/// stage, and with `SPACED` it pauses after a look that found something.
+/// Measures the hand-over to the second stage. One thread produces and runs the first stage after
+/// every `every` events; another runs the second stage, which with `SPACED` pauses after each poll
+/// that found events.
 pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, steps: u32) -> f64 {
-    let spacing = if SPACED { machine::spacing() } else { 0 };
+    let spacing = if SPACED { work::spacing() } else { 0 };
     let ring = Ring::new(capacity);
-    let line = Line::new(2, events);
-    let (mut first, mut second) = (line.stage::<1>(), line.stage::<1>());
+    let timing = Timing::new(2, events);
+    let (mut first, mut second) = (timing.stage::<1>(), timing.stage::<1>());
     thread::scope(|scope| {
         let ring = &ring;
         scope.spawn(move || {
@@ -87,18 +91,19 @@ pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, step
         });
         pin(0);
         let (mut limit, mut next, mut handled) = (capacity as u64, 0, 0);
-        line.produce(steps, |event| {
+        timing.produce(steps, |event| {
             while next == limit {
                 limit = ring.released.0.load(Acquire) + capacity as u64;
             }
             let slot = ring.at(next);
-            // SAFETY: `released` has passed what was there, and the frontier has not passed this.
+            // SAFETY: `released` has passed the slot's old event, and the frontier has not passed
+            // the new one.
             unsafe { *slot.1.get() = event };
             slot.0.store(next + 1, Release);
             next += 1;
             if next - handled >= every || next == events || next == 1 {
                 while handled < next && ring.at(handled).0.load(Acquire) == handled + 1 {
-                    // SAFETY: this thread alone writes.
+                    // SAFETY: only this thread writes.
                     first.see(unsafe { &*ring.at(handled).1.get() });
                     handled += 1;
                 }
@@ -107,6 +112,6 @@ pub fn stream<const SPACED: bool>(capacity: usize, events: u64, every: u64, step
         });
         drop(first);
     });
-    machine::unpin();
-    line.result()
+    unpin();
+    timing.result()
 }

@@ -1,0 +1,123 @@
+//! Stages behind a stage: they learn of events from the previous stage's frontier, not from stamps.
+//!
+//! Between two threads the frontier is one cache line that one thread writes and the other reads.
+//! In a pipeline each further stage adds such a line and a thread; on few cores the threads
+//! dominate the cost.
+
+mod limit;
+mod ours;
+
+use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
+use slipring::{Contiguous, Interleaved, Wait};
+
+use super::oversubscribed::queues::{self, ByBlocking, ByYielding};
+use super::oversubscribed::{self, RING, Strategy, cost_ns, disruptors, rings};
+use crate::contenders::queues::{Crossbeam, Rtrb};
+use crate::measure::{Contender, Figure, Kind, Size};
+use crate::work::{amount, baseline, steps_for};
+
+/// Returns the figures of single hand-overs and of pipelines.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for ring in [65_536, 1024] {
+        figures.extend([0, 10, 40].map(|nanos| hand_over(size, ring, nanos)));
+    }
+    for nanos in [0, 10] {
+        figures.extend([1, 2, 3].map(|stages| pipeline(size, stages, nanos)));
+    }
+    figures
+}
+
+/// Returns a figure of the hand-over to the second stage, between two threads with a core each.
+fn hand_over(size: Size, ring: usize, nanos: u32) -> Figure {
+    let events = size.pick(3_000, 400_000, 1_000_000);
+    let mut contenders = Vec::new();
+    let mut add = |kind, name: String, run: fn(usize, u64, u64, u32) -> f64, every| {
+        contenders
+            .push(Contender::new(kind, name, move || run(ring, events, every, steps_for(nanos))));
+    };
+    for every in [1, 16] {
+        let stage = if every == 1 {
+            "first stage polled after each"
+        } else {
+            "first stage polled after every 16"
+        };
+        add(Kind::Ours, format!("slipring, {stage}"), ours::second::<Interleaved>, every);
+        add(Kind::Ours, format!("slipring contiguous, {stage}"), ours::second::<Contiguous>, every);
+    }
+    add(
+        Kind::Ours,
+        "slipring, first hand-over".into(),
+        |ring, events, _, steps| ours::first::<Interleaved>(ring, events, steps),
+        1,
+    );
+    add(
+        Kind::Ours,
+        "slipring contiguous, first hand-over".into(),
+        |ring, events, _, steps| ours::first::<Contiguous>(ring, events, steps),
+        1,
+    );
+    for every in [1, 16] {
+        let stage = if every == 1 { "frontier after each" } else { "frontier after every 16" };
+        add(Kind::Limit, format!("limit, {stage}"), limit::stream::<false>, every);
+        add(Kind::Limit, format!("limit, {stage}, spaced"), limit::stream::<true>, every);
+    }
+    Figure {
+        table: format!("hand-over behind a stage, two threads, ring {ring}"),
+        column: amount(nanos),
+        baseline: baseline(nanos, events),
+        contenders,
+    }
+}
+
+/// Returns a figure of a pipeline with a thread for each stage, on two cores.
+fn pipeline(size: Size, stages: usize, nanos: u32) -> Figure {
+    let mut contenders = Vec::new();
+    let many = oversubscribed::events(size, cost_ns::YIELDING);
+    let mut add = |wait, one_thread| {
+        let config = oversubscribed::ours::Config { wait, one_thread };
+        contenders.push(Contender::new(Kind::Ours, config.name(), move || {
+            oversubscribed::ours::pipeline(&config, stages, many, steps_for(nanos))
+        }));
+    };
+    for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
+        add(wait, false);
+    }
+    add(Wait::YIELDING, true);
+    contenders.extend(disruptors(size, move |strategy, events| {
+        // With a core for each thread even spinning is fast, so that run can have all events.
+        let (events, steps) = (if stages == 1 { many } else { events }, steps_for(nanos));
+        match strategy {
+            Strategy::Yielding => {
+                let config = rings::Config { wait: rings::Yielding, yields: true };
+                rings::pipeline(config, stages, events, steps)
+            }
+            Strategy::Sleep(time) => {
+                rings::pipeline(rings::Config::new(Sleep::new(time)), stages, events, steps)
+            }
+            Strategy::BusySpin => {
+                rings::pipeline(rings::Config::new(BusySpin), stages, events, steps)
+            }
+            Strategy::SpinHint => {
+                rings::pipeline(rings::Config::new(BusySpinWithSpinLoopHint), stages, events, steps)
+            }
+        }
+    }));
+    contenders.push(Contender::new(Kind::Peer, "rtrb, queues in a row, yielding", move || {
+        queues::pipeline::<ByYielding<Rtrb>>(stages, many, steps_for(nanos))
+    }));
+    contenders.push(Contender::new(
+        Kind::Peer,
+        "crossbeam-channel, queues in a row, blocking",
+        move || queues::pipeline::<ByBlocking<Crossbeam>>(stages, many, steps_for(nanos)),
+    ));
+    Figure {
+        table: format!("pipeline, n stages, two cores, ring {RING}, {}", amount(nanos)),
+        column: match stages {
+            1 => "1 stage".to_owned(),
+            _ => format!("{stages} stages ({} threads)", stages + 1),
+        },
+        baseline: baseline(nanos, many),
+        contenders,
+    }
+}

@@ -1,0 +1,177 @@
+//! Timing and checks of a run, the same for every shape and every contender.
+//!
+//! Starting a thread takes as long as handing over thousands of events. So each producer first
+//! sends one event, and the clock starts when every stage has seen these. It stops when the last
+//! stage sees the last event.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Instant;
+
+use slipring_support::machine;
+
+use crate::work::{self, Check};
+
+/// Lowest bit of the producer's number in an event; the bits below are the event's number.
+const PRODUCER_SHIFT: u32 = 56;
+
+/// The clock and the checks that the threads of one run share. No thread accesses them between the
+/// first and the last event.
+pub struct Timing {
+    stages: usize,
+    producers: u64,
+    /// Number of events of each producer.
+    events: u64,
+    /// Number of stages that have seen every producer's first event.
+    arrived: AtomicUsize,
+    results: Mutex<Results>,
+}
+
+#[derive(Default)]
+struct Results {
+    begin: Option<Instant>,
+    end: Option<Instant>,
+    checks: Vec<Check>,
+}
+
+impl Timing {
+    /// Times a run of one producer with `events` events.
+    pub fn new(stages: usize, events: u64) -> Arc<Timing> {
+        Timing::with_producers(1, stages, events)
+    }
+
+    /// Times a run of several producers with `events` events each.
+    pub fn with_producers(producers: usize, stages: usize, events: u64) -> Arc<Timing> {
+        assert!(events > 1, "the first event is not timed");
+        Arc::new(Timing {
+            stages,
+            producers: producers as u64,
+            events,
+            arrived: AtomicUsize::new(0),
+            results: Mutex::default(),
+        })
+    }
+
+    /// Returns the part of one stage, which sees the events of all `PRODUCERS`.
+    pub fn stage<const PRODUCERS: usize>(self: &Arc<Self>) -> Stage<PRODUCERS> {
+        debug_assert_eq!(self.producers, PRODUCERS as u64);
+        Stage {
+            checks: std::array::from_fn(|_| Check::default()),
+            seen: 0,
+            mark: self.producers,
+            timing: self.clone(),
+        }
+    }
+
+    /// Publishes the events through `publish`, which waits while the ring is full. Before each
+    /// event but the first it does `steps` of work.
+    #[inline(always)]
+    pub fn produce(&self, steps: u32, publish: impl FnMut(u64)) {
+        self.produce_as(0, steps, publish);
+    }
+
+    /// Does the same as [`Timing::produce`] for one of several producers.
+    #[inline(always)]
+    pub fn produce_as(&self, producer: u64, steps: u32, mut publish: impl FnMut(u64)) {
+        publish(producer << PRODUCER_SHIFT | 1);
+        while self.arrived.load(Ordering::Acquire) < self.stages {
+            thread::yield_now();
+        }
+        let now = Instant::now();
+        {
+            let mut results = self.lock();
+            results.begin = Some(results.begin.map_or(now, |begin| begin.min(now)));
+        }
+        let mut state = 1;
+        for number in 2..=self.events {
+            work::steps(steps, &mut state);
+            publish(producer << PRODUCER_SHIFT | number);
+        }
+        black_box(state);
+    }
+
+    /// Returns the nanoseconds per event. Panics unless every stage saw every event, in order.
+    pub fn result(&self) -> f64 {
+        let results = self.lock();
+        let stages = self.stages * self.producers as usize;
+        assert_eq!(results.checks.len(), stages, "a stage did not report its checks");
+        results.checks.iter().for_each(|check| check.finish(self.events));
+        let (Some(begin), Some(end)) = (results.begin, results.end) else {
+            panic!("the clock did not start and stop")
+        };
+        (end - begin).as_nanos() as f64 / (self.producers * (self.events - 1)) as f64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Results> {
+        self.results.lock().expect("no thread panics while it holds the lock")
+    }
+}
+
+/// A stage's part of the [`Timing`]: checks the stage's events, and reports the checks on drop.
+pub struct Stage<const PRODUCERS: usize = 1> {
+    checks: [Check; PRODUCERS],
+    /// Number of events so far.
+    seen: u64,
+    /// Number of events at which the clock is updated next: each producer's first, then all.
+    mark: u64,
+    timing: Arc<Timing>,
+}
+
+impl<const PRODUCERS: usize> Stage<PRODUCERS> {
+    /// Checks the next event.
+    #[inline(always)]
+    pub fn see(&mut self, event: &u64) {
+        if PRODUCERS == 1 {
+            self.checks[0].see(event);
+        } else {
+            let number = event & ((1 << PRODUCER_SHIFT) - 1);
+            self.checks[(event >> PRODUCER_SHIFT) as usize].see(&number);
+        }
+        self.seen += 1;
+        if self.seen == self.mark {
+            self.reach_mark();
+        }
+    }
+
+    #[cold]
+    fn reach_mark(&mut self) {
+        let all = self.timing.events * self.timing.producers;
+        if self.mark < all {
+            self.mark = all;
+            self.timing.arrived.fetch_add(1, Ordering::Release);
+        } else {
+            let now = Instant::now();
+            let mut results = self.timing.lock();
+            results.end = Some(results.end.map_or(now, |end| end.max(now)));
+        }
+    }
+}
+
+impl<const PRODUCERS: usize> Drop for Stage<PRODUCERS> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let checks = self.checks.iter_mut().map(std::mem::take);
+            self.timing.lock().checks.extend(checks);
+        }
+    }
+}
+
+/// A guard that binds the calling thread, and the threads that it starts, to two cores. The system
+/// moves threads between the two. So four threads are too many on machines with more cores, too.
+pub struct TwoCores(());
+
+impl TwoCores {
+    /// Binds the calling thread to the first two cores, where the system allows that.
+    pub fn take() -> TwoCores {
+        machine::bind([0, 1]);
+        TwoCores(())
+    }
+}
+
+impl Drop for TwoCores {
+    fn drop(&mut self) {
+        machine::unpin();
+    }
+}
