@@ -1,0 +1,74 @@
+//! The guide: how to use slipring, one question a page.
+//!
+//! | you want to | page |
+//! |---|---|
+//! | run a first ring | [`first_steps`] |
+//! | choose between chain, graph, leases, raw positions and tasks | [`fronts`] |
+//! | put stages one after the other, side by side, in pools or in shards | [`shapes`] |
+//! | trade latency for CPU, and know which waits end | [`waiting`] |
+//! | decide whether a failure stops the graph, and learn about it | [`failing`] |
+//! | add readers and workers to a running graph, and let them go | [`joining`] |
+//! | decide what a producer does while the ring is full | [`full_rings`] |
+//! | use a ring from tasks and event loops | [`tasks`] |
+//! | let each worker keep its own state, and have it back at the end | [`worker_state`] |
+//! | test handlers without threads | [`testing`] |
+//! | make it faster, and measure whether it is | [`performance`] |
+//! | move code from the LMAX Disruptor or from QuestDB's queues | [`migrating`] |
+//!
+//! Every example here is compiled and run as a test. Every figure names its record: a folder of the
+//! repository's `records/`, with the command, the machine and the raw values.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | event | one value of the ring's type `E`, made once and overwritten in place |
+//! | slot | the place of one event in the ring |
+//! | position | number of an event in the stream, a `u64` that only grows (`seq` in code) |
+//! | stage | a named step that sees every event; one thread, or several that share the events |
+//! | claim | slots that a producer may fill and has not published |
+//! | batch | events that a stage may use and has not released |
+//! | release | the end of a stage's use of an event; later stages and producers go on from there |
+//! | handle | a value through which one thread publishes or reads: [`Producer`], [`Consumer`] |
+//! | front | one of the ways to use a ring: chain, graph, leases, raw positions, tasks |
+//! | tap | a declared place where readers join and leave |
+//! | park | sleep until another thread's progress wakes the sleeper |
+//!
+//! [`Producer`]: crate::Producer
+//! [`Consumer`]: crate::Consumer
+
+#[doc = include_str!("failing.md")]
+pub mod failing {}
+
+#[doc = include_str!("first_steps.md")]
+pub mod first_steps {}
+
+#[doc = include_str!("fronts.md")]
+pub mod fronts {}
+
+#[doc = include_str!("full_rings.md")]
+pub mod full_rings {}
+
+#[doc = include_str!("joining.md")]
+pub mod joining {}
+
+#[doc = include_str!("../MIGRATING.md")]
+pub mod migrating {}
+
+#[doc = include_str!("performance.md")]
+pub mod performance {}
+
+#[doc = include_str!("shapes.md")]
+pub mod shapes {}
+
+#[doc = include_str!("tasks.md")]
+pub mod tasks {}
+
+#[doc = include_str!("testing.md")]
+pub mod testing {}
+
+#[doc = include_str!("waiting.md")]
+pub mod waiting {}
+
+#[doc = include_str!("worker_state.md")]
+pub mod worker_state {}
