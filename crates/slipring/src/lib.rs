@@ -7,9 +7,11 @@
 //! ```
 //! let mut out = Vec::new();
 //! let done = slipring::ring(128, String::new)
-//!     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase()) // three threads share the events
-//!     .read("collect", |text, at| out.push(format!("{}: {text}", at.seq)))     // one thread sees them in order
-//!     .feed(["alpha", "beta"], |slot, text| { slot.clear(); slot.push_str(text) })?;
+//!     // Three threads share the events,
+//!     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
+//!     // and one thread sees all of them, in order.
+//!     .read("collect", |text, at| out.push(format!("{}: {text}", at.seq)))
+//!     .feed(["alpha", "beta"], |slot, text| text.clone_into(slot))?;
 //! assert_eq!(out, ["0: ALPHA", "1: BETA"]);
 //! println!("{}", done.report);
 //! # Ok::<(), slipring::Error>(())
@@ -25,8 +27,7 @@
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //!
-//! All fronts use the same ring at the same speed, and they mix. A chain declares stages by these
-//! calls:
+//! All fronts use the same ring, and they mix. A chain declares stages by these calls:
 //!
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
 //! |---|---|---|---|
@@ -59,17 +60,18 @@
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
 //!   side only read. A breach does not compile on a chain, and is an error of [`Graph::build`].
 //!   References live no longer than the batch whose release frees the slots.
-//! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the events
-//!   that were published. [`Producer::halt`] does not drain.
+//! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
+//!   events that were published. [`Producer::halt`] does not drain.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph, wakes all
-//!   waiting threads, and comes back with the stage's name and the event's position. A dropped claim
-//!   is passed over, a dropped batch comes again. The page [failing](guide::failing) has the whole
-//!   table, and says what the library cannot see: a handle that is forgotten (`std::mem::forget`).
+//!   waiting threads, and comes back with the stage's name and the event's position. A dropped
+//!   claim is passed over, a dropped batch comes again. The page [failing](guide::failing) has the
+//!   whole table, and says what the library cannot see: a handle that is forgotten
+//!   (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the waits without end that are
 //!   not detected; a deadline ends those.
-//! - **No allocation** after the build, user code apart. A handle whose strategy learns is made with
-//!   one box for it.
+//! - **No allocation** after the build, user code apart. A handle whose strategy learns is made
+//!   with one box for it.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
@@ -77,10 +79,10 @@
 //!
 //! A slot takes the event and eight bytes, rounded up to the alignment (contiguous, with one
 //! producer: the event alone); printing a [`Ring`] shows the number. Publishing an event is a claim
-//! (an addition; a compare-and-swap while several producers may claim), a look at a line that seldom
-//! changes, and one store. Strategies that park add a look at a wait queue, and a full fence while a
-//! waiter sleeps now and then. The page [performance](guide::performance) has figures and their
-//! records.
+//! (an addition; a compare-and-swap while several producers may claim), a look at a line that
+//! seldom changes, and one store. Strategies that park add a look at a wait queue, and a full fence
+//! while a waiter sleeps now and then. The page [performance](guide::performance) has figures and
+//! their records.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod adapters;
