@@ -17,6 +17,12 @@
 //! # Ok::<(), slipring::Error>(())
 //! ```
 //!
+//! ```text
+//!           ┌ upper-0 ┐
+//!  feed ──> ├ upper-1 ┤ ──> collect
+//!           └ upper-2 ┘
+//! ```
+//!
 //! # Which front
 //!
 //! | your program | front |
@@ -62,9 +68,9 @@
 //!   References live no longer than the batch whose release frees the slots.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] does not drain.
-//! - **An end reaches every thread.** A panic or an error of user code ends the graph, wakes all
-//!   waiting threads, and comes back with the stage's name and the event's position. A dropped
-//!   claim is passed over, a dropped batch comes again. The page [failing](guide::failing) has the
+//! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
+//!   waiting threads. It comes back with the stage's name and the event's position. A dropped claim
+//!   is passed over, and a dropped batch comes again. The page [failing](guide::failing) has the
 //!   whole table, and says what the library cannot see: a handle that is forgotten
 //!   (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
