@@ -52,7 +52,13 @@ pub mod full_rings {}
 #[doc = include_str!("joining.md")]
 pub mod joining {}
 
+// Long names may break anywhere, so that the tables fit beside the sidebar.
 #[doc = include_str!("../MIGRATING.md")]
+///
+/// <style>
+/// .docblock td { min-width: 7em; }
+/// .docblock td code { font-size: 0.8em; overflow-wrap: anywhere; }
+/// </style>
 pub mod migrating {}
 
 #[doc = include_str!("performance.md")]
