@@ -14,6 +14,7 @@ mod assembly;
 mod checks;
 mod command;
 mod deep;
+mod layout;
 mod mutants;
 mod source;
 mod steps;

@@ -84,9 +84,10 @@ mod tests {
 
     #[test]
     fn explanations_fit_by_function_label_and_text() {
-        let source = Source::new(
+        let source = Source::parse(
             "impl A {\n fn f() {\n  // SYNC[x]\n  a.load(Acquire);\n\n  fence(SeqCst);\n }\n}",
-        );
+        )
+        .unwrap();
         let mut mutants = sites::mutants(Path::new("b/a.rs"), &source, &Default::default());
         mutants.retain(|mutant| !mutant.exchanges());
         let fits = |line: &str| {

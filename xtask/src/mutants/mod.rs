@@ -23,10 +23,11 @@ use self::{
     judge::{Judge, Verdict},
     sites::{Asked, Mutant},
 };
-use crate::steps::{Step, Trouble};
+use crate::{
+    layout::LIBRARY,
+    steps::{Step, Trouble},
+};
 
-/// The library, relative to the workspace's root.
-const LIBRARY: &str = "crates/slipring";
 /// What to mutate and where to report.
 #[derive(Debug, Default)]
 pub struct Options {
@@ -213,9 +214,10 @@ mod tests {
 
     #[test]
     fn open_and_stale_ones_are_told() {
-        let source = Source::new(
+        let source = Source::parse(
             "fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }",
-        );
+        )
+        .unwrap();
         let mutants = sites::mutants(Path::new("a.rs"), &source, &Default::default());
         let mutants: Vec<Mutant> =
             mutants.into_iter().filter(|mutant| !mutant.exchanges()).collect();
@@ -237,7 +239,7 @@ mod tests {
         assert!(!judged[1].is_open());
         let pair = sites::mutants(
             Path::new("a.rs"),
-            &Source::new("fn f() { a.store(1, Relaxed); fence(SeqCst); }"),
+            &Source::parse("fn f() { a.store(1, Relaxed); fence(SeqCst); }").unwrap(),
             &Default::default(),
         );
         let open = |verdict| {

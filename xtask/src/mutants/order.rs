@@ -1,33 +1,38 @@
 //! Finding two statements whose order an edge may rest on.
 //!
 //! Such a pair stands in one block. Each of the two *touches* shared state: it accesses an atomic,
-//! fences, or calls a function that wears a label. One of the two accesses, fences, or wears a
-//! label itself. Two relaxed accesses are no pair: nothing orders them, so no order is lost.
+//! fences, calls an operation of a module of edges, or calls a function that wears a label. One of
+//! the two accesses, fences, or wears a label itself. Two relaxed accesses are no pair, because
+//! nothing orders them.
 //!
 //! The first must be movable behind the second: it binds no name that the rest needs, and it leaves
-//! the block in no other way than at its end. The statements between them touch nothing.
+//! the block only at its end. The statements between them touch nothing.
 
 use std::{collections::HashSet, ops::Range};
 
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{
+    Expr, Item, Stmt,
+    visit::{self, Visit},
+};
+
 use crate::{
-    source::{self, Source},
-    tidy,
+    source::{self, Source, strip::statement_attributes},
+    tidy::labels::labels_in,
 };
 
 /// The accesses of an atomic.
 const ACCESSES: [&str; 6] =
     ["load", "store", "swap", "compare_exchange", "compare_exchange_weak", "fetch_update"];
-/// An access with none of them is relaxed.
+/// The orderings that an access beyond a relaxed one has.
 const ORDERINGS: [&str; 3] = ["Acquire", "Release", "AcqRel"];
-/// Functions that order without a label of their own.
-const FENCES: [&str; 3] = ["fence", "compiler_fence", "bar_all"];
-/// With these a statement ends at its closing brace.
-const BLOCKS: [&str; 10] =
-    ["if", "match", "loop", "while", "for", "unsafe", "fn", "impl", "struct", "{"];
-/// A statement that begins with one of these is a definition.
-const ITEMS: [&str; 8] = ["fn", "impl", "struct", "const", "static", "use", "type", "#"];
+/// The functions that order without a label of their own.
+const FENCES: [&str; 4] = ["fence", "compiler_fence", "bar_all", "membarrier"];
+/// The names of labelled functions that other calls have, too.
+const COMMON_NAMES: [&str; 7] = ["new", "drop", "next", "get", "poll", "len", "sleep"];
 
-/// Two statements, the first of which may be moved behind the second.
+/// Two statements, the first of which may move behind the second.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The statement that comes first.
@@ -36,6 +41,10 @@ pub struct Pair {
     pub second: Range<usize>,
     /// Whether the later one is the value of its block.
     pub is_value: bool,
+    /// Whether one of the two is a fence for the compiler alone.
+    pub is_compiled: bool,
+    /// The labels of the edges that the first one operates.
+    pub labels: Vec<String>,
 }
 
 impl Pair {
@@ -43,7 +52,7 @@ impl Pair {
     pub fn exchanged(&self, text: &str) -> String {
         let (first, second) = (&text[self.first.clone()], &text[self.second.clone()]);
         let between = &text[self.first.end..self.second.start];
-        // What stands between is kept with its lines, so that no comment swallows a statement.
+        // The text between keeps its lines, so that no comment swallows a statement.
         if self.is_value {
             format!("{between}let exchanged = {second};\n{first}\nexchanged")
         } else {
@@ -52,135 +61,272 @@ impl Pair {
     }
 }
 
-/// The functions of `source` whose bodies wear labels, by their bare names.
-pub fn labelled(source: &Source) -> HashSet<String> {
-    let functions = source.functions();
-    let wears =
-        |range: &Range<usize>| tidy::labels_in(&source.comments[range.clone()]).next().is_some();
-    // A name that the standard library uses for other things would be found everywhere.
-    let telling =
-        |name: &str| !matches!(name, "new" | "drop" | "next" | "get" | "poll" | "len" | "sleep");
-    functions
-        .bodies()
-        .filter(|(_, range)| wears(range))
-        .map(|(name, _)| name.rsplit("::").next().unwrap_or(name).to_owned())
-        .filter(|name| telling(name))
-        .collect()
+/// The names whose calls touch shared state.
+#[derive(Debug, Default)]
+pub struct Labelled {
+    /// The functions whose bodies wear a label in a comment.
+    functions: HashSet<String>,
+    /// The modules whose functions are the operations of one edge.
+    edges: HashSet<String>,
 }
 
-/// All pairs of `source`, whose code is `code` where a mutation makes a difference. `labelled`: the
-/// library's functions that wear labels.
-pub fn pairs(source: &Source, code: &str, labelled: &HashSet<String>) -> Vec<Pair> {
-    let bytes = code.as_bytes();
-    let functions = source.functions();
-    let mut found = Vec::new();
-    for (open, _) in code.match_indices('{').filter(|&(at, _)| functions.around(at) != "-") {
-        let Some(close) = source::closing(bytes, open) else { continue };
-        let touching: Vec<Statement> = statements(code, open + 1..close)
-            .into_iter()
-            .filter(|statement| {
-                names(&code[statement.range.clone()])
-                    .any(|name| orders(name) || labelled.contains(name))
-            })
-            .collect();
+impl Labelled {
+    /// Adds the labelled functions of `source`, and its edges if `is_edges`.
+    pub fn add(&mut self, source: &Source, is_edges: bool) {
+        let functions = source.functions();
+        let labelled = functions
+            .bodies()
+            .filter(|body| labels_in(&source.comments()[body.range.clone()]).next().is_some())
+            .map(|body| body.name.rsplit("::").next().unwrap_or(&body.name).to_owned());
+        self.functions.extend(labelled.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
+        let edges = source.syntax.items.iter().filter_map(|item| match item {
+            Item::Mod(module) if is_edges && module.content.is_some() => Some(&module.ident),
+            _ => None,
+        });
+        self.edges.extend(edges.map(ToString::to_string));
+    }
+}
+
+/// All pairs in `live`, the syntax of `source` that tests do not own.
+pub fn pairs(source: &Source, live: &syn::File, labelled: &Labelled) -> Vec<Pair> {
+    let mut finder = Finder { source, labelled, depth: 0, found: Vec::new() };
+    finder.visit_file(live);
+    finder.found.sort_by_key(|pair| pair.first.start);
+    finder.found
+}
+
+struct Finder<'s> {
+    source: &'s Source,
+    labelled: &'s Labelled,
+    /// The functions around the present place.
+    depth: usize,
+    found: Vec<Pair>,
+}
+
+impl Finder<'_> {
+    fn within(&mut self, visit: impl FnOnce(&mut Self)) {
+        self.depth += 1;
+        visit(self);
+        self.depth -= 1;
+    }
+
+    fn block(&mut self, block: &syn::Block) {
+        let statements = statements(block);
+        let facts: Vec<Facts> =
+            statements.iter().map(|one| Facts::of(self.source, self.labelled, one)).collect();
+        let touching: Vec<usize> =
+            (0..statements.len()).filter(|&at| facts[at].touches(self.labelled)).collect();
         for two in touching.windows(2) {
-            let [first, second] = two else { continue };
-            let own = |statement: &Statement| {
-                names(&code[statement.range.clone()]).any(orders)
-                    || wears_label(source, &statement.range)
-            };
-            let relaxed = |statement: &Statement| {
-                let text = &code[statement.range.clone()];
-                let calls =
-                    names(text).any(|name| FENCES.contains(&name) || labelled.contains(name));
-                let ordered =
-                    ORDERINGS.iter().any(|ordering| source::words(text, ordering).next().is_some());
-                !calls && !ordered && !wears_label(source, &statement.range)
-            };
-            let matters = (own(first) || own(second)) && !(relaxed(first) && relaxed(second));
-            let text = &code[first.range.clone()];
-            let stays = text.starts_with("let ")
-                && binds_for(text, &code[first.range.end..second.range.end]);
-            let leaves = ["return", "break", "continue"]
-                .iter()
-                .any(|word| source::words(text, word).next().is_some())
-                || text.contains('?');
-            if matters && !stays && !leaves && !first.is_value {
-                found.push(Pair {
-                    first: first.range.clone(),
-                    second: second.range.clone(),
-                    is_value: second.is_value,
+            let (first, second) = (&facts[two[0]], &facts[two[1]]);
+            let matters = (first.is_own() || second.is_own())
+                && !(first.is_relaxed(self.labelled) && second.is_relaxed(self.labelled));
+            let rest = &statements[two[0] + 1..=two[1]];
+            let binds = rest.iter().any(|one| one.uses(&first.binds));
+            if matters && !binds && !first.leaves {
+                self.found.push(Pair {
+                    first: statements[two[0]].range.clone(),
+                    second: statements[two[1]].range.clone(),
+                    is_value: statements[two[1]].is_value,
+                    is_compiled: first.is_compiled() || second.is_compiled(),
+                    labels: first.edges.clone(),
                 });
             }
         }
     }
-    found.sort_by_key(|pair| pair.first.start);
-    found
 }
 
-struct Statement {
+impl<'ast> Visit<'ast> for Finder<'_> {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.within(|finder| visit::visit_item_fn(finder, item));
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.within(|finder| visit::visit_impl_item_fn(finder, item));
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        self.within(|finder| visit::visit_trait_item_fn(finder, item));
+    }
+
+    fn visit_block(&mut self, block: &'ast syn::Block) {
+        if self.depth > 0 {
+            self.block(block);
+        }
+        visit::visit_block(self, block);
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        for argument in source::arguments(mac) {
+            self.visit_expr(&argument);
+        }
+    }
+}
+
+struct Statement<'b> {
+    syntax: &'b Stmt,
     range: Range<usize>,
+    /// Whether the value of the statement may be the value of the block.
     is_value: bool,
 }
 
-/// The statements in `block`, without definitions.
-fn statements(code: &str, block: Range<usize>) -> Vec<Statement> {
-    let bytes = code.as_bytes();
-    let mut found = Vec::new();
-    let (mut from, mut at) = (block.start, block.start);
-    let begins =
-        |from: usize| from + code[from..block.end].len() - code[from..block.end].trim_start().len();
-    while at < block.end {
-        let mut ends = bytes[at] == b';';
-        if matches!(bytes[at], b'(' | b'[' | b'{') {
-            let brace = bytes[at] == b'{';
-            let Some(close) = source::closing(bytes, at) else { return found };
-            at = close;
-            let start = &code[begins(from)..block.end];
-            let is_block = BLOCKS.iter().any(|word| {
-                start.strip_prefix(word).is_some_and(|rest| {
-                    !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
-                })
-            });
-            let after = code[at + 1..block.end].trim_start();
-            let goes_on = after.is_empty()
-                || after.starts_with("else")
-                || after.starts_with(['.', '?', ';', '=', '&', '|']);
-            ends = brace && is_block && !goes_on;
+impl Statement<'_> {
+    /// Whether one of `names` stands in the statement.
+    fn uses(&self, names: &[String]) -> bool {
+        fn any(tokens: TokenStream, names: &[String]) -> bool {
+            tokens.into_iter().any(|token| match token {
+                TokenTree::Ident(ident) => names.iter().any(|name| ident == name),
+                TokenTree::Group(group) => any(group.stream(), names),
+                _ => false,
+            })
         }
-        at += 1;
-        if ends {
-            found.push(Statement { range: begins(from)..at, is_value: false });
-            from = at;
-        }
+        !names.is_empty() && any(self.syntax.to_token_stream(), names)
     }
-    let rest = code[from..block.end].trim();
-    if !rest.is_empty() {
-        let start = begins(from);
-        // A block at the end is a statement or a value; exchanged, it is treated as a value, which
-        // may be `()`.
-        found.push(Statement { range: start..start + rest.len(), is_value: true });
-    }
-    let is_item = |text: &str| {
-        ITEMS.iter().any(|item| {
-            text.starts_with(item) && (*item == "#" || text[item.len()..].starts_with([' ', '<']))
-        })
-    };
-    found.retain(|statement| !is_item(&code[statement.range.clone()]));
-    found
 }
 
-/// The names in `text` that are called, or passed on by their paths.
-fn names(text: &str) -> impl Iterator<Item = &str> {
-    let name_before = |end: usize| {
-        let length = text[..end].bytes().rev().take_while(|&byte| source::is_name(byte)).count();
-        &text[end - length..end]
-    };
-    let passed = text
-        .match_indices(')')
-        .map(|(end, _)| end)
-        .filter(move |&end| text[..end - name_before(end).len()].ends_with("::"));
-    text.match_indices('(').map(|(end, _)| end).chain(passed).map(name_before)
+/// The statements of `block`, without definitions and without those under an attribute.
+fn statements(block: &syn::Block) -> Vec<Statement<'_>> {
+    let last = block.stmts.len().saturating_sub(1);
+    block
+        .stmts
+        .iter()
+        .enumerate()
+        .filter(|(_, syntax)| !matches!(syntax, Stmt::Item(_)))
+        .filter(|(_, syntax)| statement_attributes(syntax).is_empty())
+        .map(|(at, syntax)| {
+            let open = match syntax {
+                Stmt::Expr(_, semicolon) => semicolon.is_none(),
+                Stmt::Macro(mac) => mac.semi_token.is_none(),
+                _ => false,
+            };
+            Statement { syntax, range: source::range(syntax), is_value: open && at == last }
+        })
+        .collect()
+}
+
+/// The calls and names of one statement.
+#[derive(Debug, Default)]
+struct Facts {
+    /// The names of the called functions and methods, and of the functions passed on.
+    calls: Vec<String>,
+    /// The labels of the edges whose operations are called.
+    edges: Vec<String>,
+    binds: Vec<String>,
+    known_edges: HashSet<String>,
+    is_ordered: bool,
+    is_labelled: bool,
+    leaves: bool,
+}
+
+impl Facts {
+    fn of(source: &Source, labelled: &Labelled, statement: &Statement<'_>) -> Self {
+        let end = source.text[statement.range.end..]
+            .find('\n')
+            .map_or(source.text.len(), |length| statement.range.end + length);
+        let comments = &source.comments()[statement.range.start..end];
+        let mut facts = Self {
+            is_labelled: labels_in(comments).next().is_some(),
+            known_edges: labelled.edges.clone(),
+            ..Self::default()
+        };
+        facts.visit_stmt(statement.syntax);
+        if let Stmt::Local(local) = statement.syntax {
+            let mut names = Names(Vec::new());
+            names.visit_pat(&local.pat);
+            facts.binds = names.0;
+            // The recorded runs leave a `let` before another `let` alone.
+            facts.binds.push("let".to_owned());
+        }
+        facts
+    }
+
+    fn touches(&self, labelled: &Labelled) -> bool {
+        self.accesses() || self.calls.iter().any(|name| labelled.functions.contains(name))
+    }
+
+    fn accesses(&self) -> bool {
+        !self.edges.is_empty() || self.calls.iter().any(|name| orders(name))
+    }
+
+    fn is_own(&self) -> bool {
+        self.accesses() || self.is_labelled
+    }
+
+    fn is_relaxed(&self, labelled: &Labelled) -> bool {
+        let calls =
+            |name: &String| FENCES.contains(&name.as_str()) || labelled.functions.contains(name);
+        let ordered = self.is_ordered || self.is_labelled || !self.edges.is_empty();
+        !ordered && !self.calls.iter().any(calls)
+    }
+
+    fn is_compiled(&self) -> bool {
+        self.calls.iter().any(|name| name == "compiler_fence")
+    }
+
+    fn call(&mut self, path: &syn::Path) {
+        let mut segments = path.segments.iter().rev().map(|segment| segment.ident.to_string());
+        self.calls.extend(segments.next());
+        if let Some(module) = segments.next().filter(|module| self.known_edges.contains(module)) {
+            self.edges.push(module.replace('_', "-"));
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Facts {
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        if let Expr::Path(function) = &*call.func {
+            self.call(&function.path);
+        }
+        visit::visit_expr_call(self, call);
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        self.calls.push(call.method.to_string());
+        for argument in &call.args {
+            if let Expr::Path(passed) = argument
+                && passed.path.segments.len() > 1
+            {
+                self.call(&passed.path);
+            }
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+
+    fn visit_expr_path(&mut self, path: &'ast syn::ExprPath) {
+        self.is_ordered |= ORDERINGS.iter().any(|name| source::is_named(&path.path, name));
+    }
+
+    fn visit_expr_return(&mut self, _: &'ast syn::ExprReturn) {
+        self.leaves = true;
+    }
+
+    fn visit_expr_break(&mut self, _: &'ast syn::ExprBreak) {
+        self.leaves = true;
+    }
+
+    fn visit_expr_continue(&mut self, _: &'ast syn::ExprContinue) {
+        self.leaves = true;
+    }
+
+    fn visit_expr_try(&mut self, inner: &'ast syn::ExprTry) {
+        self.leaves = true;
+        visit::visit_expr_try(self, inner);
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        for argument in source::arguments(mac) {
+            self.visit_expr(&argument);
+        }
+    }
+}
+
+/// The names that a pattern binds.
+struct Names(Vec<String>);
+
+impl<'ast> Visit<'ast> for Names {
+    fn visit_pat_ident(&mut self, pattern: &'ast syn::PatIdent) {
+        self.0.push(pattern.ident.to_string());
+        visit::visit_pat_ident(self, pattern);
+    }
 }
 
 /// Whether a call of this name is an access or a fence.
@@ -188,35 +334,24 @@ fn orders(name: &str) -> bool {
     ACCESSES.contains(&name) || name.starts_with("fetch_") || FENCES.contains(&name)
 }
 
-/// Whether a comment within the statement or at the end of its last line wears a label.
-fn wears_label(source: &Source, range: &Range<usize>) -> bool {
-    let end =
-        source.text[range.end..].find('\n').map_or(source.text.len(), |length| range.end + length);
-    tidy::labels_in(&source.comments[range.start..end]).next().is_some()
-}
-
-/// Whether `rest` uses a name that the `let` of `text` binds.
-fn binds_for(text: &str, rest: &str) -> bool {
-    let pattern = text.split('=').next().unwrap_or(text);
-    let names = pattern.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-    names
-        .filter(|name| name.starts_with(|c: char| c.is_lowercase()))
-        .any(|name| source::words(rest, name).next().is_some())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What is exchanged in a function with this body.
+    /// The exchanges in a function with this body.
     fn exchanged(body: &str) -> Vec<String> {
-        let source = Source::new(format!("fn release() {{\n // SYNC[x]\n}}\nfn f() {{ {body}\n}}"));
-        let found = pairs(&source, &source.code, &labelled(&source));
+        let source = Source::parse(format!(
+            "fn release() {{\n // SYNC[x]\n}} mod slot_seen {{}}\nfn f() {{ {body}\n}}"
+        ))
+        .unwrap();
+        let mut labelled = Labelled::default();
+        labelled.add(&source, true);
+        let found = pairs(&source, &source.live(), &labelled);
         found.iter().map(|pair| pair.exchanged(&source.text)).collect()
     }
 
     #[test]
-    fn two_that_touch_are_exchanged() {
+    fn two_touching_statements_are_exchanged() {
         assert_eq!(
             exchanged("a.store(1, Relaxed);\nb.fetch_or(2, Release); // SYNC[x]"),
             ["\nb.fetch_or(2, Release);\na.store(1, Relaxed);"]
@@ -240,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_exchanged_is_left_alone() {
+    fn immovable_statements_stay() {
         assert!(
             exchanged("self.release(1); self.release(2);").is_empty(),
             "neither accesses, fences or wears a label"
@@ -259,23 +394,33 @@ mod tests {
             exchanged("match a { B => fence(SeqCst), C => a.load(Relaxed) }").is_empty(),
             "one statement"
         );
+        assert!(
+            exchanged("let seen = a.load(Acquire); assert!(seen > 1); fence(SeqCst);").is_empty(),
+            "a macro needs the first"
+        );
     }
 
     #[test]
-    fn statements_end_where_they_end() {
+    fn operations_of_edges_are_accesses() {
+        let body = "edge::slot_seen::publish(a, 1); b.store(2, Relaxed); slot_seen::look(a)";
+        assert_eq!(exchanged(body).len(), 2);
+        assert!(exchanged("other::publish(a, 1); b.store(2, Relaxed);").is_empty());
+    }
+
+    #[test]
+    fn statements_end_where_the_parser_says() {
         let of = |text: &str| {
-            let found = statements(text, 0..text.len());
-            found
-                .iter()
-                .map(|statement| text[statement.range.clone()].to_owned())
-                .collect::<Vec<_>>()
+            let text = format!("{{{text}}}");
+            let block: syn::Block = syn::parse_str(&text).unwrap();
+            let found = statements(&block);
+            found.iter().map(|one| text[one.range.clone()].to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(
             of("a(); if b { c; } else { d } let Some(e) = f else { g }; h"),
             ["a();", "if b { c; } else { d }", "let Some(e) = f else { g };", "h"]
         );
         assert_eq!(
-            of("match a { b => { c } }.d(); unsafe { e; } fn f() { g; } h();"),
+            of("match a { b => { c } }.d(); unsafe { e; } fn f() { g; } #[cfg(x)] i(); h();"),
             ["match a { b => { c } }.d();", "unsafe { e; }", "h();"]
         );
         assert_eq!(

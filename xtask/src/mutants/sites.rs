@@ -10,10 +10,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::order;
+use syn::{
+    Expr,
+    visit::{self, Visit},
+};
+
+use super::order::{self, Labelled};
 use crate::{
+    layout,
     source::{self, Source},
-    tidy, workspace,
+    tidy::labels::labels_in,
+    workspace,
 };
 
 /// What each ordering is weakened to; one mutant each.
@@ -29,8 +36,11 @@ const EXCHANGE: &str = "swap with next";
 /// Where the orderings are found whatever the file imports.
 const PATH: &str = "::core::sync::atomic::Ordering::";
 
-/// The file of the quiet bells, which no model sees.
-const BELLS: &str = "bell.rs";
+/// The orderings of a fence.
+const FENCE_ORDERS: [&str; 4] = ["SeqCst", "AcqRel", "Acquire", "Release"];
+
+/// The calls of the module `system` that issue a barrier on all threads.
+const BARRIERS: [&str; 2] = ["bar_all", "membarrier"];
 
 /// Who is asked about a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,19 +97,23 @@ pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
     let mut sources = Vec::new();
     let mut tests = HashSet::new();
     for file in files {
-        let source = Source::new(fs::read_to_string(folder.join(&file))?);
-        for module in source.test_code().modules {
-            tests.insert(submodule(&file, &module));
+        let source = Source::parse(fs::read_to_string(folder.join(&file))?)
+            .map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?;
+        tests.extend(source.test_modules().iter().map(|module| submodule(&file, module)));
+        if source.is_test() {
+            tests.insert(file.with_extension(""));
         }
         sources.push((file, source));
     }
     let is_test = |file: &Path| {
         file.ancestors()
             .any(|part| tests.contains(&part.with_extension("")) || part.ends_with("tests"))
-            || tests.contains(&file.parent().map(Path::to_path_buf).unwrap_or_default())
     };
     sources.retain(|(file, _)| !is_test(file));
-    let labelled = sources.iter().flat_map(|(_, source)| order::labelled(source)).collect();
+    let mut labelled = Labelled::default();
+    for (file, source) in &sources {
+        labelled.add(source, layout::is_edges(file));
+    }
     Ok(sources.iter().flat_map(|(file, source)| mutants(file, source, &labelled)).collect())
 }
 
@@ -115,85 +129,62 @@ fn submodule(file: &Path, module: &Path) -> PathBuf {
     }
 }
 
-/// All mutants of one file. `labelled`: the functions of the library that wear labels.
-pub fn mutants(file: &Path, source: &Source, labelled: &HashSet<String>) -> Vec<Mutant> {
+/// All mutants of one file. `labelled`: the names whose calls touch shared state.
+pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant> {
     let functions = source.functions();
-    let mut skipped = source.test_code().ranges;
-    skipped.extend(source.uses());
-    skipped.extend(enums(source));
-    skipped.extend(twins(source));
+    let live = source.live();
     let mut found = Vec::new();
     let usual: &[Asked] =
-        if file == Path::new(BELLS) { &[Asked::Models, Asked::Bells] } else { &[Asked::Models] };
-    let mut add = |at: usize,
-                   range: Range<usize>,
+        if layout::is_wait_queue(file) { &[Asked::Models, Asked::Bells] } else { &[Asked::Models] };
+    let mut add = |range: Range<usize>,
                    replacement: String,
                    mutation: String,
-                   asked: &'static [Asked]| {
-        let line = source.line(at);
+                   asked: &'static [Asked],
+                   own: &[String]| {
+        let line = source.line(range.start);
+        let function = functions.around(range.start).to_owned();
+        let mut labels = labels(source, line);
+        labels.extend(own.iter().cloned());
+        if layout::is_edges(file)
+            && let Some((module, _)) = function.split_once("::")
+        {
+            labels.push(module.replace('_', "-"));
+        }
         found.push(Mutant {
             file: file.to_path_buf(),
             line,
             text: source.text.lines().nth(line - 1).unwrap_or_default().trim().to_owned(),
-            function: functions.around(at).to_owned(),
-            labels: labels(source, line),
+            function,
+            labels,
             mutation,
             asked,
             range,
             replacement,
         });
     };
-    for pair in order::pairs(source, &right(source, &skipped), labelled) {
-        let text = &source.code[pair.first.start..pair.second.end];
-        let asked = if text.contains("compiler_fence(") { UNMODELLED } else { usual };
+    for pair in order::pairs(source, &live, labelled) {
+        let asked = if pair.is_compiled { UNMODELLED } else { usual };
         let exchanged = pair.exchanged(&source.text);
-        add(
-            pair.first.start,
-            pair.first.start..pair.second.end,
-            exchanged,
-            EXCHANGE.to_owned(),
-            asked,
-        );
+        let range = pair.first.start..pair.second.end;
+        add(range, exchanged, EXCHANGE.to_owned(), asked, &pair.labels);
     }
-    let live = |range: &Range<usize>| !skipped.iter().any(|skip| skip.contains(&range.start));
-    for range in source.calls("bar_all", |name, _| name == "bar_all").into_iter().filter(live) {
-        if !source.code[range.clone()].starts_with("system::") {
-            continue; // the way from the library's call to the system's
+    let mut sites = Sites::default();
+    sites.visit_file(&live);
+    for Call { range, name, .. } in sites.calls(Kind::Barrier) {
+        // The caller learns that all threads have passed a barrier.
+        add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Bells], &[]);
+    }
+    for (kind, asked) in [(Kind::CompilerFence, UNMODELLED), (Kind::Fence, usual)] {
+        for Call { range, name, .. } in sites.calls(kind) {
+            add(range.clone(), "()".to_owned(), format!("drop {name}"), asked, &[]);
         }
-        // The caller is told that all threads have passed a barrier.
-        add(range.start, range, "true".to_owned(), "drop bar_all()".to_owned(), &[Asked::Bells]);
-    }
-    for range in source.compiler_fences().into_iter().filter(live) {
-        add(
-            range.start,
-            range.clone(),
-            "()".to_owned(),
-            format!("drop {}", call_of(&source.code[range])),
-            UNMODELLED,
-        );
-    }
-    let fences: Vec<Range<usize>> = source.fences().into_iter().filter(live).collect();
-    for range in fences {
-        add(
-            range.start,
-            range.clone(),
-            "()".to_owned(),
-            format!("drop {}", call_of(&source.code[range.clone()])),
-            usual,
-        );
-        skipped.push(range);
     }
     for (ordering, weaker) in WEAKER {
-        for at in source.words(ordering) {
-            if skipped.iter().any(|range| range.contains(&at))
-                || !is_argument(&source.code, at, ordering)
-            {
-                continue;
-            }
-            let bare = !source.code[..at].ends_with("Ordering::");
+        for (range, _) in sites.orderings.iter().filter(|(_, name)| name == ordering) {
             for weak in weaker {
+                let bare = !source.text[..range.start].ends_with("Ordering::");
                 let replacement = if bare { format!("{PATH}{weak}") } else { (*weak).to_owned() };
-                add(at, at..at + ordering.len(), replacement, format!("{ordering}->{weak}"), usual);
+                add(range.clone(), replacement, format!("{ordering}->{weak}"), usual, &[]);
             }
         }
     }
@@ -201,64 +192,82 @@ pub fn mutants(file: &Path, source: &Source, labelled: &HashSet<String>) -> Vec<
     found
 }
 
-/// The code with blanks for what no mutation changes: tests, imports, the wrong halves of twins.
-fn right(source: &Source, skipped: &[Range<usize>]) -> String {
-    let mut code = source.code.clone().into_bytes();
-    for range in skipped {
-        code[range.clone()].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+/// The calls and orderings that can be weakened.
+#[derive(Default)]
+struct Sites {
+    calls: Vec<Call>,
+    orderings: Vec<(Range<usize>, String)>,
+}
+
+struct Call {
+    kind: Kind,
+    range: Range<usize>,
+    /// The call without its paths: `fence(SeqCst)`.
+    name: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Barrier,
+    CompilerFence,
+    Fence,
+}
+
+impl Sites {
+    fn calls(&self, kind: Kind) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(move |call| call.kind == kind)
     }
-    String::from_utf8(code).expect("whole ranges are blanked")
 }
 
-/// A call without spaces and paths: `fence(SeqCst)`.
-fn call_of(code: &str) -> String {
-    let call: String = code.split_whitespace().collect();
-    let (path, order) = call.trim_end_matches(')').split_once('(').unwrap_or_default();
-    let last = |path: &str| path.rsplit("::").next().unwrap_or_default().to_owned();
-    format!("{}({})", last(path), last(order))
-}
+impl<'ast> Visit<'ast> for Sites {
+    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
+        let Some((kind, name)) = ordering_call(call) else {
+            return visit::visit_expr_call(self, call);
+        };
+        self.calls.push(Call { kind, range: source::range(call), name });
+    }
 
-/// Whether the name at `at` is a value: an argument, or the outcome of a block.
-/// A type, a variant of something else or a pattern of that name is not.
-fn is_argument(code: &str, at: usize, ordering: &str) -> bool {
-    let before = code[..at].trim_end();
-    let before = before.strip_suffix("Ordering::").map_or(before, |path| {
-        path.trim_end_matches(|c: char| c == ':' || c.is_alphanumeric() || c == '_').trim_end()
-    });
-    let after = code[at + ordering.len()..].trim_start();
-    let argument = before.ends_with(['(', ',', '{', '='])
-        || before.ends_with("=>")
-        || before.ends_with("return");
-    let right = before.ends_with("\":") && after.starts_with("=>"); // twin!("name": right => wrong)
-    right || (argument && after.starts_with([')', ',', '}', ';']))
-}
-
-/// The wrong halves of `twin!("name": right => wrong)`, which only the models that expect to fail
-/// ever run.
-fn twins(source: &Source) -> impl Iterator<Item = Range<usize>> {
-    source.words("twin").filter_map(|at| {
-        let open = at + "twin!".len();
-        if !source.code[at..].starts_with("twin!(") {
-            return None;
+    fn visit_expr_path(&mut self, expression: &'ast syn::ExprPath) {
+        let mut segments = expression.path.segments.iter().rev();
+        let Some(last) = segments.next() else { return };
+        if segments.next().is_none_or(|before| before.ident == "Ordering") {
+            self.orderings.push((source::range(&last.ident), last.ident.to_string()));
         }
-        let close = source::closing(source.code.as_bytes(), open)?;
-        let wrong = open + source.code[open..close].rfind("=>")?;
-        Some(wrong..close)
-    })
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        for argument in source::arguments(mac) {
+            self.visit_expr(&argument);
+        }
+    }
 }
 
-/// The definitions of enums, whose variants may have an ordering's name.
-fn enums(source: &Source) -> impl Iterator<Item = Range<usize>> {
-    source.words("enum").filter_map(|at| {
-        let open = at + source.code[at..].find('{')?;
-        Some(at..source::closing(source.code.as_bytes(), open)?)
-    })
+/// The kind and the name of a call that only orders.
+fn ordering_call(call: &syn::ExprCall) -> Option<(Kind, String)> {
+    let Expr::Path(function) = &*call.func else { return None };
+    let mut segments = function.path.segments.iter().rev().map(|segment| segment.ident.to_string());
+    let (name, module) = (segments.next()?, segments.next());
+    let argument = call.args.last().and_then(|argument| match argument {
+        Expr::Path(order) => order.path.segments.last().map(|last| last.ident.to_string()),
+        _ => None,
+    });
+    let kind = match (name.as_str(), &argument) {
+        ("compiler_fence", Some(_)) => Kind::CompilerFence,
+        ("fence", Some(order)) if FENCE_ORDERS.contains(&order.as_str()) => Kind::Fence,
+        (fence, _) if fence.starts_with("fence_") && call.args.is_empty() => Kind::Fence,
+        // Calls within the module lead from the library's call to the system's.
+        (barrier, _) if BARRIERS.contains(&barrier) && module.as_deref() == Some("system") => {
+            Kind::Barrier
+        }
+        _ => return None,
+    };
+    Some((kind, format!("{name}({})", argument.unwrap_or_default())))
 }
 
 /// The labels that belong to `line`: on it, in its statement, or in the comment right above.
 fn labels(source: &Source, line: usize) -> Vec<String> {
-    let code: Vec<&str> = source.code.lines().collect();
-    let comments: Vec<&str> = source.comments.lines().collect();
+    let code: Vec<&str> = source.code().lines().collect();
+    let comments: Vec<&str> = source.comments().lines().collect();
     let mut found = Vec::new();
     for at in (0..line).rev() {
         let (code, comment) = (code[at].trim(), comments[at].trim());
@@ -266,7 +275,7 @@ fn labels(source: &Source, line: usize) -> Vec<String> {
         if !own && (code.ends_with([';', '{', '}']) || (code.is_empty() && comment.is_empty())) {
             break;
         }
-        found.extend(tidy::labels_in(comment).map(str::to_owned));
+        found.extend(labels_in(comment).map(str::to_owned));
     }
     found.reverse();
     found
@@ -306,8 +315,8 @@ fn fence_before_ring() {}
 
     #[test]
     fn every_site_is_found_once() {
-        let source = Source::new(TEXT);
-        let found = mutants(Path::new("claim.rs"), &source, &HashSet::new());
+        let source = Source::parse(TEXT).unwrap();
+        let found = mutants(Path::new("claim.rs"), &source, &Labelled::default());
         let said: Vec<String> =
             found.iter().map(|m| format!("{} {}", m.line, m.mutation)).collect();
         assert_eq!(
@@ -348,14 +357,14 @@ fn fence_before_ring() {}
         assert_eq!(asked(10), [[Asked::Models]]);
         assert_eq!(asked(19)[0], UNMODELLED, "it changes places with a fence for the compiler");
         assert_eq!((asked(20)[1], asked(21)[0]), (UNMODELLED, &[Asked::Bells][..]));
-        let bells = mutants(Path::new("bell.rs"), &source, &HashSet::new());
+        let bells = mutants(Path::new("bell.rs"), &source, &Labelled::default());
         assert_eq!(bells[1].asked, [Asked::Models, Asked::Bells]);
     }
 
     #[test]
     fn a_mutant_differs_in_one_place() {
-        let source = Source::new(TEXT);
-        let found = mutants(Path::new("claim.rs"), &source, &HashSet::new());
+        let source = Source::parse(TEXT).unwrap();
+        let found = mutants(Path::new("claim.rs"), &source, &Labelled::default());
         let applied = |line: usize, mutation: &str| {
             let mutant = found.iter().find(|m| m.line == line && m.mutation == mutation).unwrap();
             mutant.apply(TEXT)

@@ -1,0 +1,69 @@
+//! Where the project keeps the files that the checks know by name.
+
+use std::path::Path;
+
+/// The folder of the library's package.
+pub const LIBRARY: &str = "crates/slipring";
+/// The folder of the library's source.
+pub const SOURCE: &str = "crates/slipring/src";
+/// The page that explains every synchronisation edge.
+pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
+/// The folders whose tests wait for other threads.
+pub const WAITING_TESTS: [&str; 2] = ["crates/slipring/tests", "crates/slipring-eventfd/tests"];
+/// The file of [`WAITING_TESTS`] whose tests wait for the compiler alone.
+pub const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
+/// The name of the module that chooses between the processor's and the model checker's atomics.
+const ATOMICS: &str = "sync";
+/// The name of the modules whose inner modules are the operations of one edge each.
+const EDGES: &str = "edge";
+/// The file of the wait queue, relative to [`SOURCE`]. No model sees its compiler fences.
+const WAIT_QUEUE: &str = "bell.rs";
+
+/// Whether `file` of the library belongs to the module of the atomics.
+pub fn is_atomics(file: &Path) -> bool {
+    is_module(file, ATOMICS)
+}
+
+/// Whether `file` of the library belongs to a module of edges.
+pub fn is_edges(file: &Path) -> bool {
+    is_module(file, EDGES)
+}
+
+/// Whether `file` of the library is the wait queue.
+pub fn is_wait_queue(file: &Path) -> bool {
+    file == Path::new(WAIT_QUEUE)
+}
+
+/// Whether `file`, relative to the library's source, holds tests or models, by its name.
+pub fn is_test_file(file: &Path) -> bool {
+    file.components().any(|part| {
+        let name = part.as_os_str().to_string_lossy();
+        ["tests", "loom", "model"].iter().any(|word| name.contains(word))
+    })
+}
+
+/// Whether `file` is the module `name` or lies in its folder.
+fn is_module(file: &Path, name: &str) -> bool {
+    file.with_extension("").components().any(|part| part.as_os_str() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_found_in_any_room() {
+        let atomics = |path: &str| is_atomics(Path::new(path));
+        assert!(atomics("sync.rs") && atomics("base/sync.rs") && atomics("base/sync/fast.rs"));
+        assert!(!atomics("asynchronous.rs") && !is_edges(Path::new("ring/edges.rs")));
+        assert!(is_edges(Path::new("ring/edge.rs")) && is_edges(Path::new("base/edge/slot.rs")));
+    }
+
+    #[test]
+    fn test_files_are_known_by_name() {
+        for test in ["bell_tests.rs", "loom_models/tap.rs", "wait/queue_model/machine.rs"] {
+            assert!(is_test_file(Path::new(test)), "{test}");
+        }
+        assert!(!is_test_file(Path::new("ring/slots.rs")));
+    }
+}
