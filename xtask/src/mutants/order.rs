@@ -74,8 +74,10 @@ impl Labelled {
     /// Adds the labelled functions of `source`, and its edges if `is_edges`.
     pub fn add(&mut self, source: &Source, is_edges: bool) {
         let functions = source.functions();
+        let is_labelled = labels_in(&source.text).next().is_some();
         let labelled = functions
             .bodies()
+            .filter(|_| is_labelled)
             .filter(|body| labels_in(&source.comments()[body.range.clone()]).next().is_some())
             .map(|body| body.name.rsplit("::").next().unwrap_or(&body.name).to_owned());
         self.functions.extend(labelled.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
@@ -112,21 +114,24 @@ impl Finder<'_> {
 
     fn block(&mut self, block: &syn::Block) {
         let statements = statements(block);
-        let facts: Vec<Facts> =
-            statements.iter().map(|one| Facts::of(self.source, self.labelled, one)).collect();
-        let touching: Vec<usize> =
-            (0..statements.len()).filter(|&at| facts[at].touches(self.labelled)).collect();
+        let touching: Vec<(usize, Facts<'_>)> = statements
+            .iter()
+            .map(|one| Facts::of(self.labelled, one))
+            .enumerate()
+            .filter(|(_, facts)| facts.touches())
+            .map(|(at, facts)| (at, facts.labelled(self.source, &statements[at])))
+            .collect();
         for two in touching.windows(2) {
-            let (first, second) = (&facts[two[0]], &facts[two[1]]);
-            let matters = (first.is_own() || second.is_own())
-                && !(first.is_relaxed(self.labelled) && second.is_relaxed(self.labelled));
-            let rest = &statements[two[0] + 1..=two[1]];
+            let [(early, first), (late, second)] = two else { continue };
+            let matters =
+                (first.is_own() || second.is_own()) && !(first.is_relaxed() && second.is_relaxed());
+            let rest = &statements[early + 1..=*late];
             let binds = rest.iter().any(|one| one.uses(&first.binds));
             if matters && !binds && !first.leaves {
                 self.found.push(Pair {
-                    first: statements[two[0]].range.clone(),
-                    second: statements[two[1]].range.clone(),
-                    is_value: statements[two[1]].is_value,
+                    first: statements[*early].range(),
+                    second: statements[*late].range(),
+                    is_value: statements[*late].is_value,
                     is_compiled: first.is_compiled() || second.is_compiled(),
                     labels: first.edges.clone(),
                 });
@@ -164,12 +169,15 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
 struct Statement<'b> {
     syntax: &'b Stmt,
-    range: Range<usize>,
     /// Whether the value of the statement may be the value of the block.
     is_value: bool,
 }
 
 impl Statement<'_> {
+    fn range(&self) -> Range<usize> {
+        source::range(self.syntax)
+    }
+
     /// Whether one of `names` stands in the statement.
     fn uses(&self, names: &[String]) -> bool {
         fn any(tokens: TokenStream, names: &[String]) -> bool {
@@ -198,36 +206,31 @@ fn statements(block: &syn::Block) -> Vec<Statement<'_>> {
                 Stmt::Macro(mac) => mac.semi_token.is_none(),
                 _ => false,
             };
-            Statement { syntax, range: source::range(syntax), is_value: open && at == last }
+            Statement { syntax, is_value: open && at == last }
         })
         .collect()
 }
 
 /// The calls and names of one statement.
-#[derive(Debug, Default)]
-struct Facts {
+#[derive(Debug)]
+struct Facts<'l> {
+    known: &'l Labelled,
     /// The names of the called functions and methods, and of the functions passed on.
     calls: Vec<String>,
     /// The labels of the edges whose operations are called.
     edges: Vec<String>,
+    /// The names that the statement binds for those behind it.
     binds: Vec<String>,
-    known_edges: HashSet<String>,
     is_ordered: bool,
     is_labelled: bool,
     leaves: bool,
 }
 
-impl Facts {
-    fn of(source: &Source, labelled: &Labelled, statement: &Statement<'_>) -> Self {
-        let end = source.text[statement.range.end..]
-            .find('\n')
-            .map_or(source.text.len(), |length| statement.range.end + length);
-        let comments = &source.comments()[statement.range.start..end];
-        let mut facts = Self {
-            is_labelled: labels_in(comments).next().is_some(),
-            known_edges: labelled.edges.clone(),
-            ..Self::default()
-        };
+impl<'l> Facts<'l> {
+    fn of(known: &'l Labelled, statement: &Statement<'_>) -> Self {
+        let (calls, edges, binds) = Default::default();
+        let (is_ordered, is_labelled, leaves) = (false, false, false);
+        let mut facts = Self { known, calls, edges, binds, is_ordered, is_labelled, leaves };
         facts.visit_stmt(statement.syntax);
         if let Stmt::Local(local) = statement.syntax {
             let mut names = Names(Vec::new());
@@ -239,8 +242,17 @@ impl Facts {
         facts
     }
 
-    fn touches(&self, labelled: &Labelled) -> bool {
-        self.accesses() || self.calls.iter().any(|name| labelled.functions.contains(name))
+    /// Adds whether a comment in the statement or behind it wears a label.
+    fn labelled(mut self, source: &Source, statement: &Statement<'_>) -> Self {
+        let range = statement.range();
+        let rest = source.text[range.end..].find('\n');
+        let end = rest.map_or(source.text.len(), |length| range.end + length);
+        self.is_labelled = labels_in(&source.comments()[range.start..end]).next().is_some();
+        self
+    }
+
+    fn touches(&self) -> bool {
+        self.accesses() || self.calls.iter().any(|name| self.known.functions.contains(name))
     }
 
     fn accesses(&self) -> bool {
@@ -251,11 +263,11 @@ impl Facts {
         self.accesses() || self.is_labelled
     }
 
-    fn is_relaxed(&self, labelled: &Labelled) -> bool {
-        let calls =
-            |name: &String| FENCES.contains(&name.as_str()) || labelled.functions.contains(name);
+    fn is_relaxed(&self) -> bool {
+        let orders =
+            |name: &String| FENCES.contains(&name.as_str()) || self.known.functions.contains(name);
         let ordered = self.is_ordered || self.is_labelled || !self.edges.is_empty();
-        !ordered && !self.calls.iter().any(calls)
+        !ordered && !self.calls.iter().any(orders)
     }
 
     fn is_compiled(&self) -> bool {
@@ -265,13 +277,13 @@ impl Facts {
     fn call(&mut self, path: &syn::Path) {
         let mut segments = path.segments.iter().rev().map(|segment| segment.ident.to_string());
         self.calls.extend(segments.next());
-        if let Some(module) = segments.next().filter(|module| self.known_edges.contains(module)) {
+        if let Some(module) = segments.next().filter(|module| self.known.edges.contains(module)) {
             self.edges.push(module.replace('_', "-"));
         }
     }
 }
 
-impl<'ast> Visit<'ast> for Facts {
+impl<'ast> Visit<'ast> for Facts<'_> {
     fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
         if let Expr::Path(function) = &*call.func {
             self.call(&function.path);
@@ -413,7 +425,7 @@ mod tests {
             let text = format!("{{{text}}}");
             let block: syn::Block = syn::parse_str(&text).unwrap();
             let found = statements(&block);
-            found.iter().map(|one| text[one.range.clone()].to_owned()).collect::<Vec<_>>()
+            found.iter().map(|one| text[one.range()].to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(
             of("a(); if b { c; } else { d } let Some(e) = f else { g }; h"),

@@ -141,7 +141,10 @@ impl Bodies {
             None => name.to_string(),
             Some(owner) => format!("{owner}::{name}"),
         };
-        self.found.push(Body { name, range: range(block) });
+        // The span of the whole block would collect all of its tokens first.
+        let braces = block.brace_token.span;
+        let range = braces.open().byte_range().start..braces.close().byte_range().end;
+        self.found.push(Body { name, range });
     }
 }
 
@@ -302,20 +305,27 @@ fn split(text: &str, tokens: &TokenStream) -> (String, String) {
 /// Marks the bytes of all tokens except those of documentation comments.
 fn mark(text: &str, tokens: TokenStream, is_code: &mut [bool]) {
     for token in tokens {
-        let own = token.span().byte_range();
-        // The lexer turns a documentation comment into `#[doc = "..."]` with the comment's span.
-        if text[own.clone()].starts_with("//") || text[own.clone()].starts_with("/*") {
-            continue;
-        }
         match token {
-            TokenTree::Group(group) => {
-                if group.delimiter() != Delimiter::None {
-                    is_code[group.span_open().byte_range()].fill(true);
-                    is_code[group.span_close().byte_range()].fill(true);
-                }
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
                 mark(text, group.stream(), is_code);
             }
-            _ => is_code[own].fill(true),
+            TokenTree::Group(group) => {
+                let open = group.span_open().byte_range();
+                // The lexer turns a documentation comment into `#[doc = "..."]`, and each of these
+                // tokens claims the place of the comment.
+                if text[open.clone()].starts_with('/') {
+                    continue;
+                }
+                is_code[open].fill(true);
+                is_code[group.span_close().byte_range()].fill(true);
+                mark(text, group.stream(), is_code);
+            }
+            leaf => {
+                let own = leaf.span().byte_range();
+                let is_comment =
+                    text[own.clone()].starts_with("//") || text[own.clone()].starts_with("/*");
+                is_code[own].fill(!is_comment);
+            }
         }
     }
 }

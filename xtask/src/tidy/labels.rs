@@ -18,6 +18,9 @@ struct Places {
 pub fn check(files: &[File], found: &mut Findings) {
     let mut labels: BTreeMap<String, Places> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.starts_with(layout::SOURCE)) {
+        if labels_in(&file.text).next().is_none() {
+            continue;
+        }
         let is_protocol = file.path == Path::new(layout::PROTOCOL);
         let text = match file.source(found) {
             Some(source) => source.comments(),

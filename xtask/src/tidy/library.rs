@@ -78,16 +78,16 @@ impl Named {
     /// Adds the paths in `tokens`, those in macros among them.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
-        let mut start = 0;
+        let mut start = None;
         for token in tokens {
             match token {
                 TokenTree::Ident(ident) => {
                     if path.last().is_none_or(|last| last != "::") {
-                        (path, start) = (Vec::new(), ident.span().byte_range().start);
+                        (path, start) = (Vec::new(), Some(ident.span()));
                     }
                     path.push(ident.to_string());
                     if is_atomic(path.iter().filter(|part| *part != "::")) {
-                        self.0.insert(start);
+                        self.0.extend(start.map(|span| span.byte_range().start));
                     }
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => {
