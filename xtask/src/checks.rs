@@ -1,6 +1,7 @@
 //! The checks that need a stable toolchain and nothing else.
 
 use std::{
+    ffi::OsString,
     io::{IsTerminal, stdout},
     time::Duration,
 };
@@ -69,12 +70,12 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
         "clippy --release --manifest-path peers/Cargo.toml --all-targets -- -D warnings",
     ))?;
     step.run(&Call::cargo("test --release --manifest-path peers/Cargo.toml"))?;
-    peers(step, &["--smoke".to_owned()])
+    peers(step, &["--smoke".into()])
 }
 
 /// The same work through slipring, its peers and hand-made limits. A workspace of its own, with a
 /// lock file and a target folder of its own.
-pub fn peers(step: &mut Step, args: &[String]) -> Result<(), Trouble> {
+pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     let call = Call::cargo("run --quiet --release --manifest-path peers/Cargo.toml --").args(args);
     step.run_within(Duration::from_secs(4 * 60 * 60), &call)
 }

@@ -3,7 +3,7 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fmt, fs,
     io::{self, BufRead, BufReader, IsTerminal, Write, stdout},
     path::Path,
@@ -84,7 +84,7 @@ impl fmt::Display for Tally {
 #[derive(Debug, Clone)]
 pub struct Call {
     toolchain: Option<String>,
-    args: Vec<String>,
+    args: Vec<OsString>,
     env: Vec<(String, String)>,
 }
 
@@ -93,7 +93,7 @@ impl Call {
     pub fn cargo(args: &str) -> Self {
         Self {
             toolchain: None,
-            args: args.split_whitespace().map(str::to_owned).collect(),
+            args: args.split_whitespace().map(OsString::from).collect(),
             env: Vec::new(),
         }
     }
@@ -104,14 +104,14 @@ impl Call {
     }
 
     /// Adds arguments as they are.
-    pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+    pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
     /// Makes cargo build into `folder`.
     pub fn target_dir(self, folder: &Path) -> Self {
-        self.args(["--target-dir".to_owned(), folder.display().to_string()])
+        self.args([OsStr::new("--target-dir"), folder.as_os_str()])
     }
 
     /// Sets a variable of the environment.
@@ -188,7 +188,7 @@ impl fmt::Display for Call {
         if let Some(toolchain) = &self.toolchain {
             write!(f, " +{toolchain}")?;
         }
-        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(&arg.to_string_lossy())))
     }
 }
 

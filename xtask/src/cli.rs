@@ -1,0 +1,253 @@
+//! The command line of `cargo xtask`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::{deep, mutants, steps::Policy};
+
+/// The project's own checks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_version_flag = true)]
+pub struct Cli {
+    /// Warn about a missing tool instead of failing.
+    #[arg(long, global = true)]
+    pub allow_missing: bool,
+    /// Stop at the first failure.
+    #[arg(long, global = true)]
+    pub fail_fast: bool,
+    /// The check to run.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// One check, or all of them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the checks that need a stable toolchain, or the tests of the named parts.
+    Test(Test),
+    /// Check lengths, labels of edges, imports between rooms, examples and forbidden words.
+    Tidy(Tidy),
+    /// Check the formatting.
+    Fmt,
+    /// Run the lints.
+    Clippy,
+    /// Build the documentation; a broken link is an error.
+    Doc,
+    /// Run the unit, integration, documentation and compile-fail tests.
+    Unit,
+    /// Run every example program with a small amount of data.
+    Examples,
+    /// Check the machine code of a publication and of a release.
+    Asm,
+    /// Run the models of the memory orderings.
+    Loom {
+        /// Part of the names of the models to run; all of them by default.
+        filter: Option<String>,
+    },
+    /// Measure slipring beside its peers; `cargo xtask peers --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Peers {
+        /// The arguments of the measurement.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        args: Vec<OsString>,
+    },
+    /// Run the tests under Miri, over many schedules.
+    Miri {
+        /// The schedules and the tests.
+        #[command(flatten)]
+        seeds: Seeds,
+        /// Parts of the names of the tests to run; all of them by default.
+        filters: Vec<String>,
+    },
+    /// Run the tests under ThreadSanitizer.
+    Tsan {
+        /// Parts of the names of the tests to run; all of them by default.
+        filters: Vec<String>,
+    },
+    /// Build with the oldest compiler that the manifest promises.
+    Msrv,
+    /// Run the slow tests.
+    Soak {
+        /// Parts of the names of the tests to run; all of them by default.
+        filters: Vec<String>,
+    },
+    /// Weaken one ordering, drop one fence or exchange two statements: does a test notice?
+    Mutants {
+        /// Print the mutants without judging them.
+        #[arg(long)]
+        list: bool,
+        /// The mutants.
+        #[command(flatten)]
+        options: Selection,
+    },
+}
+
+/// The arguments of `test`.
+#[derive(Debug, Args)]
+pub struct Test {
+    /// Parts to test: a source file, a test file, a model or a crate; everything by default.
+    #[arg(value_name = "NAME", conflicts_with = "deep")]
+    pub names: Vec<String>,
+    /// Run msrv, soak, tsan, miri and mutants, too.
+    #[arg(long)]
+    pub deep: bool,
+    /// The schedules of Miri.
+    #[command(flatten, next_help_heading = "With --deep")]
+    pub seeds: Seeds,
+    /// The mutants.
+    #[command(flatten)]
+    pub mutants: Selection,
+}
+
+/// The arguments of `tidy`.
+#[derive(Debug, Args)]
+pub struct Tidy {
+    /// Print the rooms of the library, their floors and arrows, and their counts, instead.
+    #[arg(long)]
+    pub map: bool,
+    /// The checkout to read; this one by default.
+    #[arg(long, value_name = "FOLDER", requires = "map")]
+    pub root: Option<PathBuf>,
+}
+
+/// The schedules of Miri.
+#[derive(Debug, Args)]
+pub struct Seeds {
+    /// Number of schedules that Miri tries.
+    #[arg(long, value_name = "N", default_value_t = deep::SEEDS)]
+    pub seeds: u32,
+}
+
+/// The mutants to judge.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// Judge only the mutants of files whose path contains this.
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Time that each test gets, in seconds; a multiple of its usual time by default.
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u32>,
+    /// Write a second copy of the report.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Selection {
+    /// The options of a run.
+    pub fn options(&self, list: bool) -> mutants::Options {
+        let Self { only, limit, output } = self;
+        let (only, output) = (only.clone(), output.clone());
+        mutants::Options { only, list, output, limit: limit.map(u64::from) }
+    }
+}
+
+impl Cli {
+    /// Reads the arguments of the process.
+    pub fn read(args: &[OsString]) -> clap::error::Result<Self> {
+        let mut cli = Self::try_parse_from(args)?;
+        if let Some(Command::Peers { args: passed }) = &mut cli.command {
+            // clap drops a `--` and takes the flags of this program.
+            let peers = args.iter().position(|arg| arg == "peers");
+            *passed = args[peers.map_or(args.len(), |at| at + 1)..].to_vec();
+        }
+        Ok(cli)
+    }
+
+    /// The text of `cargo xtask help`.
+    pub fn help() -> String {
+        Self::command().render_help().to_string()
+    }
+
+    /// A missing tool fails a check by name and `--deep`; the everyday run only warns.
+    pub fn policy(&self) -> Policy {
+        let everyday = matches!(&self.command, Some(Command::Test(test)) if !test.deep);
+        Policy { allow_missing: self.allow_missing || everyday, fail_fast: self.fail_fast }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> clap::error::Result<Cli> {
+        let words = ["xtask"].into_iter().chain(line.split_whitespace());
+        Cli::read(&words.map(OsString::from).collect::<Vec<_>>())
+    }
+
+    fn command(line: &str) -> Command {
+        read(line).unwrap().command.unwrap()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+        assert!(Cli::help().contains("mutants") && read("").unwrap().command.is_none());
+    }
+
+    #[test]
+    fn command_lines_are_read() {
+        let Command::Mutants { list, options } =
+            command("mutants --only gating --list --limit 9 --output a.txt")
+        else {
+            panic!("another command")
+        };
+        let options = options.options(list);
+        assert_eq!(
+            (options.only.as_deref(), options.list, options.limit),
+            (Some("gating"), true, Some(9))
+        );
+        let Command::Miri { seeds, filters } = command("miri --seeds 4 a b") else {
+            panic!("another command")
+        };
+        assert_eq!((seeds.seeds, filters.len()), (4, 2));
+        let Command::Test(test) = command("test --deep --seeds 3 --only a") else {
+            panic!("another command")
+        };
+        assert!(test.deep && test.seeds.seeds == 3 && test.mutants.options(false).only.is_some());
+    }
+
+    #[test]
+    fn misuse_is_told_from_help() {
+        for wrong in [
+            "miri --seeds x",
+            "miri --seeds",
+            "test --deeper",
+            "test a --deep",
+            "tidy --root .",
+            "tidy now",
+            "nonsense",
+        ] {
+            assert_eq!(read(wrong).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+        for help in ["help", "--help", "help tidy", "tidy --help"] {
+            assert_eq!(read(help).unwrap_err().exit_code(), 0, "{help}");
+        }
+    }
+
+    #[test]
+    fn peers_gets_its_arguments_unchanged() {
+        for line in [
+            "peers --full --json a.json round",
+            "peers -- a -- b",
+            "peers --help",
+            "peers --fail-fast --list",
+            "peers",
+            "peers peers",
+        ] {
+            let Command::Peers { args } = command(line) else { panic!("another command") };
+            let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+            assert_eq!(args, words, "{line}");
+        }
+    }
+
+    #[test]
+    fn missing_tools_fail_a_check_by_name() {
+        let allowed = |line| read(line).unwrap().policy().allow_missing;
+        for line in ["test", "test ring", "test --deep --allow-missing", "--allow-missing miri"] {
+            assert!(allowed(line), "{line}");
+        }
+        assert!(!allowed("test --deep") && !allowed("miri") && !allowed("clippy"));
+        assert!(read("miri --fail-fast").unwrap().policy().fail_fast);
+    }
+}
