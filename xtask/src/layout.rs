@@ -15,9 +15,11 @@ pub const COMPILING_TESTS: &str = "crates/slipring/tests/must_fail.rs";
 /// The name of the module that chooses between the processor's and the model checker's atomics.
 const ATOMICS: &str = "sync";
 /// The name of the modules whose inner modules are the operations of one edge each.
-const EDGES: &str = "edge";
-/// The file of the wait queue, relative to [`SOURCE`]. No model sees its compiler fences.
-const WAIT_QUEUE: &str = "bell.rs";
+pub const EDGES: &str = "edge";
+/// The files of the wait queue, relative to [`SOURCE`]. No model sees their compiler fences.
+const WAIT_QUEUE: [&str; 2] = ["wait/queue.rs", "base/edge/announced.rs"];
+/// Parts of the names of the wait queue's tests.
+pub const WAIT_QUEUE_TESTS: &[&str] = &["queue_tests::", "queue_model::"];
 
 /// Whether `file` of the library belongs to the module of the atomics.
 pub fn is_atomics(file: &Path) -> bool {
@@ -29,9 +31,9 @@ pub fn is_edges(file: &Path) -> bool {
     is_module(file, EDGES)
 }
 
-/// Whether `file` of the library is the wait queue.
+/// Whether `file` of the library belongs to the wait queue.
 pub fn is_wait_queue(file: &Path) -> bool {
-    file == Path::new(WAIT_QUEUE)
+    WAIT_QUEUE.iter().any(|own| file == Path::new(own))
 }
 
 /// Whether `file`, relative to the library's source, holds tests or models, by its name.

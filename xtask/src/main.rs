@@ -15,6 +15,7 @@ mod checks;
 mod cli;
 mod command;
 mod deep;
+mod house;
 mod layout;
 mod mutants;
 mod source;
@@ -22,7 +23,7 @@ mod steps;
 mod tidy;
 mod workspace;
 
-use std::{env, ffi::OsString, io::Write as _, process::ExitCode};
+use std::{env, ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use cli::{Cli, Command};
 use steps::Run;
@@ -59,6 +60,10 @@ fn main() -> ExitCode {
                 deeply(&mut run, asked);
             }
         }
+        Command::Tidy(asked) if asked.map => {
+            let root = asked.root.clone().unwrap_or_else(|| run.root().to_owned());
+            return map(&root);
+        }
         Command::Tidy(_) => run.step("tidy", checks::tidy),
         Command::Fmt => run.step("fmt", checks::fmt),
         Command::Clippy => run.step("clippy", checks::clippy),
@@ -81,6 +86,20 @@ fn main() -> ExitCode {
         }
     }
     run.finish()
+}
+
+/// Prints the map of the library in the checkout at `root`.
+fn map(root: &Path) -> ExitCode {
+    match house::House::read(root) {
+        Ok(house) => {
+            say!("{}", house::map::draw(&house));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{}: {error}", root.display());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs the checks that must pass before every commit, the quickest first.

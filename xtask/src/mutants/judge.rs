@@ -17,13 +17,13 @@ use std::{
 };
 
 use super::{
-    LIBRARY,
     sites::{Asked, Mutant},
     source_folder,
 };
 use crate::{
     assembly, checks,
     command::{Call, Line, Running},
+    layout::{self, LIBRARY},
     workspace,
 };
 
@@ -97,7 +97,7 @@ impl Asked {
     fn filters(self) -> &'static [&'static str] {
         match self {
             Self::Models => &[checks::MODELS, "--skip", "twin"],
-            _ => &["bell_tests::", "bell_model::"],
+            _ => layout::WAIT_QUEUE_TESTS,
         }
     }
 

@@ -8,16 +8,17 @@
 //! The first must be movable behind the second: it binds no name that the rest needs, and it leaves
 //! the block only at its end. The statements between them touch nothing.
 
-use std::{collections::HashSet, ops::Range};
+use std::{collections::HashSet, ops::Range, path::Path};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    Expr, Item, Stmt,
+    Expr, Stmt,
     visit::{self, Visit},
 };
 
 use crate::{
+    layout,
     source::{self, Source, strip::statement_attributes},
     tidy::labels::labels_in,
 };
@@ -68,11 +69,13 @@ pub struct Labelled {
     functions: HashSet<String>,
     /// The modules whose functions are the operations of one edge.
     edges: HashSet<String>,
+    /// The operations, by module and name, that fence for the compiler alone.
+    compiled: HashSet<(String, String)>,
 }
 
 impl Labelled {
-    /// Adds the labelled functions of `source`, and its edges if `is_edges`.
-    pub fn add(&mut self, source: &Source, is_edges: bool) {
+    /// Adds the labelled functions of `source`, and its edges if `file` is one of edges.
+    pub fn add(&mut self, file: &Path, source: &Source) {
         let functions = source.functions();
         let is_labelled = labels_in(&source.text).next().is_some();
         let labelled = functions
@@ -81,12 +84,29 @@ impl Labelled {
             .filter(|body| labels_in(&source.comments()[body.range.clone()]).next().is_some())
             .map(|body| body.name.rsplit("::").next().unwrap_or(&body.name).to_owned());
         self.functions.extend(labelled.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
-        let edges = source.syntax.items.iter().filter_map(|item| match item {
-            Item::Mod(module) if is_edges && module.content.is_some() => Some(&module.ident),
-            _ => None,
-        });
-        self.edges.extend(edges.map(ToString::to_string));
+        if !layout::is_edges(file) {
+            return;
+        }
+        for body in functions.bodies() {
+            let (module, name) = edge_of(file, &body.name);
+            if source.text[body.range.clone()].contains("compiler_fence(") {
+                self.compiled.insert((module.clone(), name.to_owned()));
+            }
+            self.edges.insert(module);
+        }
     }
+
+    /// Whether `module` is that of an edge.
+    pub fn is_edge(&self, module: &str) -> bool {
+        self.edges.contains(module)
+    }
+}
+
+/// The module and the bare name of a function of an edge: the module is inline or the whole file.
+pub fn edge_of<'n>(file: &Path, name: &'n str) -> (String, &'n str) {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    name.rsplit_once("::")
+        .map_or((stem.into_owned(), name), |(module, name)| (module.to_owned(), name))
 }
 
 /// All pairs in `live`, the syntax of `source` that tests do not own.
@@ -222,6 +242,7 @@ struct Facts<'l> {
     /// The names that the statement binds for those behind it.
     binds: Vec<String>,
     is_ordered: bool,
+    is_compiled: bool,
     is_labelled: bool,
     leaves: bool,
 }
@@ -229,8 +250,9 @@ struct Facts<'l> {
 impl<'l> Facts<'l> {
     fn of(known: &'l Labelled, statement: &Statement<'_>) -> Self {
         let (calls, edges, binds) = Default::default();
-        let (is_ordered, is_labelled, leaves) = (false, false, false);
-        let mut facts = Self { known, calls, edges, binds, is_ordered, is_labelled, leaves };
+        let (is_ordered, is_compiled, is_labelled, leaves) = Default::default();
+        let mut facts =
+            Self { known, calls, edges, binds, is_ordered, is_compiled, is_labelled, leaves };
         facts.visit_stmt(statement.syntax);
         if let Stmt::Local(local) = statement.syntax {
             let mut names = Names(Vec::new());
@@ -271,14 +293,16 @@ impl<'l> Facts<'l> {
     }
 
     fn is_compiled(&self) -> bool {
-        self.calls.iter().any(|name| name == "compiler_fence")
+        self.is_compiled || self.calls.iter().any(|name| name == "compiler_fence")
     }
 
     fn call(&mut self, path: &syn::Path) {
         let mut segments = path.segments.iter().rev().map(|segment| segment.ident.to_string());
         self.calls.extend(segments.next());
-        if let Some(module) = segments.next().filter(|module| self.known.edges.contains(module)) {
+        if let Some(module) = segments.next().filter(|module| self.known.is_edge(module)) {
             self.edges.push(module.replace('_', "-"));
+            let operation = (module, self.calls.last().cloned().unwrap_or_default());
+            self.is_compiled |= self.known.compiled.contains(&operation);
         }
     }
 }
@@ -352,12 +376,13 @@ mod tests {
 
     /// The exchanges in a function with this body.
     fn exchanged(body: &str) -> Vec<String> {
-        let source = Source::parse(format!(
-            "fn release() {{\n // SYNC[x]\n}} mod slot_seen {{}}\nfn f() {{ {body}\n}}"
-        ))
-        .unwrap();
+        let edges = "mod slot_seen { fn publish() {} fn look() { compiler_fence(SeqCst) } }";
+        let edges = Source::parse(edges).unwrap();
+        let text = format!("fn release() {{\n // SYNC[x]\n}}\nfn f() {{ {body}\n}}");
+        let source = Source::parse(text).unwrap();
         let mut labelled = Labelled::default();
-        labelled.add(&source, true);
+        labelled.add(Path::new("edge.rs"), &edges);
+        labelled.add(Path::new("a.rs"), &source);
         let found = pairs(&source, &source.live(), &labelled);
         found.iter().map(|pair| pair.exchanged(&source.text)).collect()
     }
@@ -417,6 +442,9 @@ mod tests {
         let body = "edge::slot_seen::publish(a, 1); b.store(2, Relaxed); slot_seen::look(a)";
         assert_eq!(exchanged(body).len(), 2);
         assert!(exchanged("other::publish(a, 1); b.store(2, Relaxed);").is_empty());
+        let own = |name| edge_of(Path::new("base/edge/announced.rs"), name);
+        assert_eq!(own("fence_task"), ("announced".to_owned(), "fence_task"));
+        assert_eq!(own("inner::fence_task"), ("inner".to_owned(), "fence_task"));
     }
 
     #[test]

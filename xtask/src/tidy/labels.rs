@@ -1,9 +1,62 @@
-//! The labels of edges: each stands at both ends of its edge and in the protocol.
+//! The labels of edges: each has both of its ends in the code, and an explanation in the protocol.
+//!
+//! An end is a comment with the label, or a function of the module that the edge has in a module of
+//! edges.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use syn::{Item, Visibility};
 
 use super::{File, Findings};
-use crate::layout;
+use crate::{
+    house::{House, arrows::Arrows},
+    layout,
+};
+
+/// An edge that is a module.
+#[derive(Debug)]
+pub struct Edge {
+    /// The label: the module's name with `-` for `_`.
+    label: String,
+    /// The file of the module, relative to the library's source.
+    file: String,
+    /// The functions, each with whether other code calls it.
+    ends: Vec<(String, bool)>,
+}
+
+/// The edges of `house`: the inner modules of each module of edges.
+pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
+    let mut found = Vec::new();
+    for (outer, _) in house.modules.iter().enumerate().filter(|(_, one)| one.name == layout::EDGES)
+    {
+        let called: BTreeSet<(usize, &str)> = arrows
+            .uses
+            .iter()
+            .filter(|one| house.is_within(one.to, outer) && !house.is_within(one.from, outer))
+            .map(|one| (one.to, one.name.as_str()))
+            .collect();
+        for &at in house.modules[outer].children.values() {
+            let module = &house.modules[at];
+            let ends = module.items.iter().filter_map(|item| match item {
+                Item::Fn(item) if !matches!(item.vis, Visibility::Inherited) => {
+                    let name = item.sig.ident.to_string();
+                    let is_called = called.contains(&(at, name.as_str()));
+                    Some((name, is_called))
+                }
+                _ => None,
+            });
+            let (label, file) = (module.name.replace('_', "-"), &house.files[module.file]);
+            if module.is_public {
+                let file = file.display().to_string();
+                found.push(Edge { label, file, ends: ends.collect() });
+            }
+        }
+    }
+    found
+}
 
 /// The places of one label.
 #[derive(Default)]
@@ -13,9 +66,9 @@ struct Places {
     is_explained: bool,
 }
 
-/// Finds labels that stand at one end only, and labels that the protocol does not explain or
-/// explains in vain.
-pub fn check(files: &[File], found: &mut Findings) {
+/// Finds edges with one end, ends without a caller, and labels that the protocol does not explain
+/// or explains in vain.
+pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
     let mut labels: BTreeMap<String, Places> = BTreeMap::new();
     for file in files.iter().filter(|file| file.path.starts_with(layout::SOURCE)) {
         if labels_in(&file.text).next().is_none() {
@@ -40,8 +93,25 @@ pub fn check(files: &[File], found: &mut Findings) {
             }
         }
     }
+    let protocol = layout::PROTOCOL;
+    for Edge { label, file, ends } in edges {
+        let file = format!("{}/{file}", layout::SOURCE);
+        // The functions of the edge are its ends; comments may repeat the label.
+        if !labels.remove(label).is_some_and(|places| places.is_explained) {
+            found.errors.push(format!("{file}: SYNC[{label}] is not explained in {protocol}"));
+        }
+        if ends.len() < 2 {
+            found.errors.push(format!(
+                "{file}: the edge {label} has fewer than two functions: each end is one"
+            ));
+        }
+        for (end, _) in ends.iter().filter(|(_, is_called)| !is_called) {
+            found.errors.push(format!(
+                "{file}: no code outside of the edges and the tests calls `{end}` of {label}"
+            ));
+        }
+    }
     for (label, Places { code, is_explained }) in labels {
-        let protocol = layout::PROTOCOL;
         match code.as_slice() {
             [] => found
                 .errors
@@ -65,14 +135,14 @@ pub fn labels_in(line: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tests::file;
+    use crate::{house, tidy::tests::file};
 
     #[test]
     fn edges_need_both_ends_and_an_explanation() {
         let found = |code: &str, protocol: &str| {
             let mut found = Findings::default();
             let files = [file("crates/slipring/src/a.rs", code), file(layout::PROTOCOL, protocol)];
-            check(&files, &mut found);
+            check(&files, &[], &mut found);
             found.errors.join("\n")
         };
         let both = "fn f() {// SYNC[a]: with b\nx();\n// SYNC[a]: with c\n}";
@@ -83,5 +153,42 @@ mod tests {
         assert!(found("", "SYNC[a]").contains("no code carries it"));
         let quoted = "const X: &str = \"SYNC[a]\"; // SYNC[b]\n// SYNC[b]";
         assert!(found(quoted, "SYNC[b]").is_empty());
+    }
+
+    /// The errors of a library with these edges, and this use of them.
+    fn of_edges(edges: &str, user: &str, protocol: &str) -> Vec<String> {
+        let house = house::tests::house(&[
+            ("lib.rs", "mod base; mod ring;"),
+            ("base.rs", "pub mod edge;"),
+            ("base/edge.rs", edges),
+            ("ring.rs", user),
+        ]);
+        let mut found = Findings::default();
+        let files = [file(layout::PROTOCOL, protocol)];
+        check(&files, &self::edges(&house, &Arrows::of(&house)), &mut found);
+        found.errors
+    }
+
+    #[test]
+    fn both_functions_of_an_edge_are_called() {
+        let edge =
+            "pub mod slot_seen { pub fn publish() {} pub fn look() { helper() } fn helper() {} }";
+        let both = "use crate::base::edge; fn f() { edge::slot_seen::publish(); \
+                    twin!(\"x\": edge::slot_seen::look() => ()); }";
+        assert!(of_edges(edge, both, "SYNC[slot-seen]").is_empty());
+        let one = "use crate::base::edge::slot_seen; fn f() { slot_seen::publish(); } \
+                   #[cfg(test)] fn g() { slot_seen::look(); }";
+        let errors = of_edges(edge, one, "SYNC[slot-seen]");
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].contains("calls `look` of slot-seen"), "{errors:?}");
+        let wrong = "use crate::base::edge::slot_seen; fn f() { slot_seen::publish(); \
+                     twin!(\"x\": () => slot_seen::look()); }";
+        assert_eq!(of_edges(edge, wrong, "SYNC[slot-seen]").len(), 1, "a wrong half is no call");
+        assert!(of_edges(edge, both, "")[0].contains("not explained"));
+        assert!(of_edges("", "", "SYNC[slot-seen]")[0].contains("no code carries it"));
+        let short = "pub mod slot_seen { pub fn publish() {} } mod private { pub fn x() {} }";
+        let user = "fn f() { crate::base::edge::slot_seen::publish() }";
+        let errors = of_edges(short, user, "SYNC[slot-seen]");
+        assert!(errors.len() == 1 && errors[0].contains("fewer than two functions"), "{errors:?}");
     }
 }

@@ -10,7 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{source::Source, workspace};
+use crate::{
+    house::{House, arrows::Arrows, rooms},
+    source::Source,
+    workspace,
+};
 
 /// The outcome of the check.
 #[derive(Debug, Default)]
@@ -62,7 +66,10 @@ pub fn check(root: &Path) -> io::Result<Findings> {
         library::orderings(file, &mut found);
         library::watchdogs(file, &mut found);
     }
-    labels::check(&files, &mut found);
+    let house = House::read(root)?;
+    let arrows = Arrows::of(&house);
+    labels::check(&files, &labels::edges(&house, &arrows), &mut found);
+    rooms::check(&house, &arrows, &mut found);
     Ok(found)
 }
 

@@ -1,0 +1,359 @@
+//! The modules of the library and the names that travel between its files.
+//!
+//! No library resolves names without a compiler, so this is hand-made: it follows `mod`, `use` and
+//! re-exports, and leaves methods alone, whose owners only types tell.
+
+pub mod arrows;
+pub mod circles;
+pub mod map;
+pub mod rooms;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use syn::{
+    Item,
+    visit::{self, Visit},
+};
+
+use crate::{
+    layout,
+    source::{self, Import, Source},
+    workspace,
+};
+
+/// The conditions of code that no user compiles.
+const MODELS: &[&str] = &["test", "slipring_loom", "doctest"];
+
+/// The library's modules, without its tests and models.
+pub struct House {
+    /// The files, relative to the library's source.
+    pub files: Vec<PathBuf>,
+    /// The parsed text of each file.
+    pub sources: Vec<Source>,
+    /// The modules; the first is the root.
+    pub modules: Vec<Module>,
+    /// The modules that define a macro, by the name of the macro.
+    macros: BTreeMap<String, Vec<usize>>,
+}
+
+/// One module.
+pub struct Module {
+    /// The name of the module; empty for the root.
+    pub name: String,
+    /// The index of its file.
+    pub file: usize,
+    /// The module around it.
+    pub parent: Option<usize>,
+    /// Whether other modules see it.
+    pub is_public: bool,
+    /// The items, without modules.
+    pub items: Vec<Item>,
+    /// The inner modules.
+    pub children: BTreeMap<String, usize>,
+    /// The names that the module defines itself.
+    pub defined: BTreeSet<String>,
+    /// The imports, with whether they are re-exports.
+    pub imports: Vec<(Import, bool)>,
+}
+
+/// The meaning of a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// A module.
+    Module(usize),
+    /// An item, by its module and its name.
+    Item(usize, String),
+}
+
+impl House {
+    /// Reads the library of the checkout at `root`.
+    pub fn read(root: &Path) -> io::Result<Self> {
+        let folder = root.join(layout::SOURCE);
+        let mut texts = BTreeMap::new();
+        for file in workspace::files(&folder)? {
+            if file.extension().is_some_and(|extension| extension == "rs") {
+                texts.insert(file.clone(), fs::read_to_string(folder.join(file))?);
+            }
+        }
+        Self::of(&texts).map_err(io::Error::other)
+    }
+
+    /// Builds the house of `texts`, by path.
+    pub fn of(texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
+        let (files, sources, modules, macros) = Default::default();
+        let mut house = Self { files, sources, modules, macros };
+        house.file(texts, Path::new("lib.rs"), None, String::new(), true)?;
+        Ok(house)
+    }
+
+    /// Adds a file and the modules below it; returns its module.
+    fn file(
+        &mut self,
+        texts: &BTreeMap<PathBuf, String>,
+        path: &Path,
+        parent: Option<usize>,
+        name: String,
+        is_public: bool,
+    ) -> Result<usize, String> {
+        let text = texts.get(path).ok_or_else(|| format!("there is no {}", path.display()))?;
+        let source = Source::parse(&**text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let items = source::stripped(&source.syntax, MODELS).items;
+        let stem = path.file_stem().unwrap_or_default();
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let below =
+            if stem == "lib" || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
+        self.files.push(path.to_owned());
+        self.sources.push(source);
+        let file = self.files.len() - 1;
+        let module = Module::new(name, file, parent, is_public);
+        self.module(texts, module, items, &below)
+    }
+
+    /// Adds a module and those below it, whose files lie in `folder`.
+    fn module(
+        &mut self,
+        texts: &BTreeMap<PathBuf, String>,
+        mut module: Module,
+        items: Vec<Item>,
+        folder: &Path,
+    ) -> Result<usize, String> {
+        let (inner, items): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| matches!(item, Item::Mod(_)));
+        for item in &items {
+            module.add(item);
+        }
+        module.items = items;
+        let (at, file) = (self.modules.len(), module.file);
+        for name in module.items.iter().filter_map(macro_name) {
+            self.macros.entry(name).or_default().push(at);
+        }
+        self.modules.push(module);
+        for item in inner {
+            let Item::Mod(item) = item else { continue };
+            let name = item.ident.to_string();
+            let is_public = !matches!(item.vis, syn::Visibility::Inherited);
+            let child = if let Some((_, items)) = item.content {
+                let child = Module::new(name.clone(), file, Some(at), is_public);
+                self.module(texts, child, items, &folder.join(&name))?
+            } else {
+                let own = self.files[file].parent().unwrap_or(Path::new(""));
+                let path = match source::path_of(&item.attrs) {
+                    Some(path) => own.join(path),
+                    None => [folder.join(format!("{name}.rs")), folder.join(&name).join("mod.rs")]
+                        .into_iter()
+                        .find(|path| texts.contains_key(path))
+                        .ok_or_else(|| format!("there is no file of the module {name}"))?,
+                };
+                if layout::is_test_file(&path) {
+                    continue;
+                }
+                self.file(texts, &path, Some(at), name.clone(), is_public)?
+            };
+            self.modules[at].children.insert(name, child);
+        }
+        Ok(at)
+    }
+
+    /// The meanings of `path` in the module `from`; none for a name of another crate.
+    pub fn resolve(&self, from: usize, path: &[String]) -> BTreeSet<Target> {
+        self.follow(from, path, &mut BTreeSet::new())
+    }
+
+    fn follow(
+        &self,
+        from: usize,
+        path: &[String],
+        seen: &mut BTreeSet<(usize, String)>,
+    ) -> BTreeSet<Target> {
+        let Some((first, rest)) = path.split_first() else { return BTreeSet::new() };
+        let mut targets = match first.as_str() {
+            "crate" => BTreeSet::from([Target::Module(0)]),
+            "self" => BTreeSet::from([Target::Module(from)]),
+            "super" => self.parent(from),
+            name => self.lookup(from, name, seen),
+        };
+        for segment in rest {
+            let step = |target| match target {
+                Target::Module(module) if segment == "super" => self.parent(module),
+                Target::Module(module) => self.lookup(module, segment, seen),
+                // A variant or an associated item.
+                item @ Target::Item(..) => BTreeSet::from([item]),
+            };
+            targets = targets.into_iter().flat_map(step).collect();
+        }
+        targets
+    }
+
+    fn parent(&self, module: usize) -> BTreeSet<Target> {
+        self.modules[module].parent.map(Target::Module).into_iter().collect()
+    }
+
+    /// The meanings of one name in a module. `seen` ends circles of imports.
+    fn lookup(
+        &self,
+        at: usize,
+        name: &str,
+        seen: &mut BTreeSet<(usize, String)>,
+    ) -> BTreeSet<Target> {
+        if !seen.insert((at, name.to_owned())) {
+            return BTreeSet::new();
+        }
+        let module = &self.modules[at];
+        let mut found: BTreeSet<Target> =
+            module.children.get(name).map(|&child| Target::Module(child)).into_iter().collect();
+        if module.defined.contains(name) {
+            found.insert(Target::Item(at, name.to_owned()));
+        }
+        for (import, _) in &module.imports {
+            if import.name.as_deref() == Some(name) {
+                found.extend(self.follow(at, &import.path, seen));
+            }
+        }
+        if found.is_empty() {
+            for (import, _) in module.imports.iter().filter(|(import, _)| import.name.is_none()) {
+                for target in self.follow(at, &import.path, &mut seen.clone()) {
+                    if let Target::Module(glob) = target {
+                        found.extend(self.lookup(glob, name, seen));
+                    }
+                }
+            }
+        }
+        seen.remove(&(at, name.to_owned()));
+        found
+    }
+
+    /// The meanings of a macro's path: macros are also in scope below their definition.
+    pub fn resolve_macro(&self, from: usize, path: &[String]) -> BTreeSet<Target> {
+        let found = self.resolve(from, path);
+        let (Some(name), true) = (path.last(), found.is_empty()) else { return found };
+        let is_textual = path.len() == 1 || path[0] == "crate";
+        let modules = self.macros.get(name).filter(|_| is_textual);
+        modules.into_iter().flatten().map(|&module| Target::Item(module, name.clone())).collect()
+    }
+
+    /// Whether `module` lies in `outer`, or is it.
+    pub fn is_within(&self, module: usize, outer: usize) -> bool {
+        module == outer
+            || self.modules[module].parent.is_some_and(|parent| self.is_within(parent, outer))
+    }
+}
+
+impl Module {
+    fn new(name: String, file: usize, parent: Option<usize>, is_public: bool) -> Self {
+        let (items, children, defined, imports) = Default::default();
+        Self { name, file, parent, is_public, items, children, defined, imports }
+    }
+
+    /// Adds the names that `item` defines or imports.
+    fn add(&mut self, item: &Item) {
+        self.defined.extend(defined(item));
+        struct Uses<'m>(&'m mut Vec<(Import, bool)>);
+        impl<'ast> Visit<'ast> for Uses<'_> {
+            fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+                let is_export = !matches!(item.vis, syn::Visibility::Inherited);
+                self.0.extend(source::imports(item).into_iter().map(|import| (import, is_export)));
+            }
+        }
+        let mut uses = Uses(&mut self.imports);
+        visit::visit_item(&mut uses, item);
+    }
+}
+
+/// The name that an item defines.
+pub fn defined(item: &Item) -> Option<String> {
+    let name = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::TraitAlias(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Union(item) => &item.ident,
+        Item::Macro(item) => item.ident.as_ref()?,
+        _ => return None,
+    };
+    Some(name.to_string())
+}
+
+fn macro_name(item: &Item) -> Option<String> {
+    match item {
+        Item::Macro(item) => item.ident.as_ref().map(ToString::to_string),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The house of these files.
+    pub fn house(files: &[(&str, &str)]) -> House {
+        let texts = files.iter().map(|(path, text)| (PathBuf::from(path), (*text).to_owned()));
+        House::of(&texts.collect()).unwrap()
+    }
+
+    /// The file that defines `path`, as the file `from` sees it.
+    fn home(house: &House, from: &str, path: &str) -> Vec<String> {
+        let module = house
+            .modules
+            .iter()
+            .position(|module| house.files[module.file] == Path::new(from))
+            .unwrap();
+        let path: Vec<String> = path.split("::").map(str::to_owned).collect();
+        let file = |target| match target {
+            Target::Module(module) => format!("module {}", house.modules[module].name),
+            Target::Item(module, name) => {
+                format!("{} {name}", house.files[house.modules[module].file].display())
+            }
+        };
+        house.resolve(module, &path).into_iter().map(file).collect()
+    }
+
+    #[test]
+    fn names_resolve_to_the_file_that_defines_them() {
+        let house = house(&[
+            ("lib.rs", "mod base; mod ring; pub use ring::*; #[cfg(test)] mod gone;"),
+            ("base/mod.rs", "mod sync; pub(crate) use sync::{Fence as Barrier, twin};"),
+            (
+                "base/sync.rs",
+                "pub struct Fence; macro_rules! twin { () => {} } pub(crate) use twin;",
+            ),
+            ("ring.rs", "use crate::base::{self, *}; pub mod slots; pub use self::slots::Slots;"),
+            ("ring/slots.rs", "pub struct Slots; use super::*; pub enum Kind { A }"),
+        ]);
+        assert_eq!(home(&house, "ring.rs", "base::Barrier"), ["base/sync.rs Fence"]);
+        assert_eq!(home(&house, "ring.rs", "Barrier"), ["base/sync.rs Fence"]);
+        assert_eq!(home(&house, "base/mod.rs", "crate::Slots"), ["ring/slots.rs Slots"]);
+        assert_eq!(home(&house, "ring/slots.rs", "Barrier"), ["base/sync.rs Fence"]);
+        assert_eq!(
+            home(&house, "ring/slots.rs", "super::super::base::twin"),
+            ["base/sync.rs twin"]
+        );
+        assert_eq!(home(&house, "lib.rs", "ring::slots::Kind::A"), ["ring/slots.rs Kind"]);
+        assert_eq!(home(&house, "lib.rs", "ring::slots"), ["module slots"]);
+        assert!(home(&house, "ring.rs", "std::sync::Arc").is_empty());
+    }
+
+    #[test]
+    fn circles_of_imports_end() {
+        let house = house(&[
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "pub use crate::b::*; pub use crate::b::Lost;"),
+            ("b.rs", "pub use crate::a::*; pub use crate::a::Lost; pub struct Found;"),
+        ]);
+        assert!(home(&house, "a.rs", "Lost").is_empty());
+        assert_eq!(home(&house, "a.rs", "Found"), ["b.rs Found"]);
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let texts = BTreeMap::from([(PathBuf::from("lib.rs"), "mod lost;".to_owned())]);
+        assert!(House::of(&texts).err().unwrap().contains("lost"));
+    }
+}
