@@ -19,7 +19,7 @@ use syn::{
 
 use crate::{
     layout,
-    source::{self, Source, strip::statement_attributes},
+    source::{self, Body, Source, strip::statement_attributes},
     tidy::labels::labels_in,
 };
 
@@ -74,20 +74,20 @@ pub struct Labelled {
 }
 
 impl Labelled {
-    /// Adds the labelled functions of `source`, and its edges if `file` is one of edges.
-    pub fn add(&mut self, file: &Path, source: &Source) {
-        let functions = source.functions();
-        let is_labelled = labels_in(&source.text).next().is_some();
-        let labelled = functions
-            .bodies()
-            .filter(|_| is_labelled)
-            .filter(|body| labels_in(&source.comments()[body.range.clone()]).next().is_some())
-            .map(|body| body.name.rsplit("::").next().unwrap_or(&body.name).to_owned());
-        self.functions.extend(labelled.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
-        if !layout::is_edges(file) {
-            return;
+    /// Collects the names of a library with these files.
+    pub fn of<'s>(files: impl Iterator<Item = (&'s Path, &'s Source)> + Clone) -> Self {
+        let mut labelled = Self::default();
+        for (file, source) in files.clone().filter(|(file, _)| layout::is_edges(file)) {
+            labelled.add_edges(file, source);
         }
-        for body in functions.bodies() {
+        for (_, source) in files.filter(|(file, _)| !layout::is_edges(file)) {
+            labelled.add_functions(source);
+        }
+        labelled
+    }
+
+    fn add_edges(&mut self, file: &Path, source: &Source) {
+        for body in source.functions().bodies() {
             let (module, name) = edge_of(file, &body.name);
             if source.text[body.range.clone()].contains("compiler_fence(") {
                 self.compiled.insert((module.clone(), name.to_owned()));
@@ -96,9 +96,51 @@ impl Labelled {
         }
     }
 
+    /// Adds the functions that wear a label, or call an operation of an edge.
+    fn add_functions(&mut self, source: &Source) {
+        let mut operations = Operations { edges: &self.edges, found: Vec::new() };
+        operations.visit_file(&source.live());
+        let mut places = operations.found;
+        if labels_in(&source.text).next().is_some() {
+            let comments = source.comments();
+            places.extend(comments.match_indices("SYNC[").map(|(at, _)| at));
+        }
+        if places.is_empty() {
+            return;
+        }
+        let functions = source.functions();
+        let wears = |body: &&Body| places.iter().any(|place| body.range.contains(place));
+        let names = functions
+            .bodies()
+            .filter(wears)
+            .map(|body| body.name.rsplit("::").next().unwrap_or(&body.name).to_owned());
+        self.functions.extend(names.filter(|name| !COMMON_NAMES.contains(&name.as_str())));
+    }
+
     /// Whether `module` is that of an edge.
     pub fn is_edge(&self, module: &str) -> bool {
         self.edges.contains(module)
+    }
+}
+
+/// The places that call an operation of an edge.
+struct Operations<'l> {
+    edges: &'l HashSet<String>,
+    found: Vec<usize>,
+}
+
+impl<'ast> Visit<'ast> for Operations<'_> {
+    fn visit_expr_path(&mut self, expression: &'ast syn::ExprPath) {
+        let module = expression.path.segments.iter().rev().nth(1);
+        if module.is_some_and(|module| self.edges.contains(&module.ident.to_string())) {
+            self.found.push(source::range(&expression.path).start);
+        }
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        for argument in source::arguments(mac) {
+            self.visit_expr(&argument);
+        }
     }
 }
 
@@ -378,11 +420,12 @@ mod tests {
     fn exchanged(body: &str) -> Vec<String> {
         let edges = "mod slot_seen { fn publish() {} fn look() { compiler_fence(SeqCst) } }";
         let edges = Source::parse(edges).unwrap();
-        let text = format!("fn release() {{\n // SYNC[x]\n}}\nfn f() {{ {body}\n}}");
+        let text = format!(
+            "fn release() {{\n // SYNC[x]\n}}\nfn announce() {{ edge::slot_seen::publish() }}\nfn f() {{ {body}\n}}"
+        );
         let source = Source::parse(text).unwrap();
-        let mut labelled = Labelled::default();
-        labelled.add(Path::new("edge.rs"), &edges);
-        labelled.add(Path::new("a.rs"), &source);
+        let files = [(Path::new("edge.rs"), &edges), (Path::new("a.rs"), &source)];
+        let labelled = Labelled::of(files.into_iter());
         let found = pairs(&source, &source.live(), &labelled);
         found.iter().map(|pair| pair.exchanged(&source.text)).collect()
     }
@@ -441,6 +484,7 @@ mod tests {
     fn operations_of_edges_are_accesses() {
         let body = "edge::slot_seen::publish(a, 1); b.store(2, Relaxed); slot_seen::look(a)";
         assert_eq!(exchanged(body).len(), 2);
+        assert_eq!(exchanged("self.announce(); b.store(2, Release);").len(), 1);
         assert!(exchanged("other::publish(a, 1); b.store(2, Relaxed);").is_empty());
         let own = |name| edge_of(Path::new("base/edge/announced.rs"), name);
         assert_eq!(own("fence_task"), ("announced".to_owned(), "fence_task"));

@@ -110,10 +110,7 @@ pub fn find(folder: &Path) -> io::Result<Vec<Mutant>> {
             .any(|part| tests.contains(&part.with_extension("")) || part.ends_with("tests"))
     };
     sources.retain(|(file, _)| !is_test(file));
-    let mut labelled = Labelled::default();
-    for (file, source) in &sources {
-        labelled.add(file, source);
-    }
+    let labelled = Labelled::of(sources.iter().map(|(file, source)| (file.as_path(), source)));
     Ok(sources.iter().flat_map(|(file, source)| mutants(file, source, &labelled)).collect())
 }
 

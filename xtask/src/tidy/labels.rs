@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::{Item, Visibility};
 
 use super::{File, Findings};
@@ -25,6 +27,8 @@ pub struct Edge {
     file: String,
     /// The functions, each with whether other code calls it.
     ends: Vec<(String, bool)>,
+    /// Whether a function both acquires and releases, and is both ends by itself.
+    is_both: bool,
 }
 
 /// The edges of `house`: the inner modules of each module of edges.
@@ -51,11 +55,25 @@ pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
             let (label, file) = (module.name.replace('_', "-"), &house.files[module.file]);
             if module.is_public {
                 let file = file.display().to_string();
-                found.push(Edge { label, file, ends: ends.collect() });
+                let ends = ends.collect();
+                let is_both = module.items.iter().any(both_ends);
+                found.push(Edge { label, file, ends, is_both });
             }
         }
     }
     found
+}
+
+/// Whether a function modifies a word with `AcqRel`.
+fn both_ends(item: &Item) -> bool {
+    fn any(tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => ident == "AcqRel",
+            TokenTree::Group(group) => any(group.stream()),
+            _ => false,
+        })
+    }
+    matches!(item, Item::Fn(_)) && any(item.to_token_stream())
 }
 
 /// The places of one label.
@@ -94,13 +112,13 @@ pub fn check(files: &[File], edges: &[Edge], found: &mut Findings) {
         }
     }
     let protocol = layout::PROTOCOL;
-    for Edge { label, file, ends } in edges {
+    for Edge { label, file, ends, is_both } in edges {
         let file = format!("{}/{file}", layout::SOURCE);
         // The functions of the edge are its ends; comments may repeat the label.
         if !labels.remove(label).is_some_and(|places| places.is_explained) {
             found.errors.push(format!("{file}: SYNC[{label}] is not explained in {protocol}"));
         }
-        if ends.len() < 2 {
+        if ends.len() + usize::from(*is_both) < 2 {
             found.errors.push(format!(
                 "{file}: the edge {label} has fewer than two functions: each end is one"
             ));
@@ -189,6 +207,8 @@ mod tests {
         let short = "pub mod slot_seen { pub fn publish() {} } mod private { pub fn x() {} }";
         let user = "fn f() { crate::base::edge::slot_seen::publish() }";
         let errors = of_edges(short, user, "SYNC[slot-seen]");
+        let both = short.replace("{}", "{ twin!(\"x\": a.swap(1, AcqRel) => ()) }");
+        assert!(of_edges(&both, user, "SYNC[slot-seen]").is_empty());
         assert!(errors.len() == 1 && errors[0].contains("fewer than two functions"), "{errors:?}");
     }
 }
