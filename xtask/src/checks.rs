@@ -21,6 +21,9 @@ pub const MODELS: &str = "loom_";
 /// The project's own rules.
 pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
     let found = tidy::check(&step.root)?;
+    for note in &found.notes {
+        say!("{note}");
+    }
     for warning in &found.warnings {
         say!("warning: {warning}");
     }

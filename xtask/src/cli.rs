@@ -106,6 +106,9 @@ pub struct Tidy {
     /// Print the rooms of the library, their floors and arrows, and their counts, instead.
     #[arg(long)]
     pub map: bool,
+    /// Rewrite the list of public functions without an example, instead.
+    #[arg(long, conflicts_with = "map")]
+    pub update: bool,
     /// The checkout to read; this one by default.
     #[arg(long, value_name = "FOLDER", requires = "map")]
     pub root: Option<PathBuf>,

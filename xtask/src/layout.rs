@@ -8,6 +8,8 @@ pub const LIBRARY: &str = "crates/slipring";
 pub const SOURCE: &str = "crates/slipring/src";
 /// The page that explains every synchronisation edge.
 pub const PROTOCOL: &str = "crates/slipring/src/PROTOCOL.md";
+/// The list of the public functions without an example, one a line.
+pub const WITHOUT_EXAMPLES: &str = "crates/slipring/without-examples.txt";
 /// The folders whose tests wait for other threads.
 pub const WAITING_TESTS: [&str; 2] = ["crates/slipring/tests", "crates/slipring-eventfd/tests"];
 /// The file of [`WAITING_TESTS`] whose tests wait for the compiler alone.

@@ -64,6 +64,9 @@ fn main() -> ExitCode {
             let root = asked.root.clone().unwrap_or_else(|| run.root().to_owned());
             return map(&root);
         }
+        Command::Tidy(asked) if asked.update => {
+            run.step("tidy", |step| Ok(tidy::examples::update(&step.root)?));
+        }
         Command::Tidy(_) => run.step("tidy", checks::tidy),
         Command::Fmt => run.step("fmt", checks::fmt),
         Command::Clippy => run.step("clippy", checks::clippy),

@@ -8,7 +8,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::{House, Target};
+use super::{House, Reach, Target};
 use crate::source;
 
 /// One use of an item outside of its module.
@@ -56,13 +56,15 @@ impl Arrows {
 
     /// Adds the imports of a module. A re-export from within the module is none.
     fn imports(&mut self, house: &House, module: usize) {
-        for (import, is_export) in &house.modules[module].imports {
+        for (import, reach) in &house.modules[module].imports {
             if import.name.is_none() {
                 continue; // The names that arrive through a glob are found where they are used.
             }
             let mut targets = house.resolve_macro(module, &import.path);
             targets.retain(|target| match target {
-                Target::Item(home, _) => !(*is_export && house.is_within(*home, module)),
+                Target::Item(home, _) => {
+                    *reach == Reach::Private || !house.is_within(*home, module)
+                }
                 Target::Module(_) => false,
             });
             self.add(house, module, &targets);

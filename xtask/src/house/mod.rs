@@ -15,7 +15,7 @@ use std::{
 };
 
 use syn::{
-    Item,
+    Attribute, Item,
     visit::{self, Visit},
 };
 
@@ -32,8 +32,8 @@ const MODELS: &[&str] = &["test", "slipring_loom", "doctest"];
 pub struct House {
     /// The files, relative to the library's source.
     pub files: Vec<PathBuf>,
-    /// The parsed text of each file.
-    pub sources: Vec<Source>,
+    /// The text of the pages that documentation may include, by path.
+    pub pages: BTreeMap<PathBuf, String>,
     /// The modules; the first is the root.
     pub modules: Vec<Module>,
     /// The modules that define a macro, by the name of the macro.
@@ -48,16 +48,39 @@ pub struct Module {
     pub file: usize,
     /// The module around it.
     pub parent: Option<usize>,
-    /// Whether other modules see it.
-    pub is_public: bool,
+    /// The reach of its declaration.
+    pub reach: Reach,
+    /// The attributes, both of its declaration and of its file.
+    pub attributes: Vec<Attribute>,
     /// The items, without modules.
     pub items: Vec<Item>,
     /// The inner modules.
     pub children: BTreeMap<String, usize>,
     /// The names that the module defines itself.
     pub defined: BTreeSet<String>,
-    /// The imports, with whether they are re-exports.
-    pub imports: Vec<(Import, bool)>,
+    /// The imports, with their reach.
+    pub imports: Vec<(Import, Reach)>,
+}
+
+/// The readers of a name beyond its module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// None.
+    Private,
+    /// Some modules of the library.
+    Library,
+    /// Users of the library.
+    Public,
+}
+
+impl Reach {
+    fn of(visibility: &syn::Visibility) -> Self {
+        match visibility {
+            syn::Visibility::Public(_) => Self::Public,
+            syn::Visibility::Inherited => Self::Private,
+            _ => Self::Library,
+        }
+    }
 }
 
 /// The meaning of a path.
@@ -73,44 +96,46 @@ impl House {
     /// Reads the library of the checkout at `root`.
     pub fn read(root: &Path) -> io::Result<Self> {
         let folder = root.join(layout::SOURCE);
-        let mut texts = BTreeMap::new();
+        let (mut texts, mut pages) = (BTreeMap::new(), BTreeMap::new());
         for file in workspace::files(&folder)? {
-            if file.extension().is_some_and(|extension| extension == "rs") {
-                texts.insert(file.clone(), fs::read_to_string(folder.join(file))?);
-            }
+            let kind = match file.extension().and_then(|extension| extension.to_str()) {
+                Some("rs") => &mut texts,
+                Some("md") => &mut pages,
+                _ => continue,
+            };
+            kind.insert(file.clone(), fs::read_to_string(folder.join(file))?);
         }
-        Self::of(&texts).map_err(io::Error::other)
+        let mut house = Self::of(&texts).map_err(io::Error::other)?;
+        house.pages = pages;
+        Ok(house)
     }
 
     /// Builds the house of `texts`, by path.
     pub fn of(texts: &BTreeMap<PathBuf, String>) -> Result<Self, String> {
-        let (files, sources, modules, macros) = Default::default();
-        let mut house = Self { files, sources, modules, macros };
-        house.file(texts, Path::new("lib.rs"), None, String::new(), true)?;
+        let (files, pages, modules, macros) = Default::default();
+        let mut house = Self { files, pages, modules, macros };
+        house.file(texts, Path::new("lib.rs"), Module::root())?;
         Ok(house)
     }
 
-    /// Adds a file and the modules below it; returns its module.
+    /// Adds the file of `module` and the modules below it; returns its index.
     fn file(
         &mut self,
         texts: &BTreeMap<PathBuf, String>,
         path: &Path,
-        parent: Option<usize>,
-        name: String,
-        is_public: bool,
+        mut module: Module,
     ) -> Result<usize, String> {
         let text = texts.get(path).ok_or_else(|| format!("there is no {}", path.display()))?;
         let source = Source::parse(&**text).map_err(|e| format!("{}: {e}", path.display()))?;
-        let items = source::stripped(&source.syntax, MODELS).items;
+        let live = source::stripped(&source.syntax, MODELS);
         let stem = path.file_stem().unwrap_or_default();
         let folder = path.parent().unwrap_or(Path::new(""));
         let below =
             if stem == "lib" || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
+        module.file = self.files.len();
+        module.attributes.extend(live.attrs);
         self.files.push(path.to_owned());
-        self.sources.push(source);
-        let file = self.files.len() - 1;
-        let module = Module::new(name, file, parent, is_public);
-        self.module(texts, module, items, &below)
+        self.module(texts, module, live.items, &below)
     }
 
     /// Adds a module and those below it, whose files lie in `folder`.
@@ -135,13 +160,19 @@ impl House {
         for item in inner {
             let Item::Mod(item) = item else { continue };
             let name = item.ident.to_string();
-            let is_public = !matches!(item.vis, syn::Visibility::Inherited);
+            let inner = Module {
+                name: name.clone(),
+                file,
+                parent: Some(at),
+                reach: Reach::of(&item.vis),
+                attributes: item.attrs,
+                ..Module::root()
+            };
             let child = if let Some((_, items)) = item.content {
-                let child = Module::new(name.clone(), file, Some(at), is_public);
-                self.module(texts, child, items, &folder.join(&name))?
+                self.module(texts, inner, items, &folder.join(&name))?
             } else {
                 let own = self.files[file].parent().unwrap_or(Path::new(""));
-                let path = match source::path_of(&item.attrs) {
+                let path = match source::path_of(&inner.attributes) {
                     Some(path) => own.join(path),
                     None => [folder.join(format!("{name}.rs")), folder.join(&name).join("mod.rs")]
                         .into_iter()
@@ -151,7 +182,7 @@ impl House {
                 if layout::is_test_file(&path) {
                     continue;
                 }
-                self.file(texts, &path, Some(at), name.clone(), is_public)?
+                self.file(texts, &path, inner)?
             };
             self.modules[at].children.insert(name, child);
         }
@@ -243,19 +274,21 @@ impl House {
 }
 
 impl Module {
-    fn new(name: String, file: usize, parent: Option<usize>, is_public: bool) -> Self {
-        let (items, children, defined, imports) = Default::default();
-        Self { name, file, parent, is_public, items, children, defined, imports }
+    /// The empty root.
+    fn root() -> Self {
+        let (name, attributes, items, children, defined, imports) = Default::default();
+        let (file, parent, reach) = (0, None, Reach::Public);
+        Self { name, file, parent, reach, attributes, items, children, defined, imports }
     }
 
     /// Adds the names that `item` defines or imports.
     fn add(&mut self, item: &Item) {
         self.defined.extend(defined(item));
-        struct Uses<'m>(&'m mut Vec<(Import, bool)>);
+        struct Uses<'m>(&'m mut Vec<(Import, Reach)>);
         impl<'ast> Visit<'ast> for Uses<'_> {
             fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-                let is_export = !matches!(item.vis, syn::Visibility::Inherited);
-                self.0.extend(source::imports(item).into_iter().map(|import| (import, is_export)));
+                let reach = Reach::of(&item.vis);
+                self.0.extend(source::imports(item).into_iter().map(|import| (import, reach)));
             }
         }
         let mut uses = Uses(&mut self.imports);

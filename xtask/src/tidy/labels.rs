@@ -14,7 +14,7 @@ use syn::{Item, Visibility};
 
 use super::{File, Findings};
 use crate::{
-    house::{House, arrows::Arrows},
+    house::{House, Reach, arrows::Arrows},
     layout,
 };
 
@@ -53,7 +53,7 @@ pub fn edges(house: &House, arrows: &Arrows) -> Vec<Edge> {
                 _ => None,
             });
             let (label, file) = (module.name.replace('_', "-"), &house.files[module.file]);
-            if module.is_public {
+            if module.reach != Reach::Private {
                 let file = file.display().to_string();
                 let ends = ends.collect();
                 let is_both = module.items.iter().any(both_ends);

@@ -1,5 +1,6 @@
 //! The rules that no compiler knows.
 
+pub mod examples;
 pub mod labels;
 mod library;
 mod text;
@@ -23,6 +24,8 @@ pub struct Findings {
     pub errors: Vec<String>,
     /// Rules that are nearly broken.
     pub warnings: Vec<String>,
+    /// Counts for the reader.
+    pub notes: Vec<String>,
 }
 
 /// One file of the project.
@@ -70,6 +73,7 @@ pub fn check(root: &Path) -> io::Result<Findings> {
     let arrows = Arrows::of(&house);
     labels::check(&files, &labels::edges(&house, &arrows), &mut found);
     rooms::check(&house, &arrows, &mut found);
+    examples::Examples::of(&house).check(&examples::list(root), &mut found);
     Ok(found)
 }
 
