@@ -83,25 +83,26 @@ pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     step.run_within(Duration::from_secs(4 * 60 * 60), &call)
 }
 
-/// The models of the memory orderings.
-pub fn loom(step: &mut Step, filter: Option<&str>) -> Result<(), Trouble> {
+/// Runs the models of the memory orderings whose names contain one of `filters`; all if there is
+/// none.
+pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let folder = step.scratch("loom");
-    step.run(
-        &Call::cargo("test --release -p slipring --lib")
-            .target_dir(&folder)
-            .args([filter.unwrap_or(MODELS)])
-            .env("RUSTFLAGS", LOOM),
-    )?;
+    let all = [MODELS.to_owned()];
+    let call = Call::cargo("test --release -p slipring --lib")
+        .target_dir(&folder)
+        .args(if filters.is_empty() { &all } else { filters })
+        .env("RUSTFLAGS", LOOM);
+    step.run(&call)?;
     step.some_tests()
 }
 
-/// Every example program once, with little data.
+/// Runs every example program with a small amount of data.
 pub fn examples(step: &mut Step) -> Result<(), Trouble> {
-    for name in workspace::examples(&step.root) {
-        step.run(
-            &Call::cargo("run --quiet -p slipring-examples --example")
-                .args([&name, "--", "--smoke"]),
-        )?;
-    }
-    Ok(())
+    workspace::examples(&step.root).iter().try_for_each(|name| example(step, name))
+}
+
+/// Runs one example program with a small amount of data.
+pub fn example(step: &mut Step, name: &str) -> Result<(), Trouble> {
+    let call = Call::cargo("run --quiet -p slipring-examples --example");
+    step.run(&call.args([name, "--", "--smoke"]))
 }

@@ -18,6 +18,7 @@ mod deep;
 mod house;
 mod layout;
 mod mutants;
+mod parts;
 mod source;
 mod steps;
 mod tidy;
@@ -54,6 +55,15 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     match &command {
+        Command::Test(asked) if !asked.names.is_empty() => {
+            let index = match parts::Index::read(run.root()) {
+                Ok(index) => index,
+                Err(error) => return failed(&error.to_string(), ExitCode::FAILURE),
+            };
+            if let Err(error) = index.run(&mut run, &asked.names) {
+                return failed(&error, ExitCode::from(2));
+            }
+        }
         Command::Test(asked) => {
             test(&mut run);
             if asked.deep {
@@ -75,7 +85,7 @@ fn main() -> ExitCode {
         Command::Examples => run.step("examples", checks::examples),
         Command::Asm => run.step("asm", assembly::check),
         Command::Loom { filter } => {
-            run.step("loom", |step| checks::loom(step, filter.as_deref()));
+            run.step("loom", |step| checks::loom(step, filter.as_slice()));
         }
         Command::Peers { args } => run.step("peers", |step| checks::peers(step, args)),
         Command::Miri { seeds, filters } => {
@@ -98,11 +108,14 @@ fn map(root: &Path) -> ExitCode {
             say!("{}", house::map::draw(&house));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "{}: {error}", root.display());
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&format!("{}: {error}", root.display()), ExitCode::FAILURE),
     }
+}
+
+/// Says why nothing was done.
+fn failed(error: &str, code: ExitCode) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "{error}");
+    code
 }
 
 /// Runs the checks that must pass before every commit, the quickest first.
@@ -116,7 +129,7 @@ fn test(run: &mut Run) {
     run.step("peers", checks::peers_smoke);
     run.step("examples", checks::examples);
     run.step("asm", assembly::check);
-    run.step("loom", |step| checks::loom(step, None));
+    run.step("loom", |step| checks::loom(step, &[]));
 }
 
 /// Runs the checks that take long or need more tools.

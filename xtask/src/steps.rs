@@ -87,7 +87,7 @@ impl Step {
 
 /// A step that is over.
 struct Done {
-    name: &'static str,
+    name: String,
     took: Duration,
     tally: Tally,
     trouble: Option<Trouble>,
@@ -126,23 +126,25 @@ impl Run {
     /// Does one step, unless a failure before it has ended the run.
     pub fn step(
         &mut self,
-        name: &'static str,
+        name: impl Into<String>,
         check: impl FnOnce(&mut Step) -> Result<(), Trouble>,
     ) {
         if self.policy.fail_fast && self.failures() > 0 {
             return;
         }
+        let name = name.into();
         say!("\n==> {name}");
         let started = Instant::now();
         let mut step =
             Step { root: self.root.clone(), target: self.target.clone(), tally: Tally::default() };
         let trouble = check(&mut step).err();
-        let done = Done { name, took: started.elapsed(), tally: step.tally, trouble };
-        match &done.trouble {
-            None => say!("<== {name}: ok in {:.1?}", done.took),
-            Some(Trouble::Failed(why)) => say!("<== {name}: FAILED in {:.1?}\n{why}", done.took),
-            Some(trouble @ Trouble::Missing { .. }) => loudly(name, trouble),
+        let took = started.elapsed();
+        match &trouble {
+            None => say!("<== {name}: ok in {took:.1?}"),
+            Some(Trouble::Failed(why)) => say!("<== {name}: FAILED in {took:.1?}\n{why}"),
+            Some(trouble @ Trouble::Missing { .. }) => loudly(&name, trouble),
         }
+        let done = Done { name, took, tally: step.tally, trouble };
         self.done.push(done);
     }
 
@@ -159,6 +161,7 @@ impl Run {
     /// Prints what happened, and a closing line like that of a test harness.
     pub fn finish(self) -> ExitCode {
         say!("\n==> summary");
+        let width = self.done.iter().map(|done| done.name.len()).max().unwrap_or(0).max(10);
         for Done { name, took, tally, trouble } in &self.done {
             let verdict = match trouble {
                 None => "ok",
@@ -170,7 +173,7 @@ impl Run {
             } else {
                 format!("  {} tests", tally.passed)
             };
-            say!("{name:<10} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
+            say!("{name:<width$} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
         }
         for Done { name, trouble, .. } in &self.done {
             match trouble {

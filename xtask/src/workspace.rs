@@ -90,6 +90,31 @@ pub fn examples(root: &Path) -> Vec<String> {
     values(&manifest, "[[example]]", "name")
 }
 
+/// The folders of the workspace's packages, relative to `root`.
+pub fn members(root: &Path) -> Vec<String> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    listed(&manifest, "members")
+}
+
+/// The name of the package in `folder`.
+pub fn package(folder: &Path) -> Option<String> {
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    values(&manifest, "[package]", "name").into_iter().next()
+}
+
+/// The strings in the list `key`.
+fn listed(manifest: &str, key: &str) -> Vec<String> {
+    let is_key = |rest: &&str| rest.trim_start().starts_with('=');
+    let list = manifest
+        .split('\n')
+        .enumerate()
+        .find_map(|(at, line)| line.trim_start().strip_prefix(key).filter(is_key).map(|_| at));
+    let rest = manifest.split('\n').skip(list.unwrap_or(usize::MAX)).collect::<Vec<_>>().join("\n");
+    let list = rest.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let strings = list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2);
+    strings.map(str::to_owned).collect()
+}
+
 /// The string values of `key` in every table that is opened by `header`.
 fn values(manifest: &str, header: &str, key: &str) -> Vec<String> {
     let mut inside = false;
@@ -116,6 +141,12 @@ mod tests {
         let manifest = "[package]\nname = \"p\"\n[[example]]\nname = \"a\" # first\npath = \"a.rs\"\n[[example]]\nname=\"b\"\n[lib]\nname = \"c\"\n";
         assert_eq!(values(manifest, "[[example]]", "name"), ["a", "b"]);
         assert_eq!(values(manifest, "[package]", "name"), ["p"]);
+        let lists =
+            "[workspace]\nmembers_not = [\"x\"]\nmembers = [\"a\",\n \"b/c\"]\nother = [\"d\"]";
+        assert_eq!(listed(lists, "members"), ["a", "b/c"]);
+        assert!(listed(lists, "none").is_empty());
+        assert!(members(&root()).contains(&"xtask".to_owned()));
+        assert_eq!(package(&root().join("xtask")).as_deref(), Some("xtask"));
         assert!(minimum_version(&root()).is_some_and(|version| version.starts_with("1.")));
     }
 

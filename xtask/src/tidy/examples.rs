@@ -258,7 +258,7 @@ fn text(house: &House, at: usize, attributes: &[Attribute]) -> String {
 }
 
 /// Whether documentation has a code block that runs.
-fn runs(text: &str) -> bool {
+pub fn runs(text: &str) -> bool {
     // The backticks of the open block, whether it runs, and whether it has a line of code.
     let mut open: Option<(usize, bool, bool)> = None;
     for line in text.lines().map(str::trim) {
