@@ -1,5 +1,7 @@
-//! What the compiler makes of a publication and of a release at a quiet bell: no model sees that,
-//! because the order of its store and its load rests on a fence that only the compiler knows of.
+//! The machine code of a publication and of a release at a quiet wait queue.
+//!
+//! The order of its store and its load rests on a compiler fence, which no model sees. The check is
+//! hand-made because it reads a few mnemonics of one function.
 
 use std::{
     fs, io,
@@ -11,17 +13,17 @@ use crate::{
     steps::{Step, Trouble},
 };
 
-/// The function whose machine code is read. The one that it calls when a bell is not quiet has
-/// models of its own.
+/// The label of the publication. Models check the function that it calls at a queue that is not
+/// quiet.
 const PUBLISHES: &str = "publish_under_a_quiet_bell:";
-/// The same for a release.
+/// The label of the release.
 const RELEASES: &str = "release_under_a_quiet_bell:";
-/// The value that it publishes, as it stands in the code.
+/// The published value, as the machine code spells it.
 const MARK: &str = "$1579129387,";
-/// What waits until the stores before it have left the core.
-const WAITS: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
+/// The instructions that wait until earlier stores have left the core.
+const WAITING: [&str; 4] = ["mfence", "lock", "xchg", "syscall"];
 
-/// Reads both: event, progress, bell, in this order, and nothing between that waits for the stores.
+/// Checks that event, progress and look at the queue stand in this order, without a wait between.
 pub fn check(step: &mut Step) -> Result<(), Trouble> {
     let folder = step.scratch("asm");
     forget(&folder)?;
@@ -29,19 +31,19 @@ pub fn check(step: &mut Step) -> Result<(), Trouble> {
     Ok(judge(&read(&folder)?)?)
 }
 
-/// Removes what an earlier compiler left in `folder`: it would be read too.
+/// Removes the machine code of an earlier build from `folder`.
 pub fn forget(folder: &Path) -> io::Result<()> {
     let examples = examples(folder);
     if examples.exists() { fs::remove_dir_all(&examples) } else { Ok(()) }
 }
 
-/// Has the compiler write the code into `folder`.
+/// Makes the call that writes the machine code into `folder`.
 pub fn call(folder: &Path) -> Call {
     let call = Call::cargo("rustc --release -p slipring --example publish_asm").target_dir(folder);
     call.args(["--", "--emit=asm", "-Ccodegen-units=1", "-Cdebuginfo=0"])
 }
 
-/// The code that the compiler wrote into `folder`.
+/// Reads the machine code in `folder`.
 pub fn read(folder: &Path) -> Result<String, String> {
     let examples = examples(folder);
     let entries =
@@ -51,7 +53,7 @@ pub fn read(folder: &Path) -> Result<String, String> {
         .filter(|path| path.extension().is_some_and(|end| end == "s"));
     let code = codes
         .next()
-        .ok_or_else(|| format!("the compiler left no code in {}", examples.display()))?;
+        .ok_or_else(|| format!("the compiler wrote no machine code to {}", examples.display()))?;
     fs::read_to_string(&code).map_err(|error| format!("{}: {error}", code.display()))
 }
 
@@ -77,63 +79,59 @@ fn body<'c>(code: &'c str, name: &str) -> Result<Vec<&'c str>, String> {
     }
 }
 
-/// Says what is wrong with the order in `code`.
+/// Checks the order of both functions in `code`.
 pub fn judge(code: &str) -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
-        say!("the code of this machine is not one that this check can read");
+        say!("skipped: this check reads x86-64 code alone");
         return Ok(());
     }
     progress(code, "publication", PUBLISHES, Some(MARK), "notify_publication")?;
     progress(code, "release", RELEASES, None, "notify_fenced")
 }
 
-/// Checks one function: what it is called here, its label, what comes before its progress, and what
-/// it calls for a bell that is not quiet.
+/// Checks the function `what` with the label `label`. `event` is a mark that its progress follows;
+/// `notifies` is a part of the name that it calls at a queue that is not quiet.
 fn progress(
     code: &str,
     what: &str,
     label: &str,
     event: Option<&str>,
-    rings: &str,
+    notifies: &str,
 ) -> Result<(), String> {
     let body = body(code, label)?;
-    // A word from a register into an array: a stamp, or a frontier. The handle's own fields lie in
-    // none.
+    // A stamp or a frontier is stored from a register into an array; the handle's own fields lie in
+    // no array.
     let stores = |line: &str| {
         line.starts_with("movq\t%r")
             && line.ends_with(')')
             && line.contains(",%r")
             && !line.contains("%rsp")
     };
-    let waits = |line: &&&str| WAITS.iter().any(|word| line.starts_with(word));
+    let waits = |line: &&&str| WAITING.iter().any(|word| line.starts_with(word));
     let find = |from: usize, missing: &str, is: &dyn Fn(&str) -> bool| {
         let found = body[from..].iter().position(|line| is(line));
-        found
-            .map(|at| from + at)
-            .ok_or_else(|| format!("a {what} has no {missing} where it should be"))
+        found.map(|at| from + at).ok_or_else(|| format!("a {what} has no {missing} in its place"))
     };
     let begin = event.map_or(Ok(0), |mark| {
         find(0, "store of its event", &|line| line.contains(mark)).map(|at| at + 1)
     })?;
     let store = find(begin, "store of its progress", &stores)?;
-    let bar = find(0, "fence for the compiler", &|line| line.contains("MEMBARRIER"))?;
-    let bell = find(bar + 1, "look at the bell", &|line| {
+    let bar = find(0, "compiler fence", &|line| line.contains("MEMBARRIER"))?;
+    let look = find(bar + 1, "look at the queue", &|line| {
         (line.starts_with("movl\t") || line.starts_with("cmpl\t")) && line.contains('(')
     })?;
-    let ring = find(bell + 1, "call for a bell that is not quiet", &|line| {
-        line.starts_with("call") && line.contains(rings)
+    let call = find(look + 1, "call for a queue that is not quiet", &|line| {
+        line.starts_with("call") && line.contains(notifies)
     })?;
     if store > bar {
         return Err(format!(
             "a {what} stores its progress in line {store} of its code, behind the fence in line {bar}"
         ));
     }
-    if let Some(line) = body[begin..ring].iter().find(waits) {
+    if let Some(line) = body[begin..call].iter().find(waits) {
         return Err(format!("a {what} waits for its stores at `{line}`"));
     }
-    say!(
-        "{what}: progress in line {store}, fence for the compiler in {bar}, bell in {bell}, none that waits"
-    );
+    say!("{what}: progress in line {store}, compiler fence in {bar}, look in {look}, no wait");
     Ok(())
 }
 
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_order_is_noticed() {
+    fn each_wrong_order_is_found() {
         assert_eq!(judge(&code(&PUBLISHES, &RELEASES)), Ok(()));
         for release in [false, true] {
             let with = |change: &dyn Fn(&mut Vec<&'static str>)| {
@@ -181,10 +179,10 @@ mod tests {
             // The handle's own fields are no progress.
             let own = usize::from(!release);
             assert!(with(&|lines| lines.swap(own + 1, own + 2)).contains("behind the fence"));
-            assert!(with(&|lines| lines.swap(own + 2, own + 3)).contains("look at the bell"));
+            assert!(with(&|lines| lines.swap(own + 2, own + 3)).contains("look at the queue"));
             assert!(
                 with(&|lines| lines.retain(|line| !line.contains("BARRIER")))
-                    .contains("fence for the compiler")
+                    .contains("compiler fence")
             );
             assert!(with(&|lines| _ = lines.remove(own + 1)).contains("progress"));
         }

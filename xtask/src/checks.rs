@@ -12,13 +12,12 @@ use crate::{
     tidy, workspace,
 };
 
-/// The cfg that switches the library's atomics to the model checker's; optimized, and yet with what
-/// the library asserts of itself.
+/// The cfg that switches the library's atomics to the model checker's, with debug assertions.
 pub const LOOM: &str = "--cfg slipring_loom -C debug-assertions";
-/// What the names of all models contain.
+/// The part that the names of all models share.
 pub const MODELS: &str = "loom_";
 
-/// The project's own rules.
+/// Checks the project's own rules.
 pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
     let found = tidy::check(&step.root)?;
     for note in &found.notes {
@@ -30,21 +29,21 @@ pub fn tidy(step: &mut Step) -> Result<(), Trouble> {
     if found.errors.is_empty() { Ok(()) } else { Err(found.errors.join("\n").into()) }
 }
 
-/// Formatting.
+/// Checks the formatting.
 pub fn fmt(step: &mut Step) -> Result<(), Trouble> {
     need(step, "fmt", "rustfmt")?;
-    // rustfmt's own idea is always
+    // rustfmt colours its output always.
     let colour = if stdout().is_terminal() { "auto" } else { "never" };
     step.run(&Call::cargo("fmt --all --check -- --color").args([colour]))
 }
 
-/// Lints.
+/// Runs the lints.
 pub fn clippy(step: &mut Step) -> Result<(), Trouble> {
     need(step, "clippy", "clippy")?;
     step.run(&Call::cargo("clippy --workspace --all-targets --all-features -- -D warnings"))
 }
 
-/// A component of the toolchain that answers to `cargo <command> --version`.
+/// Fails unless the toolchain's `component` answers to `cargo <command> --version`.
 fn need(step: &Step, command: &str, component: &str) -> Result<(), Trouble> {
     if Call::cargo(command).args(["--version"]).succeeds(&step.root) {
         return Ok(());
@@ -52,21 +51,20 @@ fn need(step: &Step, command: &str, component: &str) -> Result<(), Trouble> {
     Err(Trouble::missing(component, format!("rustup component add {component}")))
 }
 
-/// Documentation, its links and its examples' syntax.
+/// Builds the documentation; a broken link is an error.
 pub fn doc(step: &mut Step) -> Result<(), Trouble> {
     step.run(
         &Call::cargo("doc --workspace --no-deps --all-features").env("RUSTDOCFLAGS", "-Dwarnings"),
     )
 }
 
-/// Unit tests, integration tests, documentation tests, and what must not compile.
+/// Runs the unit, integration, documentation and compile-fail tests.
 pub fn tests(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("test --workspace --no-fail-fast --all-features"))?;
     step.some_tests()
 }
 
-/// Every measurement once, with small amounts: it must still build, run, and find its results
-/// right.
+/// Runs every measurement once with small amounts: it must build, run, and find correct results.
 pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     step.run(&Call::cargo("fmt --check --manifest-path peers/Cargo.toml"))?;
     step.run(&Call::cargo(
@@ -76,8 +74,8 @@ pub fn peers_smoke(step: &mut Step) -> Result<(), Trouble> {
     peers(step, &["--smoke".into()])
 }
 
-/// The same work through slipring, its peers and hand-made limits. A workspace of its own, with a
-/// lock file and a target folder of its own.
+/// Measures the same work through slipring, its peers and hand-made limits. The measurements are a
+/// workspace of their own, with a lock file and a target folder.
 pub fn peers(step: &mut Step, args: &[OsString]) -> Result<(), Trouble> {
     let call = Call::cargo("run --quiet --release --manifest-path peers/Cargo.toml --").args(args);
     step.run_within(Duration::from_secs(4 * 60 * 60), &call)
@@ -90,6 +88,7 @@ pub fn loom(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     let all = [MODELS.to_owned()];
     let call = Call::cargo("test --release -p slipring --lib")
         .target_dir(&folder)
+        .args(["--"])
         .args(if filters.is_empty() { &all } else { filters })
         .env("RUSTFLAGS", LOOM);
     step.run(&call)?;

@@ -1,5 +1,6 @@
-//! Running other programs: shown as a person would type them, their test results counted on the
-//! way.
+//! Running other programs: each call is shown as a shell takes it, and its test results are counted.
+//!
+//! Hand-made: a time limit must end the whole family of a program, which std does not do.
 
 use std::{
     env,
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Settings of the caller that would change what a check checks.
+/// The caller's settings that would change the meaning of a check.
 const CLEARED: [&str; 8] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -26,23 +27,25 @@ const CLEARED: [&str; 8] = [
     "LOOM_MAX_DURATION",
 ];
 
-/// What the test harnesses said, added up.
+/// The sum of the results of test harnesses.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// Tests that passed.
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests that were not run.
+    /// Tests that the harness skipped.
     pub ignored: u64,
-    /// Benchmarks that were measured.
+    /// Measured benchmarks.
     pub measured: u64,
-    /// Tests that a filter left out.
+    /// Tests that a filter excluded.
     pub filtered: u64,
+    /// Time that the harnesses report, without building.
+    pub took: Duration,
 }
 
 impl Tally {
-    /// Adds what `line` says, if it is a harness's closing line.
+    /// Adds the counts of `line`, if it is a harness's closing line.
     pub fn read(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else { return };
         for part in counts.split(['.', ';']) {
@@ -59,6 +62,10 @@ impl Tally {
                 _ => {}
             }
         }
+        let took = counts.rsplit_once("finished in ").and_then(|(_, took)| {
+            Duration::try_from_secs_f64(took.trim().trim_end_matches('s').parse().ok()?).ok()
+        });
+        self.took += took.unwrap_or_default();
     }
 
     /// Adds another tally.
@@ -68,12 +75,13 @@ impl Tally {
         self.ignored += other.ignored;
         self.measured += other.measured;
         self.filtered += other.filtered;
+        self.took += other.took;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { passed, failed, ignored, measured, filtered } = self;
+        let Self { passed, failed, ignored, measured, filtered, .. } = self;
         let verdict = if *failed == 0 { "ok" } else { "FAILED" };
         write!(f, "test result: {verdict}. {passed} passed; {failed} failed; ")?;
         write!(f, "{ignored} ignored; {measured} measured; {filtered} filtered out")
@@ -89,7 +97,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Cargo as this program was called by.
+    /// Calls the cargo that started this program.
     pub fn cargo(args: &str) -> Self {
         Self {
             toolchain: None,
@@ -98,29 +106,29 @@ impl Call {
         }
     }
 
-    /// Cargo of another toolchain.
+    /// Calls the cargo of another toolchain.
     pub fn cargo_of(toolchain: &str, args: &str) -> Self {
         Self { toolchain: Some(toolchain.to_owned()), ..Self::cargo(args) }
     }
 
-    /// Adds arguments as they are.
+    /// Adds arguments unchanged.
     pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Makes cargo build into `folder`.
+    /// Sets the folder that cargo builds into.
     pub fn target_dir(self, folder: &Path) -> Self {
         self.args([OsStr::new("--target-dir"), folder.as_os_str()])
     }
 
-    /// Sets a variable of the environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.to_owned(), value.into()));
         self
     }
 
-    /// The call, ready to be spawned in `folder`.
+    /// Makes the command that runs in `folder`.
     pub fn command(&self, folder: &Path) -> Command {
         let mut command = match &self.toolchain {
             None => Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))),
@@ -140,22 +148,22 @@ impl Call {
         command
     }
 
-    /// Runs the call to its end, in `folder`; passes its output through and counts the test results
-    /// in it. What takes longer than `limit` is ended, with everything it has started.
+    /// Runs the call in `folder`, passes its output through and counts its test results. Past
+    /// `limit` it ends the program and all of its descendants.
     pub fn run(&self, folder: &Path, limit: Duration, tally: &mut Tally) -> Result<(), String> {
         say!("$ {self}");
         let colour = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
         let mut command = self.command(folder);
         if colour && env::var_os("CARGO_TERM_COLOR").is_none() {
-            command.env("CARGO_TERM_COLOR", "always"); // it writes to a pipe, but a person reads it
+            command.env("CARGO_TERM_COLOR", "always"); // It writes to a pipe that leads to a terminal.
         }
         let mut running =
             Running::start(command).map_err(|error| format!("cannot start `{self}`: {error}"))?;
         let deadline = Some(Instant::now() + limit);
         loop {
             match running.line(deadline) {
-                Line::Said(line) => {
-                    // A reader that has gone away is no reason to leave the checks undone.
+                Line::Text(line) => {
+                    // The checks go on when standard output is closed.
                     let _ = stdout().write_all(line.as_bytes()).and_then(|()| stdout().flush());
                     tally.read(&line);
                 }
@@ -167,7 +175,7 @@ impl Call {
         if status.success() { Ok(()) } else { Err(format!("`{self}` failed: {status}")) }
     }
 
-    /// Whether the call succeeds, its output thrown away.
+    /// Whether the call succeeds; its output is discarded.
     pub fn succeeds(&self, folder: &Path) -> bool {
         let quiet = self
             .command(folder)
@@ -192,20 +200,19 @@ impl fmt::Display for Call {
     }
 }
 
-/// A program at work, and what it says, line by line, in the order it says it. It is ended when
-/// this is dropped.
+/// A running program with its output, line by line. Dropping it ends the program.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
 }
 
-/// What comes next from a running program.
+/// The next event of a running program.
 pub enum Line {
-    /// A line of output or of errors.
-    Said(String),
-    /// Nothing until the deadline.
+    /// A line of standard output or standard error.
+    Text(String),
+    /// The deadline passed without a line.
     Late,
-    /// Nothing any more.
+    /// The output has ended.
     End,
 }
 
@@ -215,7 +222,7 @@ impl Running {
         let (said, output) = io::pipe()?;
         let child =
             command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn()?;
-        drop(command); // and with it our own end of the pipe
+        drop(command); // It holds this process's end of the pipe.
         let (sender, lines) = channel();
         thread::spawn(move || {
             let (mut said, mut line) = (BufReader::new(said), Vec::new());
@@ -229,7 +236,7 @@ impl Running {
         Ok(Self { child, lines })
     }
 
-    /// The next line, waited for until `deadline`.
+    /// Waits for the next line until `deadline`.
     pub fn line(&self, deadline: Option<Instant>) -> Line {
         let line = match deadline {
             None => self.lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -238,13 +245,13 @@ impl Running {
             }
         };
         match line {
-            Ok(line) => Line::Said(line),
+            Ok(line) => Line::Text(line),
             Err(RecvTimeoutError::Timeout) => Line::Late,
             Err(RecvTimeoutError::Disconnected) => Line::End,
         }
     }
 
-    /// How the program ended; waits for that.
+    /// Waits for the end of the program.
     pub fn status(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
@@ -267,15 +274,14 @@ impl Drop for Running {
     }
 }
 
-/// The processes that `ancestor` has started, and those that they have; none where the system does
-/// not tell.
+/// The descendants of the process `ancestor`; none where the system has no `/proc`.
 fn descendants(ancestor: u32) -> Vec<u32> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
-        // "id (name) state parent ...", and the name may contain anything
+        // "id (name) state parent ...": the name may contain spaces and brackets.
         let about = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         let parent = about
             .rsplit_once(')')
@@ -294,13 +300,13 @@ fn descendants(ancestor: u32) -> Vec<u32> {
     family.split_off(1)
 }
 
-/// `text` as a shell takes it.
+/// Quotes `text` for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_=./,:+@".contains(c);
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{text}'") }
 }
 
-/// What `program` prints when called with `args`, if it succeeds.
+/// The standard output of a call, if it succeeds.
 pub fn output(program: &str, args: &[&str]) -> Option<String> {
     let said = Command::new(program)
         .args(args)
@@ -321,24 +327,26 @@ mod tests {
         tally.read("running 5 tests");
         tally.read("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s");
         tally.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
-        assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 1, measured: 0, filtered: 2 });
+        let took = Duration::from_millis(20);
+        let sum = Tally { passed: 4, failed: 2, ignored: 1, measured: 0, filtered: 2, took };
+        assert_eq!(tally, sum);
         assert_eq!(
             tally.to_string(),
             "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 2 filtered out"
         );
         let mut again = Tally::default();
         again.read(&tally.to_string());
-        assert_eq!(again, tally);
+        assert_eq!(again, Tally { took: Duration::ZERO, ..tally });
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_takes_too_long_is_ended_with_its_children() {
+    fn a_late_program_is_ended_with_its_children() {
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & echo $!; echo oops >&2; wait"]);
         let running = Running::start(command).unwrap();
-        let Line::Said(id) = running.line(None) else { panic!("the child names its child") };
-        assert!(matches!(running.line(None), Line::Said(line) if line == "oops\n"));
+        let Line::Text(id) = running.line(None) else { panic!("no id of the grandchild") };
+        assert!(matches!(running.line(None), Line::Text(line) if line == "oops\n"));
         assert!(matches!(running.line(Some(Instant::now())), Line::Late));
         drop(running);
         let gone = || {
@@ -346,12 +354,12 @@ mod tests {
             about.is_empty() || about.contains(") Z ")
         };
         while !gone() {
-            thread::yield_now(); // killed, but not dead yet
+            thread::yield_now(); // The kill takes effect later.
         }
     }
 
     #[test]
-    fn calls_are_shown_as_typed() {
+    fn calls_are_shown_as_a_shell_takes_them() {
         let call =
             Call::cargo_of("nightly", "miri test").args(["--bench", "*"]).env("MIRIFLAGS", "-a -b");
         assert_eq!(call.to_string(), "MIRIFLAGS='-a -b' cargo +nightly miri test --bench '*'");

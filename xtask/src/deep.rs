@@ -8,20 +8,20 @@ use crate::{
     workspace,
 };
 
-/// The checks of this module may take their time, but not for ever.
+/// The time limit of each check of this module.
 const LIMIT: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// How many schedules Miri tries, unless told otherwise.
+/// The default number of schedules that Miri tries.
 pub const SEEDS: u32 = 16;
 
-/// A toolchain beside the one in use, with the components it must have.
+/// Fails unless the toolchain `name` is installed with `components`.
 fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
     let installed = output("rustup", &["toolchain", "list"])
         .ok_or_else(|| Trouble::missing("rustup", "see https://rustup.rs"))?;
-    let there = |line: &str| {
+    let is_there = |line: &str| {
         line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', ' ']))
     };
-    if !installed.lines().any(there) {
+    if !installed.lines().any(is_there) {
         let extra: String =
             components.iter().map(|component| format!(" --component {component}")).collect();
         let install = format!("rustup toolchain install {name} --profile minimal{extra}");
@@ -47,7 +47,7 @@ fn toolchain(name: &str, components: &[&str]) -> Result<(), Trouble> {
     ))
 }
 
-/// Undefined behaviour and data races, over many schedules.
+/// Runs the tests under Miri, over many schedules.
 pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Trouble> {
     toolchain("nightly", &["miri", "rust-src"])?;
     let folder = step.scratch("miri");
@@ -55,13 +55,14 @@ pub fn miri(step: &mut Step, seeds: u32, filters: &[String]) -> Result<(), Troub
         LIMIT,
         &Call::cargo_of("nightly", "miri test -p slipring --lib --tests")
             .target_dir(&folder)
-            .args(filters.iter().cloned())
+            .args(["--"])
+            .args(filters)
             .env("MIRIFLAGS", format!("-Zmiri-many-seeds=0..{seeds}")),
     )?;
     step.some_tests()
 }
 
-/// Data races as they happen on this machine.
+/// Runs the tests under ThreadSanitizer.
 pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     toolchain("nightly", &["rust-src"])?;
     let about = output("rustup", &["run", "nightly", "rustc", "-vV"]).unwrap_or_default();
@@ -75,17 +76,18 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
         &Call::cargo_of("nightly", "test -Zbuild-std -p slipring --tests --target")
             .args([host])
             .target_dir(&folder)
-            .args(filters.iter().cloned())
+            .args(["--"])
+            .args(filters)
             .env("RUSTFLAGS", "-Zsanitizer=thread")
-            // Each step takes many times as long.
+            // The sanitizer slows each test down many times.
             .env("SLIPRING_TEST_LIMIT", "7200")
-            // A test forgets a pipeline on purpose, threads and all.
+            // A test forgets a pipeline and its threads on purpose.
             .env("TSAN_OPTIONS", "report_thread_leaks=0"),
     )?;
     step.some_tests()
 }
 
-/// The oldest compiler that the manifest promises.
+/// Builds with the oldest compiler that the manifest promises.
 pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
     let version = workspace::minimum_version(&step.root).ok_or_else(|| {
         Trouble::Failed("the workspace's Cargo.toml states no rust-version".to_owned())
@@ -98,20 +100,19 @@ pub fn msrv(step: &mut Step) -> Result<(), Trouble> {
     )
 }
 
-/// The tests that take their time: those marked `#[ignore]`, and those that do more when told to
-/// soak.
+/// Runs the slow tests: those marked `#[ignore]`, and those that do more under `SLIPRING_SOAK`.
 pub fn soak(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
     step.run_within(
         LIMIT,
         &Call::cargo("test --release --workspace --lib --bins --tests")
-            .args(filters.iter().cloned())
             .args(["--", "--include-ignored"])
+            .args(filters)
             .env("SLIPRING_SOAK", "1"),
     )?;
     step.some_tests()
 }
 
-/// The models once more, and what sees where they do not, each with an edge weakened.
+/// Judges every mutant of the orderings.
 pub fn mutants(step: &mut Step, options: &crate::mutants::Options) -> Result<(), Trouble> {
     crate::mutants::run(step, options)
 }

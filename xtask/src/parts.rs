@@ -61,7 +61,7 @@ enum Part {
     Crate(String),
     Tests { package: String, target: Target, filter: Option<String> },
     Examples { package: String, filter: String },
-    Models { filters: BTreeSet<String> },
+    Models { name: String, filters: BTreeSet<String> },
     Peers,
     Program(String),
 }
@@ -125,7 +125,7 @@ impl Index {
             file.parts(&name, &mut found, &mut filters);
         }
         if !filters.is_empty() {
-            found.insert(Part::Models { filters });
+            found.insert(Part::Models { name, filters });
         }
         found
     }
@@ -314,10 +314,7 @@ impl Part {
                 format!("{package} unit {}", filter.as_deref().unwrap_or("tests"))
             }
             Self::Examples { package, filter } => format!("{package} doc {filter}"),
-            Self::Models { filters } => {
-                let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
-                format!("models {}", filters.join(" "))
-            }
+            Self::Models { name, .. } => format!("models {name}"),
             Self::Peers => PEERS.to_owned(),
             Self::Program(name) => format!("example {name}"),
         }
@@ -335,7 +332,7 @@ impl Part {
                 call.args(filter.clone())
             }
             Self::Examples { package, filter } => test(package).args(["--doc", filter]),
-            Self::Models { filters } => {
+            Self::Models { filters, .. } => {
                 return checks::loom(step, &filters.iter().cloned().collect::<Vec<_>>());
             }
             Self::Peers => return checks::peers_smoke(step),
@@ -390,18 +387,20 @@ mod tests {
     fn a_name_runs_the_parts_that_it_fits() {
         assert_eq!(
             titles("producer"),
-            [
-                "ring unit producer",
-                "ring doc producer",
-                "models loom_models::publish::loom_two_producers"
-            ]
+            ["ring unit producer", "ring doc producer", "models producer"]
         );
         let claim = ["ring unit producer::claim"];
         assert_eq!(titles("producer::claim"), claim);
         assert_eq!(titles("crates/ring/src/producer/claim.rs"), claim);
         assert_eq!(titles("laps"), ["ring unit laps"]);
-        assert_eq!(titles("publish"), ["models loom_models::publish"]);
-        assert_eq!(titles("made"), ["models loom_models::made"], "a macro defines the models");
+        assert_eq!(titles("publish"), ["models publish"]);
+        let filters = |name: &str| match index().parts(name).pop_last() {
+            Some(Part::Models { filters, .. }) => filters.into_iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(filters("publish"), ["loom_models::publish"]);
+        assert_eq!(filters("producer"), ["loom_models::publish::loom_two_producers"]);
+        assert_eq!(titles("made"), ["models made"], "a macro defines the models");
         assert_eq!(titles("rings"), ["ring/tests/rings"]);
         assert_eq!(titles("crates/ring/tests/rings.rs"), ["ring/tests/rings"]);
         assert_eq!(titles("branches"), ["ring/tests/rings branches"]);

@@ -1,4 +1,4 @@
-//! A run of several checks: each announced, timed and remembered, with a summary at the end.
+//! A run of several checks, each announced and timed, with a summary at the end.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,26 +11,25 @@ use crate::{
     workspace,
 };
 
-/// What does not end by itself must not hold up a run for ever: the whole of it takes less, as a
-/// rule.
+/// The time limit of one call, so that a hanging test ends the step.
 const LIMIT: Duration = Duration::from_secs(25 * 60);
 
-/// Why a step did not pass.
+/// The reason why a step did not pass.
 #[derive(Debug)]
 pub enum Trouble {
     /// The check found something.
     Failed(String),
-    /// The check could not be done for want of a tool.
+    /// The check needs a tool that is not installed.
     Missing {
         /// The tool.
         what: String,
-        /// How to get it.
+        /// The command that installs it.
         install: String,
     },
 }
 
 impl Trouble {
-    /// A tool that is not there.
+    /// Reports a missing tool.
     pub fn missing(what: impl Into<String>, install: impl Into<String>) -> Self {
         Self::Missing { what: what.into(), install: install.into() }
     }
@@ -48,7 +47,7 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
-/// What a step has at hand.
+/// The surroundings of a step.
 #[derive(Debug)]
 pub struct Step {
     /// The workspace's root.
@@ -65,27 +64,27 @@ impl Step {
         self.run_within(LIMIT, call)
     }
 
-    /// Runs `call` at the workspace's root, and ends it after `limit`.
+    /// Runs `call` at the workspace's root, and ends it past `limit`.
     pub fn run_within(&mut self, limit: Duration, call: &Call) -> Result<(), Trouble> {
         Ok(call.run(&self.root, limit, &mut self.tally)?)
     }
 
-    /// Fails if not a single test has run: a filter that fits nothing must not look like success.
+    /// Fails if no test has run, because a filter that fits nothing is a mistake.
     pub fn some_tests(&self) -> Result<(), Trouble> {
         if self.tally.passed > 0 {
             Ok(())
         } else {
-            Err(Trouble::Failed("not a single test ran".to_owned()))
+            Err(Trouble::Failed("no test ran: the filter fits none".to_owned()))
         }
     }
 
-    /// A folder of the step's own below the target folder.
+    /// The folder `name` below the target folder, for the step alone.
     pub fn scratch(&self, name: &str) -> PathBuf {
         self.target.join(name)
     }
 }
 
-/// A step that is over.
+/// A step that has ended.
 struct Done {
     name: String,
     took: Duration,
@@ -93,16 +92,16 @@ struct Done {
     trouble: Option<Trouble>,
 }
 
-/// How a run treats what it meets.
+/// The treatment of missing tools and failures.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Policy {
-    /// A missing tool is only warned of.
+    /// Whether a missing tool is a warning.
     pub allow_missing: bool,
-    /// The first failure ends the run.
+    /// Whether the first failure ends the run.
     pub fail_fast: bool,
 }
 
-/// Several steps, one after the other.
+/// Several steps in sequence.
 pub struct Run {
     root: PathBuf,
     target: PathBuf,
@@ -123,7 +122,7 @@ impl Run {
         &self.root
     }
 
-    /// Does one step, unless a failure before it has ended the run.
+    /// Runs one step, unless an earlier failure has ended the run.
     pub fn step(
         &mut self,
         name: impl Into<String>,
@@ -148,7 +147,7 @@ impl Run {
         self.done.push(done);
     }
 
-    /// How many steps count as failed.
+    /// The number of failed steps.
     fn failures(&self) -> usize {
         let fatal = |done: &&Done| match done.trouble {
             None => false,
@@ -158,7 +157,7 @@ impl Run {
         self.done.iter().filter(fatal).count()
     }
 
-    /// Prints what happened, and a closing line like that of a test harness.
+    /// Prints a summary with the time of each step, and a closing line like a test harness.
     pub fn finish(self) -> ExitCode {
         say!("\n==> summary");
         let width = self.done.iter().map(|done| done.name.len()).max().unwrap_or(0).max(10);
@@ -171,7 +170,7 @@ impl Run {
             let tests = if *tally == Tally::default() {
                 String::new()
             } else {
-                format!("  {} tests", tally.passed)
+                format!("  {} tests in {:.2} s", tally.passed, tally.took.as_secs_f64())
             };
             say!("{name:<width$} {verdict:<8} {:>8.1} s{tests}", took.as_secs_f64());
         }
@@ -186,8 +185,8 @@ impl Run {
         if self.failures() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// All tests; a step that is no set of tests counts as one, a failed step as one failure at
-    /// least.
+    /// The sum of all tests. A step without tests counts as one; a failed step counts as one failure
+    /// at least.
     fn total(&self) -> Tally {
         let mut total = Tally::default();
         for Done { tally, trouble, .. } in &self.done {
@@ -203,7 +202,7 @@ impl Run {
     }
 }
 
-/// Says that a tool is missing so that nobody overlooks it.
+/// Warns of a missing tool between two bars.
 fn loudly(name: &str, trouble: &Trouble) {
     let Trouble::Missing { what, install } = trouble else { return };
     let bar = "!".repeat(78);

@@ -1,4 +1,6 @@
-//! Where things are: the workspace's root, its files, and the few facts taken from its manifests.
+//! The workspace's root, its files, and a few facts from its manifests.
+//!
+//! Hand-made: `cargo metadata` would build an index of all dependencies for six lines of manifests.
 
 use std::{
     env, fs, io,
@@ -20,8 +22,8 @@ pub fn target() -> PathBuf {
     root().join(named.unwrap_or_else(|| "target".into()))
 }
 
-/// The project's files, relative to `root`, sorted: what git tracks or would track, else everything
-/// outside of `target`.
+/// The project's files, relative to `root`, sorted: those that git tracks or would track, or
+/// without git all files outside of `target`.
 pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     let git = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -40,7 +42,7 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// All files below `folder`, relative to `root`, without build output and git's own.
+/// All files below `folder`, relative to `root`, without `target` and `.git`.
 fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -56,8 +58,8 @@ fn walk(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Copies the project's files from `from` to `to`, rewriting only what differs, so that a build
-/// there stays warm. What `to` has beyond them is removed.
+/// Copies the project's files from `from` to `to`, and removes all other files there. Equal files
+/// stay untouched, so that a build there stays warm.
 pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let files = files(from)?;
     if to.exists() {

@@ -1,9 +1,9 @@
 //! The explanations of mutants that no model kills: `crates/slipring/mutants.allow`.
 //!
-//! One line each, `file: where: mutation — reason` (` -- ` will do for the dash); blank lines and
+//! Each line has the form `file: where: mutation — reason`, with ` — ` or ` -- `. Blank lines and
 //! lines that begin with `#` are comments. *Where* is a function (`Claim::publish` or `publish`), a
-//! label (`SYNC[slot-published]`) or the trimmed source line in backticks. Line numbers play no
-//! part, so that an explanation survives edits elsewhere.
+//! label (`SYNC[slot-published]`) or the trimmed source line in backticks. A line has no line
+//! number, so that it survives edits elsewhere.
 
 use super::sites::Mutant;
 
@@ -12,7 +12,7 @@ use super::sites::Mutant;
 pub struct Allowed {
     /// The line of the file with the explanations.
     pub line: usize,
-    /// Why no model kills the mutants that this explains.
+    /// The reason why no test kills the mutants.
     pub reason: String,
     /// The line without the reason.
     pub key: String,
@@ -21,7 +21,7 @@ pub struct Allowed {
     mutation: String,
 }
 
-/// Reads explanations; `Err` names the line that is not one.
+/// Reads explanations; `Err` names the line that is malformed.
 pub fn parse(text: &str) -> Result<Vec<Allowed>, String> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     lines

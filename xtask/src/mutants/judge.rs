@@ -1,4 +1,4 @@
-//! Building the library with one weakness, and asking about it.
+//! Building the library with one mutant, and running its judges.
 //!
 //! Each test runs in a process of its own, so that the first failure ends the verdict. The tests
 //! that killed a mutant of the same file come first, then the quick ones.
@@ -27,29 +27,28 @@ use crate::{
     workspace,
 };
 
-/// A test of the unchanged library gets so much time.
+/// The time limit of a test of the unchanged library.
 const AT_MOST: Duration = Duration::from_secs(30 * 60);
-/// With a weakness a test gets so many times the time that it takes without, and [`LEAST`] at
-/// least.
+/// The time limit of a test of a mutant, in multiples of its usual time; [`LEAST`] at least.
 const PATIENCE: u32 = 5;
-/// See [`PATIENCE`].
+/// The lowest time limit of a test of a mutant.
 const LEAST: Duration = Duration::from_secs(60);
-/// How often a running test is asked whether another one has failed.
+/// The interval at which a running test learns that another one has failed.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// A test failed.
     Killed {
-        /// The first test that failed, and who was asked: `models: gating::loom_lap`.
+        /// The judge and the first test that failed: `models: gating::loom_lap`.
         by: String,
     },
     /// All tests passed.
     Survived,
-    /// No test failed within the time, and not all passed.
+    /// No test failed, and one exceeded its time limit.
     Timeout,
-    /// The compiler would not have it.
+    /// The compiler refused the mutant.
     DoesNotBuild {
         /// The first error.
         error: String,
@@ -57,12 +56,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a test noticed.
+    /// Whether a test failed.
     pub fn is_killed(&self) -> bool {
         matches!(self, Self::Killed { .. })
     }
 
-    /// The word for it in tables.
+    /// The name in tables.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Killed { .. } => "killed",
@@ -84,16 +83,16 @@ impl fmt::Display for Verdict {
 }
 
 impl Asked {
-    /// The word for it in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Models => "models",
-            Self::Bells => "bells",
+            Self::Queue => "queue",
             Self::Assembly => "asm",
         }
     }
 
-    /// Which of them are asked. Twins expect to fail, and say nothing about a mutant.
+    /// The filters of the tests. Twins expect a failure, so they cannot judge.
     fn filters(self) -> &'static [&'static str] {
         match self {
             Self::Models => &[checks::MODELS, "--skip", "twin"],
@@ -101,16 +100,16 @@ impl Asked {
         }
     }
 
-    /// What they see in their environment.
+    /// The environment variables of the tests.
     fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            // Models do not count their executions then: fewer of them catch nothing.
+            // Models do not assert a minimum of executions then.
             Self::Models => &[("SLIPRING_MUTANT", "1")],
             _ => &[("SLIPRING_TEST_LIMIT", "300")],
         }
     }
 
-    /// How many run at once. A race needs the cores for itself.
+    /// The number of tests that run at once. A race needs all cores.
     fn at_once(self) -> usize {
         match self {
             Self::Models => thread::available_parallelism().map_or(1, usize::from),
@@ -121,37 +120,37 @@ impl Asked {
 
 /// One test.
 struct Test {
-    /// Its program among those that were built.
+    /// The index of its program among the built ones.
     program: usize,
     name: String,
-    /// How long it takes on the unchanged library.
+    /// The time on the unchanged library.
     took: Duration,
-    /// How often it killed a mutant of a file.
+    /// The number of killed mutants, by their file.
     kills: BTreeMap<PathBuf, usize>,
 }
 
-/// How a test ended.
+/// The end of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Passed,
     Failed,
     OutOfTime,
-    /// Another one failed first.
+    /// Another test failed first.
     Stopped,
 }
 
-/// A copy of the workspace in which one file at a time is weakened, and the tests that are asked.
+/// A copy of the workspace for one mutant at a time, with the tests that judge it.
 pub struct Judge {
     tree: PathBuf,
     scratch: PathBuf,
     tests: BTreeMap<Asked, Vec<Test>>,
-    /// What a test gets, instead of a multiple of what it takes.
+    /// The time limit of a test, instead of a multiple of its usual time.
     limit: Option<Duration>,
 }
 
 impl Judge {
-    /// Copies the workspace at `root` to a folder of its own below `scratch`, and has `asked` judge
-    /// the unchanged library: they must pass, or no verdict means anything.
+    /// Copies the workspace at `root` to a folder below `scratch`, and runs `asked` on the unchanged
+    /// library. `Err`: a test fails there, so that no verdict would mean anything.
     pub fn new(
         root: &Path,
         scratch: &Path,
@@ -175,7 +174,7 @@ impl Judge {
         Ok(judge)
     }
 
-    /// How many tests are asked.
+    /// The number of tests.
     pub fn tests(&self) -> usize {
         self.tests.values().map(Vec::len).sum()
     }
@@ -208,7 +207,7 @@ impl Judge {
             }));
         }
         if tests.is_empty() {
-            return Err(format!("{}: there is no test to ask", asked.name()));
+            return Err(format!("{}: there is no test", asked.name()));
         }
         let took = Mutex::new(vec![Duration::ZERO; tests.len()]);
         let all: Vec<usize> = (0..tests.len()).collect();
@@ -236,7 +235,7 @@ impl Judge {
         Ok(tests)
     }
 
-    /// Judges one mutant, and leaves the copy as it was.
+    /// Judges one mutant, and restores the copy.
     pub fn judge(&mut self, mutant: &Mutant) -> Result<Verdict, String> {
         let path = source_folder(&self.tree).join(&mutant.file);
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
@@ -287,8 +286,7 @@ impl Judge {
         Verdict::Killed { by }
     }
 
-    /// What the compiler makes of a publication of the copy, or what it said; empty where it cannot
-    /// be read.
+    /// The machine code of a publication of the copy; `Err` has the messages of the compiler.
     fn code(&self) -> Result<String, String> {
         let folder = self.scratch.join("asm");
         assembly::forget(&folder).map_err(|error| error.to_string())?;
@@ -303,13 +301,13 @@ impl Judge {
         assembly::read(&folder)
     }
 
-    /// Builds the copy's tests; returns the programs, or what the compiler said.
+    /// Builds the copy's tests; returns the programs, or the messages of the compiler.
     fn build(&self, asked: Asked) -> Result<Vec<PathBuf>, String> {
         let cfg = if asked == Asked::Models { checks::LOOM } else { "" };
         let call = Call::cargo("test --release -p slipring --lib --no-run --color never")
-            .target_dir(&self.scratch.join(if asked == Asked::Models { "build" } else { "bells" }))
+            .target_dir(&self.scratch.join(if asked == Asked::Models { "build" } else { "queue" }))
             .env("RUSTFLAGS", format!("{cfg} --cap-lints warn").trim())
-            // Only the crate itself changes from mutant to mutant.
+            // Mutants differ in the crate itself alone.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         let built = call
@@ -330,7 +328,7 @@ impl Judge {
         if programs.is_empty() { Err(said) } else { Ok(programs) }
     }
 
-    /// Runs one test until it ends, `limit` is over, or `stop` is set.
+    /// Runs one test until it ends, `limit` has passed, or `stop` is set.
     fn ask(
         &self,
         asked: Asked,
@@ -349,9 +347,9 @@ impl Judge {
         let (deadline, mut panicked) = (Instant::now() + limit, false);
         loop {
             match running.line(Some(deadline.min(Instant::now() + TURN))) {
-                Line::Said(line) => panicked |= line.contains("panicked at"),
+                Line::Text(line) => panicked |= line.contains("panicked at"),
                 Line::Late if stop.load(Relaxed) => return Ended::Stopped,
-                // A model that panicked may hang while it unwinds.
+                // A model that has panicked may hang while it unwinds.
                 Line::Late if Instant::now() >= deadline => {
                     return if panicked { Ended::Failed } else { Ended::OutOfTime };
                 }
@@ -367,8 +365,8 @@ impl Judge {
     }
 }
 
-/// Has `ask` run the tests of `order`, so many at once, until one fails. Returns that one, and
-/// whether one took too long.
+/// Runs the tests of `order` with `ask`, `at_once` in parallel, until one fails. Returns that test,
+/// and whether a test exceeded its time limit.
 fn in_turn(
     at_once: usize,
     order: &[usize],
@@ -397,7 +395,7 @@ fn in_turn(
     (failed.into_inner().expect("no test panics here"), late.into_inner())
 }
 
-/// The order in which tests are asked about a mutant of `file`.
+/// The order in which tests judge a mutant of `file`.
 fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tests.len()).collect();
     order.sort_by_key(|&at| {
@@ -406,7 +404,7 @@ fn likely_first(tests: &[Test], file: &Path) -> Vec<usize> {
     order
 }
 
-/// The first error in what the compiler said.
+/// The first error among the messages of the compiler.
 fn first_error(said: &str) -> String {
     said.lines().find(|line| line.starts_with("error")).unwrap_or("no message").to_owned()
 }
@@ -427,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_are_stopped() {
+    fn a_failure_stops_the_other_tests() {
         let (failed, _) = in_turn(2, &[0, 1], |at, stop| {
             if at == 1 {
                 return Ended::Failed;
@@ -441,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_killed_before_come_first_and_then_the_quick_ones() {
+    fn killers_come_first_and_then_quick_tests() {
         let test = |seconds, kills: &[(&str, usize)]| Test {
             program: 0,
             name: String::new(),
@@ -460,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_told() {
+    fn the_first_error_is_quoted() {
         assert_eq!(
             first_error("warning: a\nerror[E0425]: no `x`\nerror: b"),
             "error[E0425]: no `x`"

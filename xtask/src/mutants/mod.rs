@@ -1,9 +1,9 @@
-//! Ordering mutation: weaken one Acquire, Release or fence of the library at a time, or exchange
-//! two statements, and see whether a test notices.
+//! Ordering mutation: each run weakens one Acquire, Release or fence of the library, or exchanges
+//! two statements, and runs the tests that could notice.
 //!
-//! The models are asked, and where they see nothing, those that do ([`sites::Asked`]). A mutant
-//! that no test kills is an edge that no test checks. Each must be explained in
-//! `crates/slipring/mutants.allow`, see [`allow`] for its form.
+//! Hand-made: no mutation tool knows the orderings of atomics. The models judge a mutant; where no
+//! model sees the change, other tests do ([`sites::Asked`]). A mutant that no test kills is an edge
+//! that no test checks, and needs an explanation in `crates/slipring/mutants.allow` ([`allow`]).
 
 pub mod allow;
 mod judge;
@@ -28,20 +28,20 @@ use crate::{
     steps::{Step, Trouble},
 };
 
-/// What to mutate and where to report.
+/// The selection of mutants and the places of the report.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Only files whose path contains this.
+    /// A part of the paths of the files to mutate.
     pub only: Option<String>,
-    /// Only name the mutants.
+    /// Whether to print the mutants without judging them.
     pub list: bool,
-    /// A second place for the report.
+    /// The file of a second copy of the report.
     pub output: Option<PathBuf>,
-    /// Seconds that a test gets, instead of a multiple of what it takes on the unchanged library.
+    /// Time limit of a test, in seconds; a multiple of its usual time by default.
     pub limit: Option<u64>,
 }
 
-/// A mutant and what became of it.
+/// A mutant with its verdict.
 struct Judged<'a> {
     mutant: Mutant,
     verdict: Verdict,
@@ -49,7 +49,7 @@ struct Judged<'a> {
     explained: Option<&'a Allowed>,
 }
 
-/// Judges all mutants; fails if one that no test killed is not explained.
+/// Judges all mutants; fails if one lives without an explanation.
 pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let started = Instant::now();
     let library = step.root.join(LIBRARY);
@@ -69,9 +69,9 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
         Err(_) => Vec::new(),
     };
     if mutants.is_empty() {
-        return Err(Trouble::Failed("not a single ordering to weaken was found".to_owned()));
+        return Err(Trouble::Failed("no mutant was found: `--only` fits no file".to_owned()));
     }
-    // Before the hours that the judging takes.
+    // An output that cannot be written fails before the hours of judging.
     if let Some(output) = &options.output {
         let opened = fs::OpenOptions::new().append(true).create(true).open(output);
         opened.map_err(|error| format!("cannot write to {}: {error}", output.display()))?;
@@ -105,7 +105,7 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
     let whole = options.only.is_none();
     let warnings = stale(&allowed, &judged, whole);
     let report = report(&judged, &warnings, judge.tests(), started.elapsed());
-    // Saved first, and printed whatever becomes of the files.
+    // The report is printed even where a file cannot be written.
     let mut unsaved = Vec::new();
     for path in [Some(&step.scratch("mutants").join("report.txt")), options.output.as_ref()]
         .into_iter()
@@ -130,8 +130,8 @@ pub fn run(step: &mut Step, options: &Options) -> Result<(), Trouble> {
 }
 
 impl Judged<'_> {
-    /// Whether this one needs a test or an explanation. Two statements that the compiler does not
-    /// let change places are none of them.
+    /// Whether the mutant needs a test or an explanation. An exchange that the compiler refuses needs
+    /// neither.
     fn is_open(&self) -> bool {
         let refused =
             self.mutant.exchanges() && matches!(self.verdict, Verdict::DoesNotBuild { .. });
@@ -139,14 +139,14 @@ impl Judged<'_> {
     }
 }
 
-/// Where a mutant is and what it does.
+/// The place, the labels and the change of a mutant.
 fn described(mutant: &Mutant) -> String {
     let Mutant { file, line, function, labels, mutation, .. } = mutant;
     let labels: String = labels.iter().map(|label| format!(" SYNC[{label}]")).collect();
     format!("{}:{line} {function}{labels} {mutation}", file.display())
 }
 
-/// The explanations that explain nothing any more.
+/// The explanations that fit no living mutant.
 fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for allowed in allowed {
@@ -158,7 +158,7 @@ fn stale(allowed: &[Allowed], judged: &[Judged<'_>], whole: bool) -> Vec<String>
             (0, _) | (_, 0) => continue,
             (all, killed) if all == killed => "explains a mutant that is killed now".to_owned(),
             (all, killed) => format!(
-                "fits {all} mutants, {killed} of them killed: say which by the text of its line"
+                "fits {all} mutants, {killed} of them killed: choose one by the text of its line"
             ),
         };
         warnings.push(format!("mutants.allow:{}: `{}` {trouble}", allowed.line, allowed.key));
@@ -213,7 +213,7 @@ mod tests {
     use crate::source::Source;
 
     #[test]
-    fn open_and_stale_ones_are_told() {
+    fn open_mutants_and_stale_explanations_are_found() {
         let source = Source::parse(
             "fn f() { a.load(Acquire); b.load(Acquire); }\nfn g() { a.store(1, Release); }",
         )

@@ -1,7 +1,7 @@
 //! Finding the places whose ordering can be weakened, and weakening one.
 //!
-//! An ordering is weakened, a fence is dropped, the barrier is not made, a statement is moved
-//! behind the next one that touches shared state ([`order`]).
+//! A mutant weakens an ordering, drops a fence or the barrier, or moves a statement behind the next
+//! one that touches shared state ([`order`]).
 
 use std::{
     collections::HashSet,
@@ -23,17 +23,17 @@ use crate::{
     workspace,
 };
 
-/// What each ordering is weakened to; one mutant each.
+/// Each ordering with its weaker ones; each of them is a mutant.
 const WEAKER: [(&str, &[&str]); 3] =
     [("Acquire", &["Relaxed"]), ("Release", &["Relaxed"]), ("AcqRel", &["Acquire", "Release"])];
 
-/// No model sees a fence for the compiler: the orders that rest on it are those of machine code.
-const UNMODELLED: &[Asked] = &[Asked::Assembly, Asked::Bells];
+/// The judges of a compiler fence. No model sees it, since it orders machine code.
+const UNMODELLED: &[Asked] = &[Asked::Assembly, Asked::Queue];
 
-/// A statement is moved behind the next one that touches shared state.
+/// The mutation that moves a statement behind the next one that touches shared state.
 const EXCHANGE: &str = "swap with next";
 
-/// Where the orderings are found whatever the file imports.
+/// The path of the orderings, independent of imports.
 const PATH: &str = "::core::sync::atomic::Ordering::";
 
 /// The orderings of a fence.
@@ -42,14 +42,13 @@ const FENCE_ORDERS: [&str; 4] = ["SeqCst", "AcqRel", "Acquire", "Release"];
 /// The calls of the module `system` that issue a barrier on all threads.
 const BARRIERS: [&str; 2] = ["bar_all", "membarrier"];
 
-/// Who is asked about a mutant.
+/// The judges of a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
-    /// The models, under the model checker.
+    /// The models, in the model checker.
     Models,
-    /// The tests of the bells, without it: every state of a quiet bell, and wake-ups that nothing
-    /// makes up for.
-    Bells,
+    /// The tests of the wait queue, outside of the model checker.
+    Queue,
     /// The machine code of a publication.
     Assembly,
 }
@@ -69,20 +68,19 @@ pub struct Mutant {
     pub labels: Vec<String>,
     /// `Acquire->Relaxed`, `drop fence(SeqCst)`, `swap with next`, ...
     pub mutation: String,
-    /// Who is asked about it, one after the other.
+    /// The judges, in their order.
     pub asked: &'static [Asked],
     range: Range<usize>,
     replacement: String,
 }
 
 impl Mutant {
-    /// Whether it exchanges two statements. That the compiler does not accept each exchange says
-    /// nothing.
+    /// Whether it exchanges two statements. The compiler may refuse such a mutant.
     pub fn exchanges(&self) -> bool {
         self.mutation == EXCHANGE
     }
 
-    /// The source with this one weakness.
+    /// The source with this one change.
     pub fn apply(&self, text: &str) -> String {
         format!("{}{}{}", &text[..self.range.start], self.replacement, &text[self.range.end..])
     }
@@ -132,7 +130,7 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     let live = source.live();
     let mut found = Vec::new();
     let usual: &[Asked] =
-        if layout::is_wait_queue(file) { &[Asked::Models, Asked::Bells] } else { &[Asked::Models] };
+        if layout::is_wait_queue(file) { &[Asked::Models, Asked::Queue] } else { &[Asked::Models] };
     let mut add = |range: Range<usize>,
                    replacement: String,
                    mutation: String,
@@ -167,7 +165,7 @@ pub fn mutants(file: &Path, source: &Source, labelled: &Labelled) -> Vec<Mutant>
     sites.visit_file(&live);
     for Call { range, name, .. } in sites.calls(Kind::Barrier) {
         // The caller learns that all threads have passed a barrier.
-        add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Bells], &[]);
+        add(range.clone(), "true".to_owned(), format!("drop {name}"), &[Asked::Queue], &[]);
     }
     for (kind, asked) in [(Kind::CompilerFence, UNMODELLED), (Kind::Fence, usual)] {
         for Call { range, name, .. } in sites.calls(kind) {
@@ -354,10 +352,10 @@ fn fence_before_ring() {}
             found.iter().filter(|m| m.line == line).map(|m| m.asked).collect::<Vec<_>>()
         };
         assert_eq!(asked(10), [[Asked::Models]]);
-        assert_eq!(asked(19)[0], UNMODELLED, "it changes places with a fence for the compiler");
-        assert_eq!((asked(20)[1], asked(21)[0]), (UNMODELLED, &[Asked::Bells][..]));
-        let bells = mutants(Path::new("wait/queue.rs"), &source, &Labelled::default());
-        assert_eq!(bells[1].asked, [Asked::Models, Asked::Bells]);
+        assert_eq!(asked(19)[0], UNMODELLED, "the pair has a compiler fence");
+        assert_eq!((asked(20)[1], asked(21)[0]), (UNMODELLED, &[Asked::Queue][..]));
+        let queue = mutants(Path::new("wait/queue.rs"), &source, &Labelled::default());
+        assert_eq!(queue[1].asked, [Asked::Models, Asked::Queue]);
     }
 
     #[test]
