@@ -132,25 +132,25 @@ impl Index {
 
     /// The names there are, by kind.
     fn names(&self) -> String {
-        let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut kinds: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for file in &self.files {
             let kind = match &file.target {
                 Target::Tests(stem) => {
-                    kinds.entry("tests").or_default().insert(stem);
+                    kinds.entry("tests".to_owned()).or_default().insert(stem);
                     continue;
                 }
-                _ if file.is_model => "models",
-                _ => "source files",
+                _ if file.is_model => "models".to_owned(),
+                _ => format!("source files of {}", file.package),
             };
             let has_any = !file.tests.is_empty() || file.has_macros || file.has_examples;
             if has_any && !file.module.is_empty() {
                 kinds.entry(kind).or_default().insert(&file.module);
             }
         }
-        let crates = kinds.entry("crates").or_default();
+        let crates = kinds.entry("crates".to_owned()).or_default();
         crates.extend(self.packages.values().map(String::as_str));
         crates.extend(self.has_peers.then_some(PEERS));
-        kinds.insert("programs", self.programs.iter().map(String::as_str).collect());
+        kinds.insert("programs".to_owned(), self.programs.iter().map(String::as_str).collect());
         kinds.iter().fold(String::new(), |mut text, (kind, names)| {
             let names: Vec<&str> = names.iter().copied().collect();
             let _ = write!(text, "\n{kind}: {}", names.join(", "));
@@ -421,7 +421,7 @@ mod tests {
             "crates: peers, ring, ring-examples",
             "models: loom_models::made, loom_models::publish",
             "programs: fizzbuzz",
-            "source files: producer, producer::claim",
+            "source files of ring: producer, producer::claim",
             "tests: rings",
         ] {
             assert!(error.contains(line), "{error}");

@@ -86,7 +86,7 @@ impl Examples {
                 Some(false) => continue,
             };
             found.errors.push(format!(
-                "{}: {name} {trouble}: remove it from the list",
+                "{}: {name} {trouble}: remove it from the list (`cargo xtask tidy --update`)",
                 layout::WITHOUT_EXAMPLES
             ));
         }
