@@ -15,10 +15,10 @@ use std::time::Duration;
 use crate::base::name::Name;
 use crate::base::panics::Contained;
 use crate::base::sync::whole;
-use crate::consumer::lease::{
-    Consumer, Every, Joined, PoolReader, PoolWriter, Reader, Reading, ShardReader, ShardWriter,
-    Sharded, Shared, Writer, Writing,
+use crate::consumer::handle::{
+    Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
 };
+use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing};
 use crate::errors::Report;
 use crate::errors::{BuildError, Cause, Error};
 use crate::live::monitor::Monitor;

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::base::sync::Relaxed;
-use crate::consumer::position::ConsumerPosition;
+use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead};
 use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
@@ -200,14 +200,14 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
     tx.publish_all(0..6, |slot, i| *slot = i).unwrap();
     tx.close();
-    rx.position_mut().count_passed(2);
+    rx.position().count_passed(2);
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
 // Positions that a stage goes back to, lets go, and looks at.
 
 /// Walks everything that is there, without letting go; returns the positions of the events.
-fn walk(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> {
+fn walk(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     let mut lent = Vec::new();
     loop {
         let len = position.gather(8, 8);
@@ -221,11 +221,11 @@ fn walk(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> {
 
 /// Goes back from behind tombstones, and walks the same events again: no slot that was given up
 /// among them.
-fn rewinds(position: &mut impl ConsumerPosition<u64, Interleaved>) {
+fn rewinds(position: &mut impl Availability<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
     };
-    position.state_mut().notes = true;
+    position.state_mut().bookkeeping = true;
     for _ in 0..2 {
         assert_eq!(walk(position), [0, 1, 4, 6]);
         counted(&|| (position.handled(), position.state().counts.tombstones), (4, 3));
@@ -280,7 +280,7 @@ fn a_shard_that_starts_again_looks_whose_each_event_is() {
     slots.publish();
     for shard in &mut shards {
         let position = shard.position();
-        position.state_mut().notes = true;
+        position.state_mut().bookkeeping = true;
         let mut own = Vec::new();
         while position.gather(1, 1) != 0 {
             own.push(position.next());

@@ -12,8 +12,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::consumer::lease::{Consumer, Writing, sealed as lease};
-use crate::consumer::position::ConsumerPosition;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Writing, sealed as lease};
+use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::consumer::waiting::Counting;
 use crate::errors::{BatchError, ClaimError, NotHeld};
 use crate::producer::{Producer, Single, sealed as producer};
 use crate::ring::core::Core;
@@ -183,7 +185,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// As [`RawConsumer::next`]. `Unavailable` if `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<Seqs, BatchError> {
         self.left = 0;
-        let len = self.consumer.find(max)?;
+        let len = self.consumer.available(max)?;
         let position = self.consumer.position();
         if len == 0 {
             return Err(match position.ended() {

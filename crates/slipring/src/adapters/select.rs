@@ -4,8 +4,9 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{Arc, Condvar, Mutex, lock, twin, whole};
-use crate::consumer::lease::{Consumer, sealed as lease};
-use crate::consumer::position::ConsumerPosition;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::sealed as lease;
+use crate::consumer::waiting::Waiting;
 use crate::producer::{Producer, sealed as producer};
 use crate::ring::slots::Layout;
 

@@ -10,8 +10,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::consumer::lease::{Batch, Consumer, sealed as lease};
+use crate::consumer::batch::Batch;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::sealed as lease;
+#[cfg(feature = "stream")]
 use crate::consumer::position::ConsumerPosition;
+#[cfg(feature = "stream")]
+use crate::consumer::waiting::Counting;
+use crate::consumer::waiting::Waiting;
 use crate::errors::{ClaimError, WaitError};
 use crate::producer::claim::Slots;
 use crate::producer::{Producer, sealed as producer};
@@ -89,7 +95,7 @@ impl<'c, E, A: lease::Access, C: lease::Delivery, L: Layout> Future for BatchAsy
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let max = self.max;
         let consumer = self.consumer.as_mut().expect("a future is not polled when it is done");
-        let len = ready!(consumer.find_or_arm(max, cx.waker()))?;
+        let len = ready!(consumer.available_or_arm(max, cx.waker()))?;
         let consumer = self.consumer.take().expect("it was there just now");
         Poll::Ready(Ok(consumer.lend(len)))
     }
@@ -216,7 +222,7 @@ impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L
         }
         if this.left == 0 {
             let most = (this.consumer.position().state().core.capacity() / 8).clamp(1, 64) as usize;
-            match ready!(this.consumer.find_or_arm(most, cx.waker())) {
+            match ready!(this.consumer.available_or_arm(most, cx.waker())) {
                 Ok(len) => this.left = len,
                 Err(closed) => {
                     this.ended = true;

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::base::fault::{Fault, Outcome};
-use crate::consumer::drive::{Handler, Lent, Walked};
+use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 
@@ -111,16 +111,16 @@ holder!(ReadEach WriteEach ReadBatch WriteBatch);
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach<F, R> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
-        lent.each(walked, |event, at| (self.0)(event, at).outcome())
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
+        lent.each(progress, |event, at| (self.0)(event, at).outcome())
     }
 }
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for WriteEach<F, R> {
     #[inline(always)]
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         // SAFETY: see the type.
-        unsafe { lent.each_mut(walked, |event, at| (self.0)(event, at).outcome()) }
+        unsafe { lent.each_mut(progress, |event, at| (self.0)(event, at).outcome()) }
     }
 }
 
@@ -128,10 +128,10 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&Events<'_, E, L>, u64) -> R> Handler<E,
     for ReadBatch<F, R>
 {
     const GATHERS: bool = true;
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         let events = lent.read();
         (self.0)(&events, events.first_seq()).outcome()?;
-        walked.handled = events.len() as u64;
+        progress.handled = events.len() as u64;
         Ok(())
     }
 }
@@ -140,12 +140,12 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     for WriteBatch<F, R>
 {
     const GATHERS: bool = true;
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         // SAFETY: see the type.
         let mut events = unsafe { lent.write() };
         let first = events.first_seq();
         (self.0)(&mut events, first).outcome()?;
-        walked.handled = events.len() as u64;
+        progress.handled = events.len() as u64;
         Ok(())
     }
 }
@@ -174,15 +174,15 @@ macro_rules! with_life {
 with_life!(
     ReadWith,
     ReadHandler,
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
-        lent.each(walked, |event, at| self.0.event(event, at))
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
+        lent.each(progress, |event, at| self.0.event(event, at))
     }
 );
 with_life!(
     WriteWith,
     WriteHandler,
-    fn handle(&mut self, lent: Lent<'_, E, L>, walked: &mut Walked) -> Result<(), Fault> {
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         // SAFETY: see the type.
-        unsafe { lent.each_mut(walked, |event, at| self.0.event(event, at)) }
+        unsafe { lent.each_mut(progress, |event, at| self.0.event(event, at)) }
     }
 );

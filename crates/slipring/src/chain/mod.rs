@@ -22,11 +22,13 @@ use std::time::Duration;
 
 use crate::base::fault::Outcome;
 use crate::base::panics::{Contained, let_go, panic_message};
-use crate::consumer::drive::Handler;
-use crate::consumer::lease::{Consumer, Every, Reader, Writer};
-use crate::consumer::pool::WorkerPosition;
-use crate::consumer::position::{ConsumerPosition, StagePosition};
+use crate::consumer::handle::{Consumer, Reader, Writer};
+use crate::consumer::handler::Handler;
+use crate::consumer::markers::Every;
+use crate::consumer::position::Availability;
+use crate::consumer::sequential::StagePosition;
 use crate::consumer::shard::ShardPosition;
+use crate::consumer::worker::WorkerPosition;
 use crate::errors::BuildError;
 use crate::live::monitor::Monitor;
 use crate::live::pool::Pool;
@@ -344,7 +346,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// A stage of several handlers, each with a seat and a thread of its own.
-    fn several<H: Handler<E, L> + Send + 'env, S: ConsumerPosition<E, L> + Send + 'env>(
+    fn several<H: Handler<E, L> + Send + 'env, S: Availability<E, L> + Send + 'env>(
         self,
         name: &str,
         access: Access,
@@ -462,7 +464,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Lets workers join the pool declared last, while it works: see [`Pool`].
     #[allow(private_bounds)]
-    pub fn open<A: crate::live::pool::Marked + crate::consumer::lease::sealed::Access>(
+    pub fn open<A: crate::live::pool::Marked + crate::consumer::markers::sealed::Access>(
         mut self,
         pool: &Pool<E, A, L>,
     ) -> Self
@@ -633,7 +635,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.own_loop(name, Access::Write, run)
     }
 
-    fn own_loop<A: crate::consumer::lease::sealed::Access, R: Outcome + 'env>(
+    fn own_loop<A: crate::consumer::markers::sealed::Access, R: Outcome + 'env>(
         self,
         name: &str,
         access: Access,

@@ -12,10 +12,13 @@ use std::time::Instant;
 use super::OnFaulted;
 use crate::base::fault::{Fault, Outcome};
 use crate::base::panics::{Contained, let_go, panic_message};
-use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
-use crate::consumer::lease::{Consumer, Every, sealed};
-use crate::consumer::position::ConsumerPosition;
-use crate::consumer::skip::skip;
+use crate::consumer::drive::{End, drive, idle, skip, step};
+use crate::consumer::handle::Consumer;
+use crate::consumer::handler::Handler;
+use crate::consumer::markers::{Every, sealed};
+use crate::consumer::pace::Pace;
+use crate::consumer::position::Availability;
+use crate::consumer::waiting::Counting;
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::{Control, Waiter};
 use crate::ring::counters::LocalCounts;
@@ -55,21 +58,21 @@ pub(super) trait Runner {
     fn waits_for(&self) -> usize;
 }
 
-pub(super) struct Positioned<E, L: Layout, S: ConsumerPosition<E, L>, H> {
+pub(super) struct Positioned<E, L: Layout, S: Availability<E, L>, H> {
     position: S,
     handler: H,
     pace: Pace,
     ring: std::marker::PhantomData<(fn() -> E, L)>,
 }
 
-impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Positioned<E, L, S, H> {
+impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Positioned<E, L, S, H> {
     pub(super) fn new(position: S, handler: H) -> Self {
         let pace = Pace::new(position.state());
         Positioned { position, handler, pace, ring: std::marker::PhantomData }
     }
 }
 
-impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Runner for Positioned<E, L, S, H> {
+impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for Positioned<E, L, S, H> {
     fn stage(&self) -> usize {
         self.position.state().stage
     }
@@ -77,7 +80,7 @@ impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Runner for Posit
         self.position.next()
     }
     fn failed_at(&self) -> Option<u64> {
-        (!self.position.state().between).then(|| self.position.next())
+        (!self.position.state().between_events).then(|| self.position.next())
     }
     fn start(&mut self) -> Result<(), Fault> {
         self.handler.start()
@@ -109,15 +112,15 @@ impl<E, L: Layout, S: ConsumerPosition<E, L>, H: Handler<E, L>> Runner for Posit
             self.position.rewind();
         }
         let state = self.position.state_mut();
-        state.between = true;
+        state.between_events = true;
         state.counts.retries += 1;
     }
     fn skip(&mut self) {
-        if !self.position.state().between {
-            let len = if H::GATHERS { self.position.state().stretch } else { 1 };
+        if !self.position.state().between_events {
+            let len = if H::GATHERS { self.position.state().batch_len } else { 1 };
             skip(&mut self.position, len);
         }
-        if std::mem::replace(&mut self.position.state_mut().between, true) {
+        if std::mem::replace(&mut self.position.state_mut().between_events, true) {
             self.position.state_mut().skipped = false;
             // What its handler was told about is let go, as if it had gone well.
             self.position.release();

@@ -1,9 +1,14 @@
 //! Consumers: their positions, the loop that runs a stage, and the handles that lend events.
 
+pub(crate) mod batch;
 pub(crate) mod drive;
-pub(crate) mod lease;
-pub(crate) mod member;
-pub(crate) mod pool;
+pub(crate) mod handle;
+pub(crate) mod handler;
+pub(crate) mod markers;
+pub(crate) mod pace;
 pub(crate) mod position;
+pub(crate) mod role;
+pub(crate) mod sequential;
 pub(crate) mod shard;
-pub(crate) mod skip;
+pub(crate) mod waiting;
+pub(crate) mod worker;

@@ -1,86 +1,132 @@
-//! Shards: several handles of one stage, each of which sees the events of its own keys, in
-//! sequence.
+//! Shards: several handles of one stage, each of which handles the events of its own keys, in the
+//! order of their positions.
 //!
 //! Invariants
-//! - I1: whose an event is stands in the stage's lane from before it is published to the stage
-//!   until its slot is filled again: the last party before the shards that may change the event
-//!   works it out when it is done with the event, and lets go of it only then
-//!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]` carry it).
-//! - I2: a shard touches only events that are its own. It passes over the others, and what it has
-//!   passed is as good as handled: the stage's frontier is the least of what its shards have
-//!   passed.
-//! - I3: an event whose key could not be worked out is nobody's; then the graph has failed.
+//! - I1: each event's shard id is stored before the event is published to the stage, and stays
+//!   until the slot is filled again. The last party before the shards that may change the event
+//!   assigns the id, after that party's last change and before its release. The edge of that
+//!   release carries the id (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
+//! - I2: a shard touches only its own events and passes over the others. Positions that it passed
+//!   over count as handled: the stage's frontier is the least position of its shards.
+//! - I3: an event whose key function panicked belongs to no shard; the graph has failed then.
 
 use crate::base::sync::twin;
-use crate::consumer::position::{ConsumerPosition, ConsumerState, Role, SequentialPosition};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::role::ShardRole;
+use crate::consumer::sequential::SequentialPosition;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::wait::Learned;
 
-/// The role of one shard of a stage: the graph cannot do without it.
-pub(crate) struct ShardRole {
-    shard: u32,
-}
-
-impl Role for ShardRole {
-    /// A shard samples its own events only.
-    const SAMPLES: bool = false;
-    /// All shards pass the same tombstones; one counts them.
-    fn counts_tombstones(&self) -> bool {
-        self.shard == 0
-    }
-    fn goes<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
-        state.left(released);
-    }
-}
-
-/// The seat of one shard.
+/// The position of one shard.
 pub struct ShardPosition<E, L: Layout> {
-    walk: SequentialPosition<E, L, ShardRole>,
-    /// So many events from the next one on are known to be its own.
+    /// Walks the events of all shards.
+    sequence: SequentialPosition<E, L, ShardRole>,
+    /// Number of events from the next one on that are known to be this shard's.
     own: u64,
-    /// Whether something was handled since the last release. If not, others are passed for good.
+    /// Whether an event was handled since the last release. If not, a retry never returns before
+    /// the positions that were passed over, and they can be released.
     handled: bool,
 }
 
 impl<E, L: Layout> ShardPosition<E, L> {
+    /// Creates the position of a shard, at the ring's first position.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
-        let sharer = ShardRole { shard: shard as u32 };
+        let role = ShardRole { shard: shard as u32 };
         ShardPosition {
-            walk: SequentialPosition::begin(core, stage, sharer, (line, 0), start, learned),
+            sequence: SequentialPosition::begin(core, stage, role, (line, 0), start, learned),
             own: 0,
             handled: false,
         }
     }
 
-    /// How many events in a row are this shard's, or are not, from `seq` on and among `len`.
+    /// Counts the events from `seq` on, at most `len`, up to the first that is not this shard's;
+    /// with `own` false, up to the first that is.
     fn count(&self, seq: u64, len: u64, own: bool) -> u64 {
-        let state = self.walk.state();
+        let state = self.sequence.state();
         let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };
-        let is = |offset: &u64| {
+        let counts = |offset: &u64| {
             let owner = ids.shard_of(seq.wrapping_add(*offset)); // I1
-            (owner == self.walk.role().shard) == own
+            (owner == self.sequence.role().shard) == own
         };
-        (0..len).take_while(is).count() as u64
+        (0..len).take_while(counts).count() as u64
     }
 }
 
 impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
-    /// The end of what is its own in a row is not the end of what there is.
-    const GATHERS_ALL: bool = false;
+    fn state(&self) -> &ConsumerState<E, L> {
+        self.sequence.state()
+    }
+
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        self.sequence.state_mut()
+    }
+
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.sequence.line()
+    }
+
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.sequence.next()
+    }
+
+    fn handled(&self) -> u64 {
+        self.sequence.handled()
+    }
+
+    fn advance(&mut self, len: u64, _found: u64) {
+        self.own -= len;
+        self.handled |= len != 0;
+        self.sequence.advance(len, len);
+    }
+
+    fn release(&mut self) {
+        let state = self.sequence.state();
+        if let Some(samples) = &state.control().counters.samples {
+            let from = self.sequence.released();
+            samples.releasing(state.stage, from, self.sequence.next().wrapping_sub(from), |seq| {
+                self.count(seq, 1, true) == 1
+            });
+        }
+        self.handled = false;
+        self.sequence.release();
+    }
+
+    fn rewind(&mut self) {
+        (self.own, self.handled) = (0, false);
+        self.sequence.rewind();
+    }
+
+    fn released(&self) -> u64 {
+        self.sequence.released()
+    }
+
+    fn has_unreleased(&self) -> bool {
+        self.handled
+    }
+}
+
+impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
+    /// A read ends at the first event of another shard, and more may follow.
+    const SHORT_MEANS_EXHAUSTED: bool = false;
+
     fn walks_runs(&self) -> bool {
         false
     }
+
     fn poll(&mut self, max: u64) -> u64 {
         while self.own == 0 {
-            let found = self.walk.poll(u64::MAX);
-            let others = self.count(self.walk.next(), found, false);
-            self.walk.pass_over(others);
-            self.own = self.count(self.walk.next(), found - others, true);
-            let share = (self.walk.state().core.capacity() / 8).max(1);
+            let found = self.sequence.poll(u64::MAX);
+            let others = self.count(self.sequence.next(), found, false);
+            self.sequence.pass_over(others);
+            self.own = self.count(self.sequence.next(), found - others, true);
+            let share = (self.sequence.state().core.capacity() / 8).max(1);
             if !self.handled
-                && (found == 0 || self.walk.next().wrapping_sub(self.walk.released()) >= share)
+                && (found == 0
+                    || self.sequence.next().wrapping_sub(self.sequence.released()) >= share)
             {
                 twin!("others-held": self.release() => ());
             }
@@ -90,56 +136,16 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
         }
         self.own.min(max)
     }
+
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.poll(max)
     }
-    #[inline(always)]
-    fn line(&self) -> usize {
-        self.walk.line()
-    }
-    #[inline(always)]
-    fn next(&self) -> u64 {
-        self.walk.next()
-    }
-    fn handled(&self) -> u64 {
-        self.walk.handled()
-    }
-    fn advance(&mut self, len: u64, _found: u64) {
-        self.own -= len;
-        self.handled |= len != 0;
-        self.walk.advance(len, len);
-    }
-    fn release(&mut self) {
-        let state = self.walk.state();
-        if let Some(samples) = &state.control().counters.samples {
-            let from = self.walk.released();
-            samples.releasing(state.stage, from, self.walk.next().wrapping_sub(from), |seq| {
-                self.count(seq, 1, true) == 1
-            });
-        }
-        self.handled = false;
-        self.walk.release();
-    }
-    fn rewind(&mut self) {
-        (self.own, self.handled) = (0, false);
-        self.walk.rewind();
-    }
-    fn released(&self) -> u64 {
-        self.walk.released()
-    }
-    fn holds(&self) -> bool {
-        self.handled
-    }
+
     fn has_available(&self) -> bool {
-        self.walk.has_available()
+        self.sequence.has_available()
     }
+
     fn waits_for(&self) -> usize {
-        self.walk.waits_for()
-    }
-    fn state(&self) -> &ConsumerState<E, L> {
-        self.walk.state()
-    }
-    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
-        self.walk.state_mut()
+        self.sequence.waits_for()
     }
 }

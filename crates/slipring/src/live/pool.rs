@@ -14,8 +14,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::consumer::lease::{Consumer, Reading, Shared, Writing};
-use crate::consumer::pool::WorkerPosition;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Reading, Shared, Writing};
+use crate::consumer::worker::WorkerPosition;
 use crate::errors::BuildError;
 use crate::errors::SubscribeError;
 use crate::live::tap::Place;
@@ -88,7 +89,7 @@ impl Marked for Writing {
 }
 
 #[allow(private_bounds)]
-impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Pool<E, A, L> {
+impl<E, A: Marked + crate::consumer::markers::sealed::Access, L: Layout> Pool<E, A, L> {
     pub(crate) fn seats(&self) -> usize {
         self.room
     }
@@ -134,7 +135,7 @@ impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Pool<E, A
             core.control.membership.release_worker(stage, worker);
             return Err(SubscribeError::NotRunning);
         };
-        Ok(Consumer::at_work(WorkerPosition::join(owner, stage, worker, learned)))
+        Ok(Consumer::of_worker(WorkerPosition::join(owner, stage, worker, learned)))
     }
 }
 
@@ -145,7 +146,7 @@ impl<E, A, L: Layout> fmt::Debug for Pool<E, A, L> {
 }
 
 #[allow(private_bounds)]
-impl<E, A: Marked + crate::consumer::lease::sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
+impl<E, A: Marked + crate::consumer::markers::sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
     /// The pool this worker is of, so that others can join it: as many at a time as it was declared
     /// with room for.
     pub fn pool(&self) -> Pool<E, A, L> {

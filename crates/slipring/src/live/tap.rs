@@ -22,9 +22,10 @@ use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
 use crate::base::edge;
 use crate::base::sync::{Arc, Relaxed, Weak, twin, whole};
-use crate::consumer::lease::{Consumer, Joined, Reading};
-use crate::consumer::member::MemberRole;
-use crate::consumer::position::SequentialPosition;
+use crate::consumer::handle::Consumer;
+use crate::consumer::markers::{Joined, Reading};
+use crate::consumer::role::MemberRole;
+use crate::consumer::sequential::SequentialPosition;
 use crate::errors::{BuildError, SubscribeError};
 use crate::ring::core::Core;
 use crate::ring::membership::ask_to_leave;

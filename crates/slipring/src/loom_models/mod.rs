@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use crate::base::panics::Contained;
 use crate::base::sync::{Arc, choose_twin, fencing_threads};
-use crate::consumer::lease::{Consumer, PoolWriter, Reader, Writer};
+use crate::consumer::handle::{Consumer, PoolWriter, Reader, Writer};
 use crate::errors::BatchError;
 use crate::producer::{Producer, SharedProducer};
 use crate::ring::build::build;

@@ -3,17 +3,17 @@
 use loom::thread;
 
 use super::*;
-use crate::consumer::position::ConsumerPosition;
-use crate::consumer::skip::skip;
+use crate::consumer::drive::skip;
+use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
 /// Handles what is there twice, as after a failure at its end, and then releases it.
-fn twice<C: crate::consumer::lease::sealed::Delivery>(
-    writer: &mut Consumer<u64, crate::consumer::lease::Writing, C>,
+fn twice<C: crate::consumer::markers::sealed::Delivery>(
+    writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,
-    again: impl Fn(&mut Consumer<u64, crate::consumer::lease::Writing, C>, usize),
+    again: impl Fn(&mut Consumer<u64, crate::consumer::markers::Writing, C>, usize),
 ) {
     again(writer, max);
     if let Some(mut batch) = nothing(writer.try_batch(max)) {
@@ -30,7 +30,7 @@ fn loom_a_writer_starts_again() {
         let ring = ring(settings(2), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, mut writer, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         publish_some(&mut tx, 0..2, 2);
-        writer.position().state_mut().notes = true;
+        writer.position().state_mut().bookkeeping = true;
         let writing = thread::spawn(move || {
             let mut batch = writer.try_batch(1).unwrap();
             batch[0] += 100;

@@ -3,7 +3,7 @@
 use loom::thread;
 
 use super::*;
-use crate::consumer::lease::ShardWriter;
+use crate::consumer::handle::ShardWriter;
 use crate::ring::build::build;
 use crate::ring::partition::Partitioner;
 use Access::{Read, Write};

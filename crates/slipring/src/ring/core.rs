@@ -394,7 +394,7 @@ impl<E, L: Layout> Drop for Core<E, L> {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
-    use crate::consumer::lease::{Consumer, Reader};
+    use crate::consumer::handle::{Consumer, Reader};
     use crate::producer::{Many, Single};
     use crate::producer::{Producer, sealed::Sharing};
     use crate::ring::build::build;

@@ -1,24 +1,25 @@
-//! A worker's seat: chunks taken off the pool's claim word, handled, released out of order, seen in
-//! order behind.
+//! Workers of a pool: they take chunks off the pool's claim word and release them out of order; the
+//! stages behind the pool see its events in order.
 //!
 //! Invariants
-//! - I1: a position before the claim word's was taken by exactly one worker: only the
-//!   compare-and-swap that moved the word past it took it, and only from a value under which it was
-//!   published and let go by the stages before.
-//! - I2: while a worker holds a chunk, a bound line (its own, or the one it inherited with the
-//!   chunk) says a position no later than the first event of the chunk that it is not done with.
-//!   The bound is stored before the swap, so whoever sees the swap sees it.
-//! - I3: an idle worker's bound is [`IDLE`] and holds nobody up.
-//! - I4: a chunk has no tombstone; a tombstone is taken as a whole, and let go at once.
-//! - I5: a claim word has 48 bits of its position. A worker widens them from the later of what it
-//!   has seen and the landmark, which the word has passed by no more than 2^32 and one lap of the
-//!   ring (crew::I3). So it makes no difference how long a worker was idle.
+//! - I1: exactly one worker took each position before the claim word's: the worker whose
+//!   compare-and-swap moved the word past it. That swap succeeds only from a value at which the
+//!   position was published and released by the dependencies.
+//! - I2: while a worker holds a chunk, a bound line (its own, or the one that it inherited with the
+//!   chunk) holds a position no later than the chunk's first unreleased event. The worker stores
+//!   the bound before the swap, so a thread that sees the swap sees the bound.
+//! - I3: an idle worker's bound is [`IDLE`] and holds no party up.
+//! - I4: a chunk has no tombstone. A worker takes a tombstone as a whole and releases it at once.
+//! - I5: a claim word has 48 bits of its position. A worker derives the others from the later of
+//!   the position that it loaded last and the landmark. The word is past the landmark by at most
+//!   2^32 and one lap of the ring (pool::I3), so a worker may be idle for any number of events.
 
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
 use crate::base::sync::{Relaxed, twin};
-use crate::consumer::position::{ConsumerPosition, ConsumerState};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{Cause, WaitError};
 use crate::ring::membership::Orphan;
 use crate::ring::owner::Owner;
@@ -28,62 +29,73 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::Learned;
 
-/// A chunk should take about this long: long enough that taking it costs little, short enough that
-/// nobody sits on work while others are idle at the end of a burst.
+/// Aim for the time that a chunk takes: long beside the cost of taking it, short enough that no
+/// worker is idle for long while another one finishes a burst.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
+/// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
-/// Whoever takes a chunk across a multiple of 2 to this leaves a landmark for those who join.
+/// log2 of the distance between two landmarks, in positions. The worker whose chunk crosses a
+/// multiple of it stores a landmark for workers that join.
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
-/// A worker of a pool.
-#[repr(align(128))] // as a producer
+/// The position of one worker of a pool.
+#[repr(align(128))] // for the same reason as a producer
 pub struct WorkerPosition<E, L: Layout> {
     state: ConsumerState<E, L>,
+    /// The worker's seat in its pool.
     worker: usize,
+    /// Number of declared workers of the pool.
     workers: u64,
-    word_line: usize,
+    /// The line of the pool's claim word.
+    claim_line: usize,
+    /// The line of this seat's bound.
     own_line: usize,
     /// The line that bounds the present chunk.
     bound_line: usize,
-    /// What that line says.
+    /// The word that this worker stored last in that line.
     bound: u64,
+    /// The position of the next event.
     next: u64,
-    end: u64,
-    /// Where the claim word stood when last seen. A plain field: see PROTOCOL.md on what the model
-    /// checker would miss otherwise.
-    seen: u64,
-    /// What the stages before the pool are known to have let go.
+    /// End of the present chunk.
+    chunk_end: u64,
+    /// Position of the claim word at its last load. A plain field: PROTOCOL.md says which errors
+    /// a shared word would hide from the model checker.
+    last_seen: u64,
+    /// Known frontier of the dependencies.
     limit: u64,
-    quota: u64,
-    /// No chunk is longer than this.
-    most: u64,
-    /// When the present chunk was taken, and how long it was.
+    /// Length of the next chunk, in events; learned.
+    chunk_len: u64,
+    /// Limit of a chunk that the caller set, in events.
+    max_chunk: u64,
+    /// Start time of the present chunk, and its length in events.
     taken: Option<(Instant, u64)>,
+    /// Whether another worker won the last race for a chunk.
     contended: bool,
 }
 
-/// What a worker may take at the claim word's position.
+/// The part of the stream that a worker may take at the claim word's position.
 enum Offer {
     Nothing,
-    /// So many events, after which so much of their last run is left.
+    /// Number of events, and the number of events that remain of their last run.
     Chunk(u64, u64),
+    /// Length of a tombstone, in positions.
     Tombstone(u64),
 }
 
 impl<E, L: Layout> WorkerPosition<E, L> {
-    /// A worker that is there from the beginning.
+    /// Creates a worker that is declared with the graph, at the ring's first position.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let start = core.control.start;
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// A worker that joins; its seat is taken (crew::I1).
+    /// Creates a worker that joins a running pool. The caller has taken its seat (pool::I1).
     pub(crate) fn join(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let landmark = core.control.landmark(stage);
         Self::begin(core, stage, worker, landmark, learned)
     }
 
-    /// `start`: a position that the claim word has passed.
+    /// Creates an idle worker. The claim word is at `start` or past it.
     fn begin(core: Owner<E, L>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.delivery.len();
@@ -91,40 +103,41 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         WorkerPosition {
             worker,
             workers: workers as u64,
-            word_line: plan.line,
+            claim_line: plan.line,
             own_line,
             bound_line: own_line,
             bound: IDLE,
             next: start,
-            end: start,
-            seen: start,
+            chunk_end: start,
+            last_seen: start,
             limit: start,
-            quota: if cfg!(slipring_loom) { 2 } else { 1 }.min(core.capacity()),
-            most: u64::MAX,
+            chunk_len: if cfg!(slipring_loom) { 2 } else { 1 }.min(core.capacity()),
+            max_chunk: u64::MAX,
             taken: None,
             contended: false,
             state: ConsumerState::new(core, stage, learned),
         }
     }
 
-    /// Takes a chunk. `false`: there is none, and the worker is idle now.
+    /// Takes a chunk: one that another worker left, or the next one off the claim word. Returns
+    /// `false` if there is none; the worker is idle then.
     fn take(&mut self) -> bool {
-        debug_assert!(self.next == self.end && self.bound == IDLE);
+        debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
         self.contended = false;
         if let Some(Orphan { bound_line, next, end }) =
             self.state.control().membership.adopt(self.state.stage)
         {
             self_wait::moved(self.state.control(), self.bound_line, bound_line);
             (self.bound_line, self.bound) = (bound_line, next << 1);
-            (self.next, self.end) = (next, end);
+            (self.next, self.chunk_end) = (next, end);
             return true;
         }
         let core = self.state.core.clone();
-        let claim = core.control.line(self.word_line);
+        let claim = core.control.line(self.claim_line);
         loop {
             let word = PoolWord(edge::chunk_taken::see(claim));
-            self.seen = word.seq(self.known());
-            let (len, left, live) = match self.offer(self.seen, word.left()) {
+            self.last_seen = word.seq(self.known());
+            let (len, left, live) = match self.offer(self.last_seen, word.left()) {
                 Offer::Nothing => {
                     self.bind(IDLE);
                     return false;
@@ -132,10 +145,10 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 Offer::Chunk(len, left) => (len, left, true),
                 Offer::Tombstone(len) => (len, 0, false),
             };
-            let end = self.seen.wrapping_add(len);
-            // After a lost race the old bound held the followers up; now it moves on.
+            let end = self.last_seen.wrapping_add(len);
+            // A lost race left an old bound, which held the stages behind up until now.
             let held_up = self.bound != IDLE;
-            self.bound = self.seen << 1;
+            self.bound = self.last_seen << 1;
             let own = core.control.line(self.own_line);
             // I2: before the swap.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
@@ -143,7 +156,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
             }
             let taken = PoolWord::new(end, left).0;
-            let passes_landmark = (self.seen ^ end) >> LANDMARK_BITS != 0;
+            let passes_landmark = (self.last_seen ^ end) >> LANDMARK_BITS != 0;
             let swapped = edge::chunk_taken::take(claim, word.0, taken);
             if passes_landmark && swapped.is_ok() {
                 core.control.line(self.state.plan().landmark_line()).store(end, Relaxed);
@@ -151,14 +164,14 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             match swapped {
                 Ok(_) if live => {
                     twin!("bound-after-swap": () => edge::released::bind(own, self.bound));
-                    (self.next, self.end) = (self.seen, end);
-                    self.seen = end;
+                    (self.next, self.chunk_end) = (self.last_seen, end);
+                    self.last_seen = end;
                     self.taken = core.control.timed.then(|| (Instant::now(), len));
                     return true;
                 }
                 Ok(_) => {
-                    (self.next, self.end) = (end, end);
-                    self.seen = end;
+                    (self.next, self.chunk_end) = (end, end);
+                    self.last_seen = end;
                     self.state.counts.tombstones += len;
                     twin!("passed-unreleased": self.bind(IDLE) => self.bound = IDLE);
                 }
@@ -167,61 +180,64 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// A position that the claim word has passed, by less than 2^47 when this handle last loaded
-    /// the word. An idle handle holds no party up, so the pool may have gone any distance since the
-    /// handle last looked (I5).
+    /// Returns a position that the claim word has passed by less than 2^47 (I5). The last loaded
+    /// position alone would not do: an idle worker holds no party up, so its pool may have gone any
+    /// distance since.
     #[inline(always)]
     fn known(&self) -> u64 {
-        // A model's pool goes a few positions. The landmark changes nothing there, and looking at
-        // it multiplies the orders.
+        // A model's pool goes a few positions, where the landmark changes nothing; each load of it
+        // would multiply the orders to explore.
         if cfg!(slipring_loom) {
-            self.seen
+            self.last_seen
         } else {
-            later(self.seen, self.state.control().landmark(self.state.stage))
+            later(self.last_seen, self.state.control().landmark(self.state.stage))
         }
     }
 
-    /// What there is at the claim word's position. Where `seq` is old news the swap will fail,
-    /// whatever is answered here.
+    /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
+    /// `left` events remain of the run there. An outdated `seq` does no harm: the swap fails.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
-        let mut most = core.capacity();
-        let quota = self.quota.min(self.most).max(1);
+        let mut available = core.capacity();
+        let len = self.chunk_len.min(self.max_chunk).max(1);
         if !core.control.plan.reads_stamps(self.state.stage) {
-            if ahead(self.limit, seq) < quota as i64 {
-                // Whatever the claim word has passed, the stages before have let go (I1).
+            if ahead(self.limit, seq) < len as i64 {
+                // The dependencies have released every position before the claim word's (I1).
                 self.limit = core.pass(self.state.stage, later(self.limit, seq));
             }
-            most = ahead(self.limit, seq).max(0) as u64;
-            if most == 0 {
+            available = ahead(self.limit, seq).max(0) as u64;
+            if available == 0 {
                 return Offer::Nothing;
             }
             if !plan.many_producers {
-                // A single producer takes back what it gives up: no tombstones, so runs do not
-                // matter here.
-                return Offer::Chunk(self.share(most, quota), 0);
+                // A single producer claims again what it gives up. So there are no tombstones, and
+                // the ends of runs do not matter.
+                return Offer::Chunk(self.share(available, len), 0);
             }
         }
-        match self.walk(seq, left, quota.min(most)) {
-            // What may be passed may end inside of it, see `SequentialPosition::skip_tombstones`.
+        match self.walk(seq, left, len.min(available)) {
+            // The limit may lie inside of the tombstone: `SequentialPosition::skip_tombstones`.
             Offer::Tombstone(run) => {
-                Offer::Tombstone(twin!("worker-past-the-limit": run.min(most) => run))
+                Offer::Tombstone(twin!("worker-past-the-limit": run.min(available) => run))
             }
-            Offer::Chunk(len, _) if len < quota => self.walk(seq, left, len.div_ceil(self.workers)),
+            Offer::Chunk(found, _) if found < len => {
+                self.walk(seq, left, found.div_ceil(self.workers))
+            }
             offer => offer,
         }
     }
 
-    /// Much is shared out in whole quotas, little in even parts.
-    fn share(&self, available: u64, quota: u64) -> u64 {
-        if available < quota { available.div_ceil(self.workers) } else { quota }
+    /// Returns the length of a chunk: `len`, or an even share where fewer events are available.
+    fn share(&self, available: u64, len: u64) -> u64 {
+        if available < len { available.div_ceil(self.workers) } else { len }
     }
 
-    /// Walks runs from `seq` on until there are `most` events, or no more in a row.
-    fn walk(&self, seq: u64, mut left: u64, most: u64) -> Offer {
+    /// Walks runs from `seq` on until `max` events are found or no live one follows. `left` events
+    /// remain of the run at `seq`.
+    fn walk(&self, seq: u64, mut left: u64, max: u64) -> Offer {
         let mut len = 0;
-        while len < most {
+        while len < max {
             if left == 0 {
                 match self.state.slots.run_at(seq.wrapping_add(len)) {
                     Run::Live(run) => left = run,
@@ -229,15 +245,16 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                     Run::Tombstone(_) | Run::Unpublished => break,
                 }
             }
-            let step = left.min(most - len);
+            let step = left.min(max - len);
             len += step;
             left -= step;
         }
         if len == 0 { Offer::Nothing } else { Offer::Chunk(len, left) }
     }
 
-    /// Lets go what is before `bound`: a position, doubled, or [`IDLE`]. Where nothing was taken, a
-    /// race that was lost may have left a bound behind, later than `next` (I2).
+    /// Stores `bound`, a position shifted left by one or [`IDLE`], and so releases every event
+    /// before it. Stores also where no chunk is held: a lost race may have left a bound that is
+    /// later than `next`.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -246,78 +263,67 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// How much of the present chunk was handled and not let go yet; `None`: an idle worker holds
-    /// nothing.
+    /// Returns how many events of the present chunk were handled and are not released. `None`: the
+    /// worker is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
     }
 
-    /// Learns from a finished chunk how long the next should be.
+    /// Learns the length of the next chunk from the time that the finished one took.
     fn adapt(&mut self) {
-        if let Some((began, len)) = self.taken.take() {
-            let nanos = (began.elapsed().as_nanos() as u64 / len).max(1);
+        if let Some((started_at, len)) = self.taken.take() {
+            let nanos = (started_at.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
-            let most = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // By halves and doubles: one interrupted chunk does not tell much.
-            self.quota = ideal.clamp(self.quota.div_ceil(2), self.quota * 2).clamp(1, most);
+            let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
+            // At most halves or doubles, so that one interrupted chunk changes little.
+            self.chunk_len =
+                ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }
     }
 }
 
 impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
-    /// A chunk's end is not the end of what there is.
-    const GATHERS_ALL: bool = false;
-    fn walks_runs(&self) -> bool {
-        false
+    fn state(&self) -> &ConsumerState<E, L> {
+        &self.state
     }
-    #[inline(always)]
-    fn poll(&mut self, max: u64) -> u64 {
-        if self.next == self.end {
-            if self.bound != IDLE {
-                self.release();
-            }
-            if !self.take() {
-                return 0;
-            }
-        }
-        self.end.wrapping_sub(self.next).min(max)
+
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        &mut self.state
     }
-    fn gather(&mut self, _least: u64, max: u64) -> u64 {
-        self.poll(max)
-    }
-    #[inline(always)]
-    fn want(&mut self, max: u64) {
-        self.most = max;
-    }
+
     #[inline(always)]
     fn line(&self) -> usize {
         self.bound_line
     }
+
     #[inline(always)]
     fn next(&self) -> u64 {
-        if self.next == self.end { self.seen } else { self.next }
+        if self.next == self.chunk_end { self.last_seen } else { self.next }
     }
+
     fn handled(&self) -> u64 {
         self.state.counts.events
     }
+
     #[inline(always)]
     fn advance(&mut self, len: u64, _found: u64) {
-        debug_assert!(len <= self.end.wrapping_sub(self.next));
-        if self.state.notes {
+        debug_assert!(len <= self.chunk_end.wrapping_sub(self.next));
+        if self.state.bookkeeping {
             self.state.partition(self.next, len);
         }
         self.state.counts.events += len;
         self.next = self.next.wrapping_add(len);
     }
+
     #[inline(always)]
     fn release(&mut self) {
         debug_assert!(
             self.unreleased() <= Some(self.state.core.capacity()),
-            "I2: a bound is no later than what is handled"
+            "I2: the bound of a worker is later than an event that the worker holds"
         );
-        let done = self.next == self.end;
+        let done = self.next == self.chunk_end;
         let bound = if done { twin!("never-idle": IDLE => self.next << 1) } else { self.next << 1 };
-        if self.state.notes
+        if self.state.bookkeeping
             && bound != self.bound
             && let Some(len) = self.unreleased()
             && let Some(samples) = &self.state.control().counters.samples
@@ -333,49 +339,80 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
             self.adapt();
         }
     }
+
     fn rewind(&mut self) {
         if let Some(len) = self.unreleased() {
             self.state.counts.events -= len;
             self.next = self.next.wrapping_sub(twin!("worker-rewound-too-far": len => len + 1));
         }
     }
+
     fn released(&self) -> u64 {
-        if self.bound == IDLE { self.seen } else { self.bound }
+        if self.bound == IDLE { self.last_seen } else { self.bound }
     }
-    fn holds(&self) -> bool {
+
+    fn has_unreleased(&self) -> bool {
         self.unreleased().is_some_and(|len| len > 0)
     }
+}
+
+impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
+    /// A read ends at the chunk's end, and more may follow.
+    const SHORT_MEANS_EXHAUSTED: bool = false;
+
+    fn walks_runs(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, max: u64) -> u64 {
+        if self.next == self.chunk_end {
+            if self.bound != IDLE {
+                self.release();
+            }
+            if !self.take() {
+                return 0;
+            }
+        }
+        self.chunk_end.wrapping_sub(self.next).min(max)
+    }
+
+    fn gather(&mut self, _least: u64, max: u64) -> u64 {
+        self.poll(max)
+    }
+
+    #[inline(always)]
+    fn limit_chunk(&mut self, max: u64) {
+        self.max_chunk = max;
+    }
+
     fn has_available(&self) -> bool {
         let core = &*self.state.core;
-        // a look only; taking acquires
-        let word = PoolWord(core.control.line(self.word_line).load(Relaxed));
+        // Relaxed: no event is read here, and a take acquires.
+        let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
-        self.next != self.end
+        self.next != self.chunk_end
             || core.control.membership.has_orphans(self.state.stage)
             || match core.control.plan.reads_stamps(self.state.stage) {
                 true => word.left() != 0 || core.slots.run_at(seq) != Run::Unpublished,
                 false => ahead(core.upstream(self.state.stage, later(self.limit, seq)).0, seq) > 0,
             }
     }
+
     fn waits_for(&self) -> usize {
         self.state.core.upstream(self.state.stage, later(self.limit, self.known())).1
     }
+
     fn was_contended(&self) -> bool {
         self.contended
     }
-    /// A worker stays until its whole pool is done: a colleague may leave it a chunk.
+
+    /// A worker stays until its whole pool is done, because another worker may leave it a chunk.
     fn ended(&self) -> Option<WaitError> {
-        let frontier = self
-            .state
-            .control()
-            .frontier(self.state.stage, self.known().wrapping_sub(self.state.core.capacity()));
-        self.state.control().ended(frontier)
-    }
-    fn state(&self) -> &ConsumerState<E, L> {
-        &self.state
-    }
-    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
-        &mut self.state
+        // The pool's frontier is at most a lap behind the claim word.
+        let control = self.state.control();
+        let lower_bound = self.known().wrapping_sub(control.plan.capacity as u64);
+        control.ended(control.frontier(self.state.stage, lower_bound))
     }
 }
 
@@ -384,18 +421,19 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
         self.disarm();
         let control = self.state.control();
         let remain = control.membership.remove_worker(self.state.stage);
-        if self.next != self.end
+        if self.next != self.chunk_end
             && remain > 0
             && !std::thread::panicking()
             && control.stopped().is_none()
         {
             twin!("orphan-unbound": self.release() => control.release(self.bound_line, IDLE, &[]));
-            let orphan = Orphan { bound_line: self.bound_line, next: self.next, end: self.end };
+            let orphan =
+                Orphan { bound_line: self.bound_line, next: self.next, end: self.chunk_end };
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
-            // Whatever becomes of this worker's thread now is no business of the graph's.
+            // The graph has ended, so this worker's drop is no failure.
         } else if std::thread::panicking() {
-            self.state.left(self.next());
+            self.state.fail_dropped(self.next());
         } else if remain == 0 {
             control.fail(self.state.stage, Some(self.next()), Cause::Dropped);
         }
@@ -408,7 +446,7 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
 mod tests {
     use super::*;
     use crate::base::panics::Contained;
-    use crate::consumer::lease::{Consumer, PoolWriter};
+    use crate::consumer::handle::{Consumer, PoolWriter};
     use crate::errors::BatchError;
     use crate::ring::build::build;
     use crate::ring::core::Settings;
@@ -418,7 +456,8 @@ mod tests {
 
     type Ring<L> = Owner<u64, L>;
 
-    /// A ring of `capacity` slots with a pool of two behind its producer, or behind another pool.
+    /// Builds a ring of `capacity` slots with a pool of two workers, behind the producer or behind
+    /// another pool.
     fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
         let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
         let mut stages = vec![StageSpec::new("first", Access::Write, Delivery::pool(2), &[])];
@@ -428,8 +467,8 @@ mod tests {
         build(settings, stages, Vec::new(), &mut || 0).unwrap()
     }
 
-    /// Lets the pool `stage` have gone on to `seq` while none of its workers here looked.
-    fn went_on<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
+    /// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would.
+    fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         let line = ring.control.plan.stages[stage].line;
         ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
         ring.control
@@ -437,26 +476,26 @@ mod tests {
             .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
     }
 
-    /// Further than half of what 48 bits can tell apart, and further than all of it.
+    /// Distances beyond half of what 48 bits can tell apart, and beyond all of it.
     const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
-    fn takes_what_is_there<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
+    fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
         let mut worker: PoolWriter<u64, L> =
             Consumer::worker(ring.clone(), stage, 1, Learned::default());
-        assert!(worker.position().has_available(), "a look under the lock finds nothing at {at}");
-        let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
-        assert_eq!(there.first_seq(), at);
-        there.release();
-        ring.control.halt(); // a worker that goes now is no failure
+        assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
+        let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
+        assert_eq!(batch.first_seq(), at);
+        batch.release();
+        ring.control.halt(); // so that the drop of the last worker is no failure
     }
 
     #[test]
     fn a_worker_may_be_idle_for_any_distance_behind_a_cursor() {
         for at in FAR {
             let ring: Ring<Contiguous> = ring(4, false);
-            went_on(&ring, 0, at);
+            move_pool_to(&ring, 0, at);
             ring.control.positions.move_cursor(at + 2);
-            takes_what_is_there(&ring, 0, at);
+            takes_the_next_event(&ring, 0, at);
         }
     }
 
@@ -464,9 +503,9 @@ mod tests {
     fn a_worker_may_be_idle_for_any_distance_behind_stamps() {
         for at in FAR {
             let ring: Ring<Interleaved> = ring(4, false);
-            went_on(&ring, 0, at);
+            move_pool_to(&ring, 0, at);
             ring.publish(at, 1);
-            takes_what_is_there(&ring, 0, at);
+            takes_the_next_event(&ring, 0, at);
         }
     }
 
@@ -474,25 +513,25 @@ mod tests {
     fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
         for at in FAR {
             let ring: Ring<Contiguous> = ring(4, true);
-            went_on(&ring, 0, at + 2);
-            went_on(&ring, 1, at);
-            takes_what_is_there(&ring, 1, at);
+            move_pool_to(&ring, 0, at + 2);
+            move_pool_to(&ring, 1, at);
+            takes_the_next_event(&ring, 1, at);
         }
     }
 
     #[test]
-    fn an_idle_worker_learns_of_the_end_however_far_it_is() {
+    fn an_idle_worker_sees_the_end_at_any_distance() {
         for at in FAR {
             let ring: Ring<Interleaved> = ring(4, false);
             let mut worker: PoolWriter<u64> =
                 Consumer::worker(ring.clone(), 0, 1, Learned::default());
-            went_on(&ring, 0, at);
+            move_pool_to(&ring, 0, at);
             ring.control.close(at);
             assert!(
                 matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
-                "the end at {at} is not seen"
+                "the worker does not see the end at {at}"
             );
-            // It goes without a further look: that is no failure either.
+            // The other worker is dropped without a poll, which is no failure either.
             drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
                 ring.clone(),
                 0,

@@ -1,0 +1,220 @@
+//! Batches: events lent to a handle until it releases or drops them.
+//!
+//! Invariants
+//! - I1: a batch borrows its handle mutably. So a handle lends one batch at a time, and its
+//!   position moves only through the batch or after it.
+//! - I2: a batch that is dropped or forgotten without a release has moved nothing: the handle lends
+//!   the same events again.
+//! - I3: no `&mut EventsMut` of a batch is given out. Two batches could swap them, and one batch's
+//!   view would outlive its release.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, Index, IndexMut};
+
+use crate::consumer::markers::{Writing, sealed};
+use crate::consumer::position::ConsumerPosition;
+use crate::consumer::waiting::Counting;
+use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
+use crate::ring::slots::{Interleaved, Layout, Storage};
+
+/// Events lent to a stage together: consecutive positions in their order, without a tombstone. It
+/// dereferences to [`Events`].
+///
+/// [`Batch::release`] gives the events back to the graph. A batch that is dropped without a release
+/// is lent again by the handle's next call.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+/// for i in 0..4 { tx.publish(|v| *v = i * 10)?; }
+/// drop(rx.try_batch(8)?); // not released
+/// let batch = rx.try_batch(8)?;
+/// assert_eq!((batch.first_seq(), batch.len(), batch[3]), (0, 4, 30));
+/// assert_eq!(batch.iter().sum::<u64>(), 60);
+/// batch.release();
+/// assert!(rx.try_batch(8).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
+    view: Events<'c, E, L>,
+    /// Number of events that are lent.
+    len: u64,
+    /// The handle's position.
+    position: &'c mut C::Position<E, L>,
+    access: PhantomData<A>,
+}
+
+impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C, L> {
+    /// Lends `len` events.
+    ///
+    /// # Safety
+    /// The last poll of `position` found at least `len` events, and none of them was released.
+    #[inline]
+    pub(crate) unsafe fn new(position: &'c mut C::Position<E, L>, len: u64) -> Self {
+        let state = position.state();
+        let first = position.next();
+        state.touch(first, len);
+        // SAFETY: `[first, first + len)` is lent to this position (position::I2). The batch borrows
+        // the position, so the release comes after the last use of the view (I1).
+        let view = unsafe { Events::new(state.slots, first, len) };
+        Batch { view, len, position, access: PhantomData }
+    }
+
+    /// Releases the events: the stages behind this one, or the producers, may have their slots now.
+    ///
+    /// Costs one store, to a line that other threads read, and a look at the wait queue of each
+    /// party that may sleep until then. A sleeping party is woken on this thread.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(1, || 0u64)?;
+    /// tx.publish(|v| *v = 7)?;
+    /// let batch = rx.try_batch(1)?;
+    /// assert_eq!(tx.remaining(), 0);
+    /// batch.release();
+    /// assert_eq!(tx.remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn release(self) {
+        let Batch { len, position, .. } = self;
+        if len != 0 {
+            position.count_batch();
+            position.advance(len, len);
+            position.release();
+        }
+    }
+
+    /// Releases the first `count` events early. The batch keeps the others, and offsets count from
+    /// the first of those. Costs as much as [`Batch::release`]; with `count` 0, nothing.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
+    /// for i in 0..4 { tx.publish(|v| *v = i)?; }
+    /// let mut batch = rx.try_batch(4)?;
+    /// batch.release_front(3);
+    /// assert_eq!(tx.remaining(), 3);
+    /// assert_eq!((batch.first_seq(), batch.len(), batch[0]), (3, 1, 3));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the batch has fewer than `count` events. Then nothing is released.
+    pub fn release_front(&mut self, count: usize) {
+        assert!(
+            count <= self.view.len(),
+            "cannot release {count} events of a batch of {}",
+            self.view.len()
+        );
+        if count == 0 {
+            return;
+        }
+        let count = count as u64;
+        self.position.advance(count, count);
+        self.position.release();
+        self.len -= count;
+        // SAFETY: the rest of the batch is still lent. No reference to a released event is left,
+        // because it would have borrowed this batch.
+        self.view =
+            unsafe { Events::new(self.position.state().slots, self.position.next(), self.len) };
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
+    /// Holds the events: the handle goes on to later events without releasing these, as a journal
+    /// does that acknowledges later. Costs nothing that other threads see.
+    ///
+    /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events, and so
+    /// does every other release on this handle: by [`Batch::release`], [`Batch::release_front`],
+    /// `poll` or `for_each`. Until then no call lends the held events again.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
+    /// for i in 0..4 { tx.publish(|v| *v = i)?; }
+    /// rx.try_batch(3)?.hold();
+    /// assert_eq!(rx.try_batch(3)?.first_seq(), 3);
+    /// assert_eq!(tx.remaining(), 0);
+    /// rx.release_until(2);
+    /// assert_eq!(tx.remaining(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hold(self) {
+        let Batch { len, position, .. } = self;
+        if len != 0 {
+            position.count_batch();
+            position.advance(len, len);
+        }
+    }
+}
+
+impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Deref for Batch<'c, E, A, C, L> {
+    type Target = Events<'c, E, L>;
+    #[inline]
+    fn deref(&self) -> &Events<'c, E, L> {
+        &self.view
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batch<'_, E, A, C, L> {
+    type Output = E;
+    #[inline]
+    fn index(&self, offset: usize) -> &E {
+        &self.view[offset]
+    }
+}
+
+impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
+    /// Returns the event at `offset` from the batch's first event, to change. `None`: the batch is
+    /// shorter. Indexing (`batch[offset]`) does the same and panics instead.
+    ///
+    /// Example: [`Batch::iter_mut`].
+    #[inline]
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
+        let seq = self.view.first_seq().wrapping_add(offset as u64);
+        // SAFETY: no other stage touches the batch of a writing stage (plan::I1), and `&mut self`
+        // rules out a second reference.
+        (offset < self.view.len()).then(|| unsafe { &mut *self.position.state().slots.event(seq) })
+    }
+
+    /// Iterates over the events in the order of their positions, to change them.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let double = graph.writer("double");
+    /// let end = graph.reader("end").after(&double);
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut double, mut end) =
+    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    /// for i in 0..3 { tx.publish(|v| *v = i)?; }
+    /// let mut batch = double.try_batch(8)?;
+    /// for event in batch.iter_mut() { *event *= 2; }
+    /// batch[0] = 100;
+    /// if let Some(event) = batch.get_mut(1) { *event += 1; }
+    /// assert!(batch.get_mut(3).is_none());
+    /// batch.release();
+    /// assert!(end.try_batch(8)?.iter().eq(&[100, 3, 4]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
+        // SAFETY: as in `get_mut`; the iterator gives each event out once.
+        unsafe {
+            EventsIterMut::new(self.position.state().slots, self.view.first_seq(), self.view.len())
+        }
+    }
+}
+
+impl<E, C: sealed::Delivery, L: Layout> IndexMut<usize> for Batch<'_, E, Writing, C, L> {
+    #[inline]
+    fn index_mut(&mut self, offset: usize) -> &mut E {
+        let len = self.view.len();
+        self.get_mut(offset).unwrap_or_else(|| out_of_bounds(offset, len))
+    }
+}
+
+impl<E: fmt::Debug, A: sealed::Access, C: sealed::Delivery, L: Layout> fmt::Debug
+    for Batch<'_, E, A, C, L>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}

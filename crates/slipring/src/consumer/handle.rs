@@ -1,0 +1,545 @@
+//! [`Consumer`]: the handle of a stage that runs on a thread of the user's own.
+//!
+//! Invariants
+//! - I1: `poll` and `for_each` release each event whose closure returned, and no other, also when
+//!   the closure panics.
+//! - I2: a caller of `lend` passes at most the number of events that its last call of `available`
+//!   found, less those that it advanced over since.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use crate::base::fault::Fault;
+use crate::base::name::Name;
+use crate::consumer::batch::Batch;
+use crate::consumer::drive::{End, GATHER_AT_LEAST, drive, find_next, handle_next};
+use crate::consumer::handler::{Handler, LentEvents, Progress};
+use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing, sealed};
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::role::MemberRole;
+use crate::consumer::sequential::{SequentialPosition, StagePosition};
+use crate::consumer::shard::ShardPosition;
+use crate::consumer::waiting::{Counting, Waiting};
+use crate::consumer::worker::WorkerPosition;
+use crate::errors::{BatchError, WaitError};
+use crate::ring::events::At;
+use crate::ring::owner::Owner;
+use crate::ring::self_wait;
+use crate::ring::slots::{Interleaved, Layout};
+use crate::wait::Learned;
+
+/// A stage's handle, which lends events to one thread at a time.
+///
+/// | handle | sees | lends |
+/// |---|---|---|
+/// | [`Reader`], [`Writer`] | every event | `&E`, `&mut E` |
+/// | [`PoolReader`], [`PoolWriter`] | the events that no other worker of the pool takes | `&E`, `&mut E` |
+/// | [`ShardReader`], [`ShardWriter`] | the events of its own keys | `&E`, `&mut E` |
+/// | [`Subscription`](crate::Subscription) | every event since it joined | `&E` |
+///
+/// - No other thread overwrites or changes a lent event until its release. Meanwhile stages beside
+///   this one may read the same event, and producers fill other slots.
+/// - A dropped handle of a stage fails the graph, unless the stream has ended: the events behind it
+///   could never be released. A worker may be dropped while others of its pool remain; they finish
+///   its chunk. A subscription may be dropped at any time.
+/// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph where that may
+///   happen needs a [deadline](crate::Graph::deadline).
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
+/// tx.publish(|text| text.push_str("first"))?;
+/// let batch = rx.batch(8)?;
+/// assert_eq!(batch[0], "first");
+/// batch.release();
+/// tx.publish(|text| text.replace_range(.., "second"))?;
+/// drop(tx); // the stream ends
+/// assert_eq!(rx.for_each(|text, at| assert_eq!((text.as_str(), at.seq), ("second", 1)))?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
+    position: C::Position<E, L>,
+    access: PhantomData<A>,
+}
+
+/// The handle of a stage that reads every event.
+pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Every, L>;
+/// The handle of a stage that may change every event.
+pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Every, L>;
+/// The handle of one worker of a pool that reads.
+pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Shared, L>;
+/// The handle of one worker of a pool that may change events.
+pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Shared, L>;
+/// The handle of one shard of a stage that reads.
+pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
+/// The handle of one shard of a stage that may change events.
+pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
+    /// Creates the handle of a stage that sees every event.
+    pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
+        Consumer { position: StagePosition::new(core, stage, learned), access: PhantomData }
+    }
+}
+
+impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
+    /// Creates the handle of a member that has joined a tap.
+    pub(crate) fn joined(position: SequentialPosition<E, L, MemberRole>) -> Self {
+        Consumer { position, access: PhantomData }
+    }
+
+    pub(crate) fn membership(&self) -> (&ConsumerState<E, L>, &MemberRole) {
+        (self.position.state(), self.position.role())
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
+    /// Creates the handle of a shard.
+    pub(crate) fn shard(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
+        Consumer { position: ShardPosition::new(core, stage, shard, learned), access: PhantomData }
+    }
+}
+
+impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
+    /// Creates the handle of a worker that is declared with the graph.
+    pub(crate) fn worker(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
+        Self::of_worker(WorkerPosition::new(core, stage, worker, learned))
+    }
+
+    /// Creates the handle of a worker that has joined a pool.
+    pub(crate) fn of_worker(position: WorkerPosition<E, L>) -> Self {
+        Consumer { position, access: PhantomData }
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> {
+    /// Returns the stage's name.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let audit = graph.reader("audit");
+    /// assert_eq!(graph.build()?.reader(audit).stage().as_str(), "audit");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stage(&self) -> Name {
+        self.position.state().plan().name.clone()
+    }
+
+    /// Returns the position of the next event that this handle lends. For a worker without events:
+    /// the position of its pool at the worker's last poll, which other workers may have moved
+    /// since.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// assert_eq!(rx.next_seq(), 0);
+    /// tx.publish(|v| *v = 7)?;
+    /// rx.poll(8, |_, _| ())?;
+    /// assert_eq!(rx.next_seq(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_seq(&self) -> u64 {
+        self.position.next()
+    }
+
+    /// Lends up to `max` events that are available now, without waiting. With `max` 0 the batch is
+    /// empty.
+    ///
+    /// If no event is available, the call costs one load of a line that the upstream writes, or a
+    /// load for each dependency of the stage.
+    ///
+    /// ```
+    /// use slipring::BatchError;
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// assert!(matches!(rx.try_batch(8), Err(BatchError::Unavailable)));
+    /// for i in 0..3 { tx.publish(|v| *v = i)?; }
+    /// let batch = rx.try_batch(2)?;
+    /// assert_eq!((batch[0], batch[1], batch.len()), (0, 1, 2));
+    /// batch.release();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`BatchError::Unavailable`]: no event is available yet.
+    /// - [`BatchError::Contended`]: another worker of the pool took the available events.
+    /// - [`BatchError::Wait`]: no event will come any more.
+    #[inline]
+    pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+        let len = self.available(max)?;
+        if len == 0 && max != 0 {
+            // `None` after a close: an event that was published before it is visible now, and the
+            // next call lends it.
+            if let Some(closed) = self.position.ended() {
+                return Err(BatchError::Wait(closed));
+            }
+            return Err(if self.position.was_contended() {
+                BatchError::Contended
+            } else {
+                BatchError::Unavailable
+            });
+        }
+        Ok(self.lend(len))
+    }
+
+    /// Lends up to `max` events, at least one. Waits for the first one by the graph's strategy.
+    /// With `max` 0 the batch is empty and comes at once, as a read into an empty buffer does.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// std::thread::spawn(move || tx.publish(|v| *v = 7)); // and closes
+    /// let batch = rx.batch(8)?;
+    /// assert_eq!(batch[0], 7);
+    /// batch.release();
+    /// assert!(matches!(rx.batch(8), Err(slipring::WaitError::Closed)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`], [`WaitError::Left`]:
+    ///   no event will come any more.
+    /// - [`WaitError::TimedOut`]: the strategy's timeout passed.
+    /// - [`WaitError::WaitsForItself`]: the wait would never end, because this thread holds the
+    ///   events that it waits for.
+    #[inline]
+    pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
+        match self.wait_for(max, None) {
+            Ok(len) => Ok(self.lend(len)),
+            Err(BatchError::Wait(closed)) => Err(closed),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// As [`Consumer::batch`], but waits until `deadline` at most. The strategy's timeout does not
+    /// apply.
+    ///
+    /// ```
+    /// use slipring::BatchError;
+    /// use std::time::{Duration, Instant};
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert!(matches!(rx.batch_by(8, soon), Err(BatchError::TimedOut)));
+    /// tx.publish(|v| *v = 7)?;
+    /// assert_eq!(rx.batch_by(8, soon)?[0], 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BatchError::TimedOut`] at the deadline; [`BatchError::Wait`] for each error of
+    /// [`Consumer::batch`] but `TimedOut`.
+    pub fn batch_by(
+        &mut self,
+        max: usize,
+        deadline: Instant,
+    ) -> Result<Batch<'_, E, A, C, L>, BatchError> {
+        let len = self.wait_for(max, Some(deadline))?;
+        Ok(self.lend(len))
+    }
+
+    /// Returns the error of a wait that ended at the strategy's timeout.
+    #[cold]
+    fn timed_out(&self) -> WaitError {
+        WaitError::TimedOut(Box::new(
+            self.position.state().control().name(self.position.waits_for()),
+        ))
+    }
+
+    /// Returns how many events, at most `max`, are available now. Fails only where this handle must
+    /// stop before the stream's end.
+    #[inline]
+    pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
+        self.position.check()?;
+        self.position.limit_chunk(max as u64);
+        Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
+    }
+
+    /// Waits until events are available. Returns how many, at most `max`.
+    #[inline]
+    fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
+        loop {
+            let len = self.available(max)?;
+            if len != 0 || max == 0 {
+                return Ok(len);
+            }
+            if let Some(closed) = self.position.ended() {
+                return Err(closed.into());
+            }
+            if self.position.holds_whole_ring() {
+                return Err(WaitError::WaitsForItself(Box::new(self.stage())).into());
+            }
+            self.position.wait(deadline)?;
+        }
+    }
+
+    /// Returns how many events, at most `max`, are available now. If none is, registers a task to
+    /// be woken when another call may find some.
+    pub(crate) fn available_or_arm(
+        &mut self,
+        max: usize,
+        waker: &Waker,
+    ) -> Poll<Result<u64, WaitError>> {
+        loop {
+            let len = self.available(max)?;
+            if len != 0 || max == 0 {
+                return Poll::Ready(Ok(len));
+            }
+            if let Some(closed) = self.position.ended() {
+                return Poll::Ready(Err(closed));
+            }
+            if self.position.holds_whole_ring() {
+                return Poll::Ready(Err(WaitError::WaitsForItself(Box::new(self.stage()))));
+            }
+            if !self.position.arm(waker) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> &ConsumerState<E, L> {
+        self.position.state()
+    }
+
+    pub(crate) fn position(&mut self) -> &mut C::Position<E, L> {
+        &mut self.position
+    }
+
+    /// Lends the next `len` events, which a call of [`Consumer::available`] found.
+    #[inline]
+    pub(crate) fn lend(&mut self, len: u64) -> Batch<'_, E, A, C, L> {
+        // SAFETY: I2.
+        unsafe { Batch::new(&mut self.position, len) }
+    }
+
+    /// Handles up to `max` available events and releases them. Returns how many.
+    #[inline(always)]
+    fn poll_with<H: Handler<E, L>>(
+        &mut self,
+        max: usize,
+        mut handler: H,
+    ) -> Result<usize, WaitError> {
+        self.position.check()?;
+        let max = max as u64;
+        self.position.limit_chunk(max);
+        let mut handled = 0;
+        let guard = ReleaseOnDrop { consumer: self };
+        while handled < max {
+            let position = &mut guard.consumer.position;
+            let upcoming = find_next(position, GATHER_AT_LEAST, max - handled);
+            if upcoming.len == 0 {
+                break;
+            }
+            let (progress, outcome) = handle_next(position, &mut handler, &upcoming);
+            if let Err(fault) = outcome {
+                unreachable!("a closure without errors returned one: {fault}");
+            }
+            handled += progress.handled;
+            // Where many producers publish, a tombstone may be next, and live events behind it.
+            if C::Position::<E, L>::SHORT_MEANS_EXHAUSTED
+                && (upcoming.exhausted || progress.exhausted)
+                && !position.state().control().plan.many_producers
+            {
+                break;
+            }
+        }
+        drop(guard);
+        if handled != 0 {
+            self.position.count_batch();
+        } else if max != 0
+            && let Some(closed) = self.position.ended()
+        {
+            return Err(closed);
+        }
+        Ok(handled as usize)
+    }
+
+    /// Handles every event until the stream ends. Returns how many.
+    #[inline(always)]
+    fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, WaitError> {
+        let before = self.position.handled();
+        self.position.limit_chunk(u64::MAX);
+        let _inside = self_wait::enter(self.position.state().control(), [self.position.line()]);
+        let guard = ReleaseOnDrop { consumer: self };
+        match drive(&mut guard.consumer.position, &mut handler) {
+            End::Wait(WaitError::Closed) => {
+                Ok(guard.consumer.position.handled().wrapping_sub(before))
+            }
+            End::Wait(closed) => Err(closed),
+            End::Fault(_) | End::Panic(_) => {
+                unreachable!("the closure cannot fail, and `drive` catches no panic")
+            }
+        }
+    }
+}
+
+/// Releases the handled events, also when the closure panics (I1).
+struct ReleaseOnDrop<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> {
+    consumer: &'c mut Consumer<E, A, C, L>,
+}
+
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Drop for ReleaseOnDrop<'_, E, A, C, L> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.consumer.position.release();
+    }
+}
+
+/// A handler that calls a closure with `&E`.
+struct EachRef<F>(F);
+/// A handler that calls a closure with `&mut E`. Made only for handles marked [`Writing`].
+struct EachMut<F>(F);
+
+impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
+    #[inline(always)]
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
+        lent.each(progress, |event, at| {
+            (self.0)(event, at);
+            Ok(())
+        })
+    }
+}
+
+impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
+    #[inline(always)]
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
+        // SAFETY: only handles marked `Writing` make this handler.
+        unsafe {
+            lent.each_mut(progress, |event, at| {
+                (self.0)(event, at);
+                Ok(())
+            })
+        }
+    }
+}
+
+impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
+    /// Handles up to `max` events that are available now, without waiting, and releases them
+    /// together. Returns how many were handled: 0 if none was available.
+    ///
+    /// Costs one release for all of them, see [`Batch::release`]. If `f` panics at an event, the
+    /// events before it are released, and the next call begins with that event.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// for i in 0..3 { tx.publish(|v| *v = i * 10)?; }
+    /// let mut seen = Vec::new();
+    /// assert_eq!(rx.poll(2, |v, at| seen.push((at.seq, *v)))?, 2);
+    /// assert_eq!(seen, [(0, 0), (1, 10)]);
+    /// assert_eq!((rx.poll(2, |_, _| ())?, rx.poll(2, |_, _| ())?), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No event will come any more: [`WaitError::Closed`], [`WaitError::Halted`],
+    /// [`WaitError::Failed`] or [`WaitError::Left`].
+    #[inline]
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, WaitError> {
+        self.poll_with(max, EachRef(f))
+    }
+
+    /// Handles every event until the stream is closed and drained. Waits by the graph's strategy
+    /// where no event is available. Returns how many were handled.
+    ///
+    /// Events are released about every microsecond of work, and always before a wait. If `f` panics
+    /// at an event, the events before it are released, and the next call begins with that event.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// std::thread::spawn(move || tx.publish_all(0..100, |slot, i| *slot = i)); // and closes
+    /// let mut sum = 0;
+    /// assert_eq!(rx.for_each(|v, _| sum += v)?, 100);
+    /// assert_eq!(sum, 4950);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Consumer::batch`], but for [`WaitError::Closed`], which is success here, and
+    /// [`WaitError::TimedOut`].
+    #[doc(alias = "EventHandler")]
+    #[inline]
+    pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
+        self.drive_with(EachRef(f))
+    }
+}
+
+impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
+    /// Handles up to `max` events that are available now, without waiting, and releases them
+    /// together. Returns how many were handled: 0 if none was available.
+    ///
+    /// Costs one release for all of them, see [`Batch::release`]. If `f` panics at an event, the
+    /// events before it are released, and the next call begins with that event, with the changes
+    /// that `f` made to it.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let double = graph.writer("double");
+    /// let end = graph.reader("end").after(&double);
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut double, mut end) =
+    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    /// tx.publish(|v| *v = 21)?;
+    /// assert_eq!(double.poll(8, |v, _| *v *= 2)?, 1);
+    /// assert_eq!(end.poll(8, |v, _| assert_eq!(*v, 42))?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No event will come any more: [`WaitError::Closed`], [`WaitError::Halted`] or
+    /// [`WaitError::Failed`].
+    #[inline]
+    pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, WaitError> {
+        self.poll_with(max, EachMut(f))
+    }
+
+    /// Handles every event until the stream is closed and drained. Waits by the graph's strategy
+    /// where no event is available. Returns how many were handled.
+    ///
+    /// Events are released about every microsecond of work, and always before a wait. If `f` panics
+    /// at an event, the events before it are released, and the next call begins with that event,
+    /// with the changes that `f` made to it.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u64);
+    /// let double = graph.writer("double");
+    /// let end = graph.reader("end").after(&double);
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut double, mut end) =
+    ///     (ring.producer(), ring.writer(double), ring.reader(end));
+    /// tx.publish_all(1..4, |slot, i| *slot = i)?;
+    /// tx.close();
+    /// assert_eq!(double.for_each(|v, _| *v *= 2)?, 3);
+    /// let mut sum = 0;
+    /// end.for_each(|v, _| sum += v)?;
+    /// assert_eq!(sum, 12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Consumer::batch`], but for [`WaitError::Closed`], which is success here, and
+    /// [`WaitError::TimedOut`].
+    #[doc(alias = "EventHandler")]
+    #[inline]
+    pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {
+        self.drive_with(EachMut(f))
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
+    /// Releases the [held](Batch::hold) events before position `seq`. A `seq` beyond the last held
+    /// event releases all of them; a `seq` that was released already changes nothing.
+    ///
+    /// Costs as much as [`Batch::release`]. A handle that holds the whole ring lets no event come:
+    /// a call that waits returns [`WaitError::WaitsForItself`] until some events are released.
+    ///
+    /// Example: [`Batch::hold`].
+    pub fn release_until(&mut self, seq: u64) {
+        C::release_until(&mut self.position, seq);
+    }
+}
+
+impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> fmt::Debug for Consumer<E, A, C, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("stage", &self.stage())
+            .field("next_seq", &self.next_seq())
+            .finish()
+    }
+}

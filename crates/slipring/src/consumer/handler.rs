@@ -1,0 +1,168 @@
+//! The interface of a stage's loop and its handler: the trait, the lent events, the progress.
+
+use std::marker::PhantomData;
+
+use crate::base::fault::Fault;
+use crate::consumer::position::ConsumerState;
+use crate::ring::events::{At, Events, EventsMut, straight};
+use crate::ring::slots::{Layout, Storage};
+use crate::ring::stamp::Run;
+
+/// The code that a stage runs for its events.
+pub(crate) trait Handler<E, L: Layout> {
+    /// Whether the handler takes batches. Such a handler is better served by a long batch than by
+    /// an early one.
+    const GATHERS: bool = false;
+
+    /// Handles the lent events. Keeps `progress.handled` true, also when it fails or panics.
+    fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
+
+    /// Runs before the first event.
+    fn start(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Runs before each release.
+    fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Runs before a wait.
+    fn idle(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Runs after the last event.
+    fn stop(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// How far a handler came in the events that it was lent.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// Number of handled events.
+    pub(crate) handled: u64,
+    /// Number of events, from the first on, that are known to be published. At least `handled`.
+    pub(crate) found: u64,
+    /// Whether the walk ended at a position that was not published yet.
+    pub(crate) exhausted: bool,
+}
+
+/// Events that the protocol lends to a stage until their release.
+pub(crate) struct LentEvents<'a, E, L: Layout> {
+    state: &'a ConsumerState<E, L>,
+    /// Position of the first event.
+    first: u64,
+    /// Number of events that were polled.
+    len: u64,
+    /// Most events that may be handled, with the runs that are found behind the polled ones.
+    max: u64,
+    lent: PhantomData<&'a mut E>,
+}
+
+impl<'a, E, L: Layout> LentEvents<'a, E, L> {
+    /// # Safety
+    /// The position that `state` belongs to has polled these events (position::I2) and releases
+    /// none of them while this value lives. `max` exceeds `len` only where the position walks runs.
+    #[inline(always)]
+    pub(crate) unsafe fn new(
+        state: &'a ConsumerState<E, L>,
+        first: u64,
+        len: u64,
+        max: u64,
+    ) -> Self {
+        state.touch(first, len);
+        LentEvents { state, first, len, max, lent: PhantomData }
+    }
+
+    /// Returns the events to a batch handler that reads.
+    #[inline(always)]
+    pub(crate) fn read(self) -> Events<'a, E, L> {
+        // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
+        // other stage writes meanwhile.
+        unsafe { Events::new(self.state.slots, self.first, self.len) }
+    }
+
+    /// Returns the events to a batch handler that may write.
+    ///
+    /// # Safety
+    /// The stage was declared as one that writes.
+    #[inline(always)]
+    pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
+        // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
+        // other stage touches the events meanwhile.
+        unsafe { EventsMut::new(self.state.slots, self.first, self.len) }
+    }
+
+    /// Calls `f` for each event of a stage that reads.
+    #[inline(always)]
+    pub(crate) fn each(
+        self,
+        progress: &mut Progress,
+        mut f: impl FnMut(&E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        // SAFETY: as in `read`.
+        self.cells(progress, |event, at| f(unsafe { &*event }, at))
+    }
+
+    /// Calls `f` for each event of a stage that may write.
+    ///
+    /// # Safety
+    /// As for [`LentEvents::write`].
+    #[inline(always)]
+    pub(crate) unsafe fn each_mut(
+        self,
+        progress: &mut Progress,
+        mut f: impl FnMut(&mut E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        // SAFETY: as in `write`; one reference lives at a time.
+        self.cells(progress, |event, at| f(unsafe { &mut *event }, at))
+    }
+
+    /// Walks from event to event, and from run to run until no run follows or `max` is reached.
+    /// One walk over stamps and events fetches memory in the order in which it lies.
+    #[inline(always)]
+    fn cells(
+        self,
+        progress: &mut Progress,
+        mut f: impl FnMut(*mut E, At) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let LentEvents { state, first, len, max, .. } = self;
+        let slots = state.slots;
+        let (mut from, mut to, mut run) = (0, len, len);
+        loop {
+            // The events lie in a row up to the ring's end, and go on at its beginning.
+            let bend =
+                from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
+            for (from, to) in [(from, bend), (bend, to)] {
+                let mut event = slots.event(first.wrapping_add(from));
+                for offset in from..to {
+                    f(event, At { seq: first.wrapping_add(offset) })?;
+                    progress.handled = offset + 1;
+                    // After the last event the pointer may be out of the ring; it is not used then.
+                    event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
+                }
+            }
+            if to >= max {
+                return Ok(());
+            }
+            // A run is often as long as the one before it. While that holds, the next events do
+            // not wait for the stamp's load.
+            let next = first.wrapping_add(to);
+            if !slots.is_run_of(next, run) {
+                match slots.run_at(next) {
+                    Run::Live(other) => run = other,
+                    Run::Tombstone(_) => return Ok(()),
+                    Run::Unpublished => {
+                        progress.exhausted = true;
+                        return Ok(());
+                    }
+                }
+            }
+            progress.found = to + run;
+            (from, to) = (to, (to + run).min(max));
+            state.touch(next, to - from);
+        }
+    }
+}

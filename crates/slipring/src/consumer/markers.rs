@@ -1,0 +1,71 @@
+//! The markers in a [`Consumer`](crate::Consumer)'s type: its access to events, and its delivery,
+//! which selects the kind of its position.
+
+pub(crate) mod sealed {
+    use crate::consumer::position::Availability;
+    use crate::consumer::role::MemberRole;
+    use crate::consumer::sequential::{SequentialPosition, StagePosition};
+    use crate::consumer::shard::ShardPosition;
+    use crate::consumer::worker::WorkerPosition;
+    use crate::ring::slots::Layout;
+
+    pub trait Access: 'static {}
+
+    pub trait Delivery: 'static {
+        #[allow(private_bounds)]
+        type Position<E, L: Layout>: Availability<E, L>;
+    }
+
+    /// A delivery whose handles may go on to later events without a release.
+    pub trait Holds: Delivery {
+        #[doc(hidden)]
+        #[allow(private_interfaces)]
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64);
+    }
+
+    impl Access for super::Reading {}
+    impl Access for super::Writing {}
+
+    impl Delivery for super::Every {
+        type Position<E, L: Layout> = StagePosition<E, L>;
+    }
+    impl Delivery for super::Joined {
+        type Position<E, L: Layout> = SequentialPosition<E, L, MemberRole>;
+    }
+    impl Delivery for super::Sharded {
+        type Position<E, L: Layout> = ShardPosition<E, L>;
+    }
+    impl Delivery for super::Shared {
+        type Position<E, L: Layout> = WorkerPosition<E, L>;
+    }
+
+    impl Holds for super::Every {
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
+            position.release_until(seq);
+        }
+    }
+    impl Holds for super::Joined {
+        fn release_until<E, L: Layout>(position: &mut Self::Position<E, L>, seq: u64) {
+            position.release_until(seq);
+        }
+    }
+}
+
+/// Marks a [`Consumer`](crate::Consumer) that lends `&E`.
+pub struct Reading(());
+
+/// Marks a [`Consumer`](crate::Consumer) that lends `&mut E`.
+pub struct Writing(());
+
+/// Marks a [`Consumer`](crate::Consumer) that sees every event.
+pub struct Every(());
+
+/// Marks a [`Consumer`](crate::Consumer) that sees every event from the position at which it joined
+/// a tap.
+pub struct Joined(());
+
+/// Marks a [`Consumer`](crate::Consumer) that shares the events with the other workers of its pool.
+pub struct Shared(());
+
+/// Marks a [`Consumer`](crate::Consumer) that sees the events of its own keys.
+pub struct Sharded(());

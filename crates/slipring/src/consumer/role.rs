@@ -1,0 +1,81 @@
+//! Roles of sequential positions: the differences between a stage, a shard and a member of a tap.
+
+use crate::base::sync::Relaxed;
+use crate::consumer::position::ConsumerState;
+use crate::errors::WaitError;
+use crate::ring::control::Control;
+use crate::ring::slots::Layout;
+
+/// Behaviour of a sequential position that depends on its kind of handle.
+pub trait Role {
+    /// Whether the position may start in the middle of a run.
+    const STARTS_MID_RUN: bool = false;
+    /// Whether a release samples latencies.
+    const SAMPLES: bool = true;
+
+    /// Whether the position counts the tombstones that it passes over.
+    fn counts_tombstones(&self) -> bool {
+        true
+    }
+
+    /// Returns why this handle must stop while the graph goes on.
+    #[inline(always)]
+    fn refusal(&self, _control: &Control) -> Option<WaitError> {
+        None
+    }
+
+    /// Handles the drop of the position, which has released every event before `released`.
+    fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
+}
+
+/// The role of a declared stage. Its drop before the stream's end fails the graph.
+pub struct StageRole;
+
+impl Role for StageRole {
+    fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
+        state.fail_dropped(released);
+    }
+}
+
+/// The role of one shard of a stage. Its drop before the stream's end fails the graph.
+pub struct ShardRole {
+    pub(crate) shard: u32,
+}
+
+impl Role for ShardRole {
+    /// A shard samples its own events only, and does so itself.
+    const SAMPLES: bool = false;
+
+    /// Every shard passes over the same tombstones, so only the first one counts them.
+    fn counts_tombstones(&self) -> bool {
+        self.shard == 0
+    }
+
+    fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64) {
+        state.fail_dropped(released);
+    }
+}
+
+/// The role of a member of a tap. The graph goes on without it.
+pub struct MemberRole {
+    /// The member's seat at the tap.
+    pub(crate) seat: usize,
+    /// The line of that seat's ticket.
+    pub(crate) ticket_line: usize,
+    /// The ticket that was current when the member joined.
+    pub(crate) ticket: u64,
+}
+
+impl Role for MemberRole {
+    const STARTS_MID_RUN: bool = true;
+
+    #[inline(always)]
+    fn refusal(&self, control: &Control) -> Option<WaitError> {
+        // Relaxed: the ticket carries no data, and the thread that changes it notifies the member.
+        (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
+    }
+
+    fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, _released: u64) {
+        state.control().release_member(state.stage, self.seat);
+    }
+}

@@ -1,0 +1,431 @@
+//! The position of a consumer that walks every event: a stage, a member of a tap, or a shard.
+//!
+//! Directly behind producers that stamp, the position reads stamps and goes from run to run.
+//! Elsewhere it follows a frontier: that of its dependencies, or the cursor of a single producer.
+//! Where many producers publish it reads the stamps behind that frontier too, because any run may
+//! be a tombstone. The invariants are those of [`position`](crate::consumer::position).
+
+use crate::base::sync::twin;
+use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
+use crate::consumer::role::{Role, StageRole};
+use crate::consumer::waiting::{Counting, Waiting};
+use crate::errors::WaitError;
+use crate::ring::owner::Owner;
+use crate::ring::slots::Layout;
+use crate::ring::stamp::Run;
+use crate::ring::words::ahead;
+use crate::wait::Learned;
+
+/// The position of a stage that sees every event.
+pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
+
+/// The position of a consumer that walks every event, in the role `R`.
+#[repr(align(128))] // for the same reason as a producer
+pub struct SequentialPosition<E, L: Layout, R: Role> {
+    state: ConsumerState<E, L>,
+    role: R,
+    /// The line to which releases are stored.
+    line: usize,
+    /// Left shift of the position in the word that is stored there, in bits.
+    shift: u32,
+    /// Whether the position reads stamps, being directly behind producers that stamp.
+    reads_stamps: bool,
+    /// Whether the producer's cursor alone decides how far the position may go.
+    follows_cursor: bool,
+    /// The first position of this handle.
+    started_at: u64,
+    /// The position of the next event.
+    next: u64,
+    /// End of the events that are known to be available.
+    live_end: u64,
+    /// End of the run that `live_end` lies in; equal to `live_end` unless the dependencies have
+    /// released only a part of the run.
+    run_end: u64,
+    /// Known frontier of the dependencies. Unused where the position reads stamps.
+    limit: u64,
+    /// End of the released positions.
+    released: u64,
+    /// Number of positions that were passed over: tombstones, and events of other shards.
+    passed_over: u64,
+    /// Start and end of the tombstones that were passed over last while events before them were
+    /// held.
+    held_tombstones: (u64, u64),
+    /// The values at the last release that a retry restores.
+    at_last_release: Checkpoint,
+}
+
+/// The values of a position, beside `next`, that a retry restores.
+struct Checkpoint {
+    live_end: u64,
+    run_end: u64,
+    passed_over: u64,
+    tombstones: u64,
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
+    /// Adds to the number of positions that were passed over, so that a test reaches its wrap.
+    pub(crate) fn count_passed(&mut self, positions: u64) {
+        self.passed_over = self.passed_over.wrapping_add(positions);
+    }
+}
+
+impl<E, L: Layout> StagePosition<E, L> {
+    /// Creates the position of a stage, at the ring's first position.
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
+        let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
+        SequentialPosition::begin(core, stage, StageRole, (line, 0), start, learned)
+    }
+}
+
+impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
+    /// Creates a position at `at`. The dependencies have released every event before it.
+    pub(crate) fn begin(
+        core: Owner<E, L>,
+        stage: usize,
+        role: R,
+        (line, shift): (usize, u32),
+        at: u64,
+        learned: Learned,
+    ) -> Self {
+        let reads_stamps = core.control.plan.reads_stamps(stage);
+        let plan = &core.control.plan;
+        let follows_cursor = !reads_stamps
+            && plan.stages[stage].after.is_empty()
+            && plan.stages[stage].guard.is_none()
+            && !plan.sentinel;
+        SequentialPosition {
+            state: ConsumerState::new(core, stage, learned),
+            role,
+            line,
+            shift,
+            reads_stamps,
+            follows_cursor,
+            started_at: at,
+            next: at,
+            live_end: at,
+            run_end: at,
+            limit: at,
+            released: at,
+            passed_over: 0,
+            held_tombstones: (at, at),
+            at_last_release: Checkpoint {
+                live_end: at,
+                run_end: at,
+                passed_over: 0,
+                tombstones: 0,
+            },
+        }
+    }
+
+    /// Releases the handled events before `seq`, and the tombstones behind the last of them.
+    pub(crate) fn release_until(&mut self, seq: u64) {
+        let next = self.next;
+        let (tombstones, end) = self.held_tombstones;
+        let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
+        if ahead(seq, self.released) > 0 {
+            // Releases as if `next` were `seq`. A later `seq` than `next` stands for `next`.
+            self.next = if ahead(next, seq) >= 0 { seq } else { next };
+            self.release();
+            self.next = next;
+        }
+    }
+
+    pub(crate) fn role(&self) -> &R {
+        &self.role
+    }
+
+    /// Passes over `len` events that are available and that another shard owns.
+    pub(crate) fn pass_over(&mut self, len: u64) {
+        debug_assert!(len <= self.live_end.wrapping_sub(self.next));
+        self.next = self.next.wrapping_add(len);
+        self.passed_over += len;
+    }
+
+    /// Loads a stamp or a frontier, and moves `live_end` or passes over a tombstone. Returns `true`
+    /// if it did either, so that another call may find more.
+    #[inline(always)]
+    fn extend(&mut self) -> bool {
+        if !self.reads_stamps {
+            return self.extend_to_limit();
+        }
+        match self.state.slots.run_at(self.live_end) {
+            Run::Live(len) => {
+                self.live_end = self.live_end.wrapping_add(len);
+                true
+            }
+            Run::Unpublished => false,
+            Run::Tombstone(_) => self.skip_tombstones(),
+        }
+    }
+
+    /// As [`SequentialPosition::extend`], behind a frontier.
+    #[inline]
+    fn extend_to_limit(&mut self) -> bool {
+        let core = &*self.state.core;
+        let plan = &core.control.plan;
+        if self.live_end == self.limit {
+            let frontier = if self.follows_cursor {
+                core.control.cursor()
+            } else {
+                core.pass(self.state.stage, self.limit)
+            };
+            if ahead(frontier, self.limit) <= 0 {
+                return false;
+            }
+            self.limit = frontier;
+        }
+        if plan.many_producers {
+            return self.extend_by_runs();
+        }
+        // A single producer claims again what it gives up, so every released position is live.
+        self.live_end = self.limit;
+        true
+    }
+
+    /// As [`Availability::gather`], behind a frontier. Loads the frontier at most once: a second
+    /// load at once would only slow the threads down that store it.
+    #[inline]
+    fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
+        let mut loaded = false;
+        while self.live_end.wrapping_sub(self.next) < least {
+            if self.live_end == self.limit && std::mem::replace(&mut loaded, true) {
+                break;
+            }
+            if !self.extend_to_limit() {
+                break;
+            }
+        }
+        self.live_end.wrapping_sub(self.next).min(max)
+    }
+
+    /// Moves `live_end` to the end of the next run, or to the limit inside of it.
+    fn extend_by_runs(&mut self) -> bool {
+        if self.run_end == self.live_end {
+            match self.state.slots.run_at(self.live_end) {
+                Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
+                Run::Tombstone(_) => return self.skip_tombstones(),
+                // The position started in the middle of a run, and the stamp at the run's head may
+                // be overwritten. The run is live: a tombstone has a stamp at each slot.
+                Run::Unpublished if R::STARTS_MID_RUN => {
+                    let mut end = self.live_end.wrapping_add(1);
+                    while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
+                        end = end.wrapping_add(1);
+                    }
+                    self.run_end = end;
+                }
+                Run::Unpublished => {
+                    unreachable!("a dependency released a position that is not published")
+                }
+            }
+        }
+        let (by_run, by_limit) =
+            (ahead(self.run_end, self.live_end), ahead(self.limit, self.live_end));
+        self.live_end = self.live_end.wrapping_add(by_run.min(by_limit) as u64);
+        true
+    }
+
+    /// Passes over the tombstones at `next`. Returns `false` if live events before them must be
+    /// handled first.
+    #[cold]
+    fn skip_tombstones(&mut self) -> bool {
+        if self.next != self.live_end {
+            return false;
+        }
+        let holds = self.released != self.next;
+        let (tombstones, end) = self.held_tombstones;
+        let start = if holds && end == self.next { tombstones } else { self.next };
+        // The limit may lie inside of a tombstone, because a release by position or a member's pin
+        // may name any position. So the walk stops there; each slot of a tombstone has a stamp.
+        while self.reads_stamps || self.next != self.limit {
+            let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
+            let len = if self.reads_stamps {
+                run
+            } else {
+                twin!("past-the-limit": run.min(self.limit.wrapping_sub(self.next)) => run)
+            };
+            self.next = self.next.wrapping_add(len);
+            self.passed_over += len;
+            self.state.counts.tombstones += if self.role.counts_tombstones() { len } else { 0 };
+        }
+        self.live_end = self.next;
+        self.run_end = self.next;
+        // A release is by position, so tombstones behind held events wait for those.
+        if holds {
+            self.held_tombstones = (start, self.next);
+        } else {
+            self.release();
+        }
+        true
+    }
+
+    /// Samples latencies of the events that are about to be released, and saves what a retry
+    /// restores.
+    #[cold]
+    #[inline(never)]
+    fn prepare_release(&mut self) {
+        if R::SAMPLES
+            && let Some(samples) = &self.state.control().counters.samples
+        {
+            samples.releasing(
+                self.state.stage,
+                self.released,
+                self.next.wrapping_sub(self.released),
+                |_| true,
+            );
+        }
+        self.at_last_release = Checkpoint {
+            live_end: self.live_end,
+            run_end: self.run_end,
+            passed_over: self.passed_over,
+            tombstones: self.state.counts.tombstones,
+        };
+    }
+}
+
+impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, R> {
+    fn state(&self) -> &ConsumerState<E, L> {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ConsumerState<E, L> {
+        &mut self.state
+    }
+
+    #[inline(always)]
+    fn line(&self) -> usize {
+        self.line
+    }
+
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.next
+    }
+
+    #[inline(always)]
+    fn handled(&self) -> u64 {
+        self.next.wrapping_sub(self.started_at).wrapping_sub(self.passed_over)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, len: u64, found: u64) {
+        debug_assert!(len <= found);
+        if self.state.bookkeeping {
+            self.state.partition(self.next, len);
+        }
+        if found > self.live_end.wrapping_sub(self.next) {
+            self.live_end = self.next.wrapping_add(found);
+        }
+        self.next = self.next.wrapping_add(len);
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        if self.released != self.next {
+            if self.state.bookkeeping {
+                self.prepare_release();
+            }
+            self.released = self.next;
+            self.state.control().release(self.line, self.next << self.shift, self.state.notifies());
+        }
+    }
+
+    fn rewind(&mut self) {
+        debug_assert!(self.state.bookkeeping);
+        self.next = twin!("rewound-too-far": self.released => self.released.wrapping_sub(1));
+        let Checkpoint { live_end, run_end, passed_over, tombstones } = self.at_last_release;
+        (self.live_end, self.run_end, self.passed_over) = (live_end, run_end, passed_over);
+        self.state.counts.tombstones = tombstones;
+    }
+
+    fn released(&self) -> u64 {
+        self.released
+    }
+
+    #[inline(always)]
+    fn has_unreleased(&self) -> bool {
+        self.released != self.next
+    }
+
+    fn holds_whole_ring(&self) -> bool {
+        self.next.wrapping_sub(self.released) >= self.state.core.capacity()
+    }
+}
+
+impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
+    const SHORT_MEANS_EXHAUSTED: bool = true;
+
+    #[inline(always)]
+    fn walks_runs(&self) -> bool {
+        self.reads_stamps
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, max: u64) -> u64 {
+        while self.next == self.live_end {
+            if !self.extend() {
+                return 0;
+            }
+        }
+        self.live_end.wrapping_sub(self.next).min(max)
+    }
+
+    #[inline]
+    fn gather(&mut self, least: u64, max: u64) -> u64 {
+        if !self.reads_stamps {
+            return self.gather_to_limit(least, max);
+        }
+        if self.poll(max) == 0 {
+            return 0;
+        }
+        let (slots, mut end) = (self.state.slots, self.live_end);
+        while end.wrapping_sub(self.next) < least
+            && let Run::Live(run) = slots.run_at(end)
+        {
+            end = end.wrapping_add(run);
+            // A run is often as long as the one before it. While that holds, the address of the
+            // next stamp does not depend on this stamp's load.
+            while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
+                end = end.wrapping_add(run);
+            }
+        }
+        self.live_end = end;
+        self.live_end.wrapping_sub(self.next).min(max)
+    }
+
+    fn has_available(&self) -> bool {
+        let core = &*self.state.core;
+        self.next != self.live_end
+            || match self.reads_stamps {
+                true => self.state.slots.run_at(self.live_end) != Run::Unpublished,
+                false if self.follows_cursor => core.control.cursor() != self.live_end,
+                false => {
+                    self.limit != self.live_end
+                        || ahead(core.upstream(self.state.stage, self.limit).0, self.limit) > 0
+                }
+            }
+    }
+
+    fn waits_for(&self) -> usize {
+        self.state.core.upstream(self.state.stage, self.limit).1
+    }
+
+    #[inline(always)]
+    fn check(&self) -> Result<(), WaitError> {
+        self.state.control().check_running()?;
+        self.role.refusal(self.state.control()).map_or(Ok(()), Err)
+    }
+
+    fn ended(&self) -> Option<WaitError> {
+        self.role.refusal(self.state.control()).or_else(|| self.state.control().ended(self.next))
+    }
+}
+
+impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
+    fn drop(&mut self) {
+        self.disarm();
+        // No other handle ever releases the events that this one held.
+        self.role.leave(&self.state, self.released);
+        self.flush();
+    }
+}

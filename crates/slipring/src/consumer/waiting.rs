@@ -1,0 +1,129 @@
+//! Counting and waiting, implemented once for every kind of position.
+//!
+//! Invariants
+//! - I1: a handle's counts reach the graph's counters exactly once. `flushed` is the part that the
+//!   counters have; each flush adds the difference, and a panic in a wait keeps `flushed` true.
+
+use std::marker::PhantomData;
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::consumer::position::{Availability, ConsumerPosition};
+use crate::errors::BatchError;
+use crate::ring::control::Waiter;
+use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
+use crate::ring::self_wait;
+use crate::ring::slots::Layout;
+use crate::wait::Learned;
+
+/// Counting a handle's events and batches.
+pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
+    /// Counts a finished batch; flushes the counts after every [`FLUSH_EVERY`] batches.
+    #[inline(always)]
+    fn count_batch(&mut self) {
+        let counts = &mut self.state_mut().counts;
+        counts.batches += 1;
+        if counts.batches.is_multiple_of(FLUSH_EVERY) {
+            self.flush();
+        }
+    }
+
+    /// Adds the counts since the last flush to the graph's counters.
+    #[cold]
+    #[inline(never)]
+    fn flush(&mut self) {
+        self.state_mut().flushed = self.flush_counts();
+    }
+
+    /// As [`Counting::flush`], if a batch was counted since the last flush.
+    fn flush_if_new(&mut self) {
+        if self.state().counts.batches != self.state().flushed.batches {
+            self.flush();
+        }
+    }
+
+    /// As [`Counting::flush`], but the caller must store the returned counts as flushed.
+    fn flush_counts(&self) -> LocalCounts {
+        let state = self.state();
+        let now = LocalCounts { events: self.handled(), ..state.counts };
+        state.control().count(state.stage, &now, &state.flushed);
+        now
+    }
+}
+
+impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
+
+/// Waiting for the next event, by a thread or by a task.
+pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
+    /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. Out of line:
+    /// inlined, the wait would change how the compiler arranges the loop around it.
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+        let waits_for = self.waits_for();
+        let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
+        let learned = std::mem::take(&mut self.state_mut().learned);
+        let (waited, stats) = {
+            // Dropped in place, at the end of this block: a move before the drop would copy all
+            // counts.
+            let mut guard =
+                WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
+            let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
+            let (state, next) = (position.state(), position.next());
+            let lasts = &mut || {
+                *flushed = Some(position.flush_counts());
+                self_wait::stuck_at(state.control(), state.stage, next)
+                    .filter(|_| state.core.is_claimed(next))
+            };
+            state.control().wait_at(waiter, learned, deadline, lasts, &mut || position.is_ready())
+        };
+        self.state_mut().counts.wait(waits_for, stats);
+        if waited.is_err() {
+            self.flush();
+        }
+        waited
+    }
+
+    /// Registers a task to be woken when a poll is due. Returns `true`, and registers nothing, if a
+    /// poll is due now.
+    fn arm(&mut self, waker: &Waker) -> bool {
+        let state = self.state_mut();
+        let number = state.task.get(&state.core.control);
+        let state = self.state();
+        // The graph's deadline wakes no task, so a task that polls too late fails the graph here.
+        if state.control().status.overdue().is_some() && !self.is_ready() {
+            state.control().expire(state.stage, self.next());
+        }
+        state.control().arm(state.stage, number, waker, &mut || self.is_ready())
+    }
+
+    /// Removes the task that [`Waiting::arm`] registered, if any.
+    fn disarm(&mut self) {
+        if let Some(number) = self.state_mut().task.taken() {
+            let state = self.state();
+            state.control().queue_of(state.stage).disarm(number);
+        }
+    }
+}
+
+impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
+
+/// Puts a wait's knowledge and flushed counts back into the state when it is dropped, also by a
+/// panic of the wait strategy (I1).
+struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
+    position: &'s mut P,
+    learned: Learned,
+    flushed: Option<LocalCounts>,
+    kind: PhantomData<(E, L)>,
+}
+
+impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
+    fn drop(&mut self) {
+        let state = self.position.state_mut();
+        std::mem::swap(&mut state.learned, &mut self.learned);
+        // A short wait flushes nothing, and copies nothing.
+        if let Some(flushed) = self.flushed {
+            state.flushed = flushed;
+        }
+    }
+}
