@@ -7,15 +7,14 @@ use crate::ring::control::Control;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Aim for the time between two releases. Each release is a store to a line that other threads
-/// poll.
+/// Target time between two releases. Each release is a store to a line that other threads poll.
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Least time between two readings of the clock. A reading takes 20 to 40 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Most events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Length of a pass, in events, from which on events come about one in ten nanoseconds or faster,
-/// if the pass reached the end of the available events.
+/// Least length, in events, of a pass that shows dense events: about one in ten nanoseconds, if the
+/// pass reached the end of the available ones.
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop: about a microsecond's work between two releases, and at most an
@@ -40,7 +39,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates the pace of a stage. A ring without a clock gets one that is the same on every run.
+    /// Creates the pace of a stage. Where the ring does not read the clock, every run is paced
+    /// alike.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
         let Policy { max_batch, idle_every, .. } = state.plan().policy;

@@ -10,8 +10,8 @@
 //! - I1: `released <= next <= live_end`. Every position in `[next, live_end)` is published, is no
 //!   tombstone, and was released by every dependency of the stage. Only the position's owner
 //!   changes any of the three.
-//! - I2: from the poll that counts an event in until the event's release, the stage may touch the
-//!   event: later stages and the producers wait for the release.
+//! - I2: the stage may touch an event from the poll that finds it until its release. Later stages
+//!   and the producers wait for that release.
 //! - I3: a position passes over tombstones. They advance `next` and are released like events, but
 //!   no handler is lent one.
 
@@ -123,7 +123,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) slots: View<E, L>,
     /// The stage's number.
     pub(crate) stage: usize,
-    /// Counts of this handle since it was made.
+    /// Counts of this handle since its creation.
     pub(crate) counts: LocalCounts,
     /// The part of `counts` that was already flushed to the graph's counters.
     pub(crate) flushed: LocalCounts,

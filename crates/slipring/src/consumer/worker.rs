@@ -12,7 +12,8 @@
 //! - I4: a chunk has no tombstone. A worker takes a tombstone as a whole and releases it at once.
 //! - I5: a claim word has 48 bits of its position. A worker derives the others from the later of
 //!   the position that it loaded last and the landmark. The word is past the landmark by at most
-//!   2^32 and one lap of the ring (pool::I3), so a worker may be idle for any number of events.
+//!   2^32 and one lap of the ring (positions::I4), so a worker may be idle for any number of
+//!   events.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::Learned;
 
-/// Aim for the time that a chunk takes: long beside the cost of taking it, short enough that no
-/// worker is idle for long while another one finishes a burst.
+/// Target time of a chunk: long beside the cost of taking it, short enough that no worker is idle
+/// for long while another one finishes a burst.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 /// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
@@ -65,9 +66,9 @@ pub struct WorkerPosition<E, L: Layout> {
     limit: u64,
     /// Length of the next chunk, in events; learned.
     chunk_len: u64,
-    /// Limit of a chunk that the caller set, in events.
+    /// Upper bound of a chunk that the caller asked for, in events.
     max_chunk: u64,
-    /// Start time of the present chunk, and its length in events.
+    /// Start time and length, in events, of the present chunk; `None` where it is not timed.
     taken: Option<(Instant, u64)>,
     /// Whether another worker won the last race for a chunk.
     contended: bool,
@@ -89,7 +90,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// Creates a worker that joins a running pool. The caller has taken its seat (pool::I1).
+    /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
     pub(crate) fn join(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
         let landmark = core.control.landmark(stage);
         Self::begin(core, stage, worker, landmark, learned)
@@ -99,7 +100,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     fn begin(core: Owner<E, L>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.delivery.len();
-        let own_line = plan.line + 1 + worker;
+        let own_line = plan.bound_line(worker);
         WorkerPosition {
             worker,
             workers: workers as u64,
