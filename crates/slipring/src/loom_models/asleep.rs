@@ -1,24 +1,24 @@
-//! The parties of a model that are asleep, so that a twin says which of them its defect leaves
-//! asleep: a deadlock for another reason is no catch.
+//! The list of a model's sleeping parties. A twin states which parties its defect leaves asleep,
+//! so a deadlock for another reason does not count as a catch.
 
 use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
 
-/// How the list begins in a twin's output.
+/// Prefix of the list in a twin's output.
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
 thread_local! {
-    /// One name for each wait. The model checker runs all threads of a model on the thread of its
-    /// test.
+    /// Names of sleeping parties, one per wait. A thread-local suffices: loom runs all threads of a
+    /// model on its test's thread.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes its party off the list when it is dropped.
+/// A party's entry in the list, removed on drop.
 pub(crate) struct Asleep(String);
 
-/// Lists a party as asleep: the name of a stage, or `producer`. The waits of `Control::wait_at`
-/// list themselves; a model lists the sleep of its own tasks.
+/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` lists its own
+/// waits; a model lists the sleep of its own tasks.
 pub(crate) fn asleep(party: &str) -> Asleep {
     PARTIES.with_borrow_mut(|parties| parties.push(party.to_owned()));
     Asleep(party.to_owned())
@@ -27,14 +27,14 @@ pub(crate) fn asleep(party: &str) -> Asleep {
 impl Drop for Asleep {
     fn drop(&mut self) {
         PARTIES.with_borrow_mut(|parties| {
-            let at = parties.iter().position(|party| *party == self.0).expect("it was listed");
+            let at = parties.iter().position(|party| *party == self.0).expect("a listed party");
             parties.swap_remove(at);
         });
     }
 }
 
-/// Has the first panic of this process print the list below its message. The panics after it come
-/// from the unwinding.
+/// Installs a panic hook that prints the list after the message of this process's first panic.
+/// Later panics come from the unwinding.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -46,7 +46,7 @@ pub(super) fn print_at_a_panic() {
     }));
 }
 
-/// Whether `output` lists these parties, in any order, and no other.
+/// Returns whether `output` lists exactly the `expected` parties, in any order.
 pub(super) fn are_asleep(output: &str, expected: &[&str]) -> bool {
     let mut parties: Vec<&str> = output
         .lines()
@@ -61,7 +61,7 @@ pub(super) fn are_asleep(output: &str, expected: &[&str]) -> bool {
 }
 
 #[test]
-fn a_list_of_sleepers_is_compared() {
+fn a_list_of_sleepers_matches_in_any_order_and_with_its_counts() {
     let output = |parties: &str| format!("deadlock; threads = []\n{ASLEEP}{parties}\n");
     assert!(are_asleep(&output("s0"), &["s0"]) && are_asleep(&output("s1, s0"), &["s0", "s1"]));
     assert!(

@@ -1,5 +1,6 @@
-//! Endings: closing, halting and failing reach everybody, and nothing that was published is lost by
-//! a close.
+//! Endings: closing, halting and failing reach every handle, and a close loses no published event.
+//!
+//! Up to two producers and two stages; rings of 1 or 2 slots, mostly with sleeping strategies.
 
 use loom::thread;
 
@@ -8,11 +9,11 @@ use crate::base::sync::unwind;
 use crate::errors::{Cause, ClaimError, WaitError};
 use Access::{Read, Write};
 
-/// The stages drain what was published before the close, and end then.
+/// A stage drains the events that were published before the close, and then ends.
 #[test]
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
-        // From 0 on, because that is what the last position says before it is stated.
+        // The ring starts at 0, the value of the last position's word before the close stores it.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -28,13 +29,13 @@ fn loom_twin_closed_before_final() {
     caught(
         "ending::loom_a_close_drains",
         "closed-before-final",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
 #[test]
 fn loom_twin_closed_relaxed() {
-    caught("ending::loom_a_close_drains", "closed-relaxed", Caught::Saying("events were lost"));
+    caught("ending::loom_a_close_drains", "closed-relaxed", Caught::Message("events were lost"));
 }
 
 #[test]
@@ -42,16 +43,16 @@ fn loom_twin_closed_seen_relaxed() {
     caught(
         "ending::loom_a_close_drains",
         "closed-seen-relaxed",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
 #[test]
-fn loom_twin_closed_unrung() {
+fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Of two producers the one that goes last closes, and states the position of both.
+/// The producer that drops its handle last closes, and stores the last position of both.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {
@@ -72,8 +73,8 @@ fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
-/// The thread of one of two producers unwinds, and the handle that goes last closes. A stage that
-/// sees the close sees the failure.
+/// The thread of one of two producers unwinds, and the handle that is dropped last closes. A stage
+/// that sees the close also sees the failure.
 #[test]
 fn loom_a_failure_comes_before_the_close() {
     explore(200, Some(3), || {
@@ -96,11 +97,11 @@ fn loom_twin_failed_late() {
     caught(
         "ending::loom_a_failure_comes_before_the_close",
         "failed-late",
-        Caught::Saying("closed without the failure"),
+        Caught::Message("closed without the failure"),
     );
 }
 
-/// A claim races with a close of all: either it is refused, or its event is drained.
+/// A claim races with `close_all`: either the claim is refused, or its event is drained.
 #[test]
 fn loom_a_claim_races_with_a_close() {
     explore(10_000, Some(3), || {
@@ -115,7 +116,7 @@ fn loom_a_claim_races_with_a_close() {
         });
         let seen = rx.for_each(|&event, _| assert_eq!(event, 7)).unwrap();
         closing.join().unwrap();
-        assert_eq!(seen, publishing.join().unwrap(), "something slipped in behind the close");
+        assert_eq!(seen, publishing.join().unwrap(), "a claim succeeded behind the close");
     });
 }
 
@@ -124,11 +125,11 @@ fn loom_twin_close_by_load() {
     caught(
         "ending::loom_a_claim_races_with_a_close",
         "close-by-load",
-        Caught::Saying("something slipped in behind the close"),
+        Caught::Message("a claim succeeded behind the close"),
     );
 }
 
-/// A producer that sleeps at a full ring is woken by a close of all, and refused.
+/// `close_all` wakes a producer that sleeps at a full ring, and its claim is refused.
 #[test]
 fn loom_a_close_wakes_the_producers() {
     explore(200, Some(3), || {
@@ -145,7 +146,7 @@ fn loom_a_close_wakes_the_producers() {
 }
 
 #[test]
-fn loom_twin_closed_unrung_to_the_producers() {
+fn loom_twin_closed_unnotified_to_the_producers() {
     caught(
         "ending::loom_a_close_wakes_the_producers",
         "closed-unnotified",
@@ -153,7 +154,7 @@ fn loom_twin_closed_unrung_to_the_producers() {
     );
 }
 
-/// A halt wakes whoever sleeps.
+/// A halt wakes a sleeping reader.
 #[test]
 fn loom_a_halt_wakes() {
     explore(60, None, || {
@@ -168,24 +169,24 @@ fn loom_a_halt_wakes() {
 }
 
 #[test]
-fn loom_twin_halted_unrung() {
+fn loom_twin_halted_unnotified() {
     caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A stage in the middle goes: the producer before it and the stage behind it are woken, and told
-/// who it was.
+/// A stage drops its handle: the producer before it and the stage behind it wake, and their errors
+/// name the stage.
 #[test]
-fn loom_a_failure_wakes_everybody() {
+fn loom_a_failure_wakes_all_sleepers() {
     explore(30_000, Some(3), || {
         let ring = ring(blocking(1), &[(Write, 0, &[]), (Read, 0, &[0])]);
         let (mut tx, middle, mut rx) = (producer(&ring), writer(&ring, 0), reader(&ring, 1));
         tx.publish(|event| *event = 0).unwrap();
-        let told = |closed: WaitError| match closed {
+        let names_the_stage = |error: WaitError| match error {
             WaitError::Failed(failure) => assert_eq!(&**failure.stage(), "s0"),
             other => panic!("{other}"),
         };
-        let publishing = thread::spawn(move || told(tx.publish(|_| ()).unwrap_err()));
-        let reading = thread::spawn(move || told(rx.batch(1).map(|_| ()).unwrap_err()));
+        let publishing = thread::spawn(move || names_the_stage(tx.publish(|_| ()).unwrap_err()));
+        let reading = thread::spawn(move || names_the_stage(rx.batch(1).map(|_| ()).unwrap_err()));
         drop(middle);
         publishing.join().unwrap();
         reading.join().unwrap();
@@ -193,17 +194,18 @@ fn loom_a_failure_wakes_everybody() {
 }
 
 #[test]
-fn loom_twin_failed_unrung() {
+fn loom_twin_failed_unnotified() {
     caught(
-        "ending::loom_a_failure_wakes_everybody",
+        "ending::loom_a_failure_wakes_all_sleepers",
         "failed-unnotified",
         Caught::Deadlock(&["producer", "s1"]),
     );
 }
 
-/// Two fail at once: whoever sees that the graph has failed can say why, and all say the same.
+/// Two stages fail at once: a thread that sees the failed bit finds a stored failure, and every
+/// thread finds the same one.
 #[test]
-fn loom_a_failure_says_why() {
+fn loom_a_failure_states_its_reason() {
     explore(70, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let failing = [0, 1].map(|stage| {
@@ -212,7 +214,7 @@ fn loom_a_failure_says_why() {
         });
         let why = || match ring.control.stopped() {
             Some(WaitError::Failed(failure)) => failure.stage().clone(),
-            _ => panic!("it has failed, and nobody knows why"),
+            _ => panic!("failed without a stored failure"),
         };
         let early = (!ring.control.is_running()).then(why);
         failing.into_iter().for_each(|failing| failing.join().unwrap());
@@ -223,26 +225,27 @@ fn loom_a_failure_says_why() {
 #[test]
 fn loom_twin_failed_before_why() {
     caught(
-        "ending::loom_a_failure_says_why",
+        "ending::loom_a_failure_states_its_reason",
         "failed-before-why",
-        Caught::Saying("nobody knows why"),
+        Caught::Message("failed without a stored failure"),
     );
 }
 
 #[test]
 fn loom_twin_last_failure_stays() {
     caught(
-        "ending::loom_a_failure_says_why",
+        "ending::loom_a_failure_states_its_reason",
         "last-failure-stays",
-        Caught::Saying("the reason has changed"),
+        Caught::Message("the reason has changed"),
     );
 }
 
-/// The same with a stage that looks and never waits, so that no fence orders what the close orders.
+/// As `loom_a_close_drains`, with a stage that polls and never waits, so that no fence stands in
+/// for the edge of the close.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
-        // From 0 on, because that is what the last position says before it is stated.
+        // The ring starts at 0, the value of the last position's word before the close stores it.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -267,7 +270,7 @@ fn loom_twin_closed_before_final_without_waiting() {
     caught(
         "ending::loom_a_close_is_seen_without_waiting",
         "closed-before-final",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
@@ -276,7 +279,7 @@ fn loom_twin_closed_relaxed_without_waiting() {
     caught(
         "ending::loom_a_close_is_seen_without_waiting",
         "closed-relaxed",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
@@ -285,11 +288,12 @@ fn loom_twin_closed_seen_relaxed_without_waiting() {
     caught(
         "ending::loom_a_close_is_seen_without_waiting",
         "closed-seen-relaxed",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
-/// One fails, and another looks and never waits: the lock alone carries the reason.
+/// One thread fails the graph, and another checks without waiting: the lock alone orders the
+/// stored failure.
 #[test]
 fn loom_a_failure_is_seen_without_waiting() {
     explore_unfenced(5, None, || {
@@ -300,7 +304,7 @@ fn loom_a_failure_is_seen_without_waiting() {
         if !ring.control.is_running() {
             assert!(
                 matches!(ring.control.stopped(), Some(WaitError::Failed(_))),
-                "it has failed, and nobody knows why"
+                "failed without a stored failure"
             );
         }
         failing.join().unwrap();
@@ -312,6 +316,6 @@ fn loom_twin_failed_before_why_without_waiting() {
     caught(
         "ending::loom_a_failure_is_seen_without_waiting",
         "failed-before-why",
-        Caught::Saying("nobody knows why"),
+        Caught::Message("failed without a stored failure"),
     );
 }

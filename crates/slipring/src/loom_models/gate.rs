@@ -1,4 +1,7 @@
-//! Claims against what the stages, or with no stage the publications, have let go.
+//! Gating: a producer claims a slot only after every gating stage has released it, or, in a ring
+//! without stages, after its previous publication.
+//!
+//! One or two producers, up to two stages; rings of 1 or 2 slots.
 
 use loom::thread;
 
@@ -8,7 +11,7 @@ use Access::{Read, Write};
 
 /// A ring of one slot: every event but the first waits for a release.
 #[test]
-fn loom_the_producer_laps_nobody() {
+fn loom_the_producer_waits_for_a_release() {
     explore_unfenced(4_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
@@ -21,15 +24,15 @@ fn loom_the_producer_laps_nobody() {
 
 #[test]
 fn loom_twin_released_relaxed() {
-    caught("gate::loom_the_producer_laps_nobody", "released-relaxed", Caught::Race);
+    caught("gate::loom_the_producer_waits_for_a_release", "released-relaxed", Caught::Race);
 }
 
 #[test]
 fn loom_twin_frontier_relaxed() {
-    caught("gate::loom_the_producer_laps_nobody", "frontier-relaxed", Caught::Race);
+    caught("gate::loom_the_producer_waits_for_a_release", "frontier-relaxed", Caught::Race);
 }
 
-/// A stage that writes, and one behind it, which alone gates the producer.
+/// A writer, and a reader behind it, which alone gates the producer.
 #[test]
 fn loom_a_follower_behind_a_writer() {
     explore_unfenced(1_000, None, || {
@@ -63,9 +66,10 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
     caught("gate::loom_a_follower_behind_a_writer", "frontier-relaxed", Caught::Race);
 }
 
-/// Somebody looks on: what is told as let go was handled, and what the handler did for it is seen.
+/// A monitoring thread reads a report: the events that the report counts were handled, and the
+/// handler's effects are visible.
 #[test]
-fn loom_a_report_tells_what_is_done() {
+fn loom_a_report_counts_only_handled_events() {
     explore_unfenced(100, None, || {
         let ring = ring(settings(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
@@ -78,26 +82,29 @@ fn loom_a_report_tells_what_is_done() {
             }
             rx
         });
-        let looking = thread::spawn(move || {
-            let told = ring.report().stages()[0].seq.wrapping_sub(START);
-            assert!(done.load(Relaxed) >= told, "what was done is not seen");
+        let reporting = thread::spawn(move || {
+            let reported = ring.report().stages()[0].seq.wrapping_sub(START);
+            assert!(
+                done.load(Relaxed) >= reported,
+                "the report counts an event whose handling is not visible"
+            );
         });
-        drop((reading.join().unwrap(), looking.join().unwrap()));
+        drop((reading.join().unwrap(), reporting.join().unwrap()));
     });
 }
 
 #[test]
 fn loom_twin_position_relaxed() {
     caught(
-        "gate::loom_a_report_tells_what_is_done",
+        "gate::loom_a_report_counts_only_handled_events",
         "position-relaxed",
-        Caught::Saying("what was done is not seen"),
+        Caught::Message("the report counts an event whose handling is not visible"),
     );
 }
 
 /// Two stages side by side: the slower one gates.
 #[test]
-fn loom_side_by_side() {
+fn loom_the_slower_of_two_stages_gates() {
     explore_unfenced(2_000, None, || {
         let ring = ring(settings(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, mut left, mut right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
@@ -113,12 +120,12 @@ fn loom_side_by_side() {
 
 #[test]
 fn loom_twin_gated_by_one_of_two() {
-    caught("gate::loom_side_by_side", "gated-by-one", Caught::Race);
+    caught("gate::loom_the_slower_of_two_stages_gates", "gated-by-one", Caught::Race);
 }
 
-/// Two producers take turns in one slot, with a reader between their laps.
+/// Two producers fill one slot in turn, and a reader releases it between their laps.
 #[test]
-fn loom_two_producers_lap_nobody() {
+fn loom_two_producers_wait_for_a_release() {
     explore_unfenced(6_000, None, || {
         let ring = ring(shared(settings(1)), &[(Read, 0, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
@@ -143,13 +150,14 @@ fn loom_two_producers_lap_nobody() {
 
 #[test]
 fn loom_twin_released_relaxed_to_two_producers() {
-    caught("gate::loom_two_producers_lap_nobody", "released-relaxed", Caught::Race);
+    caught("gate::loom_two_producers_wait_for_a_release", "released-relaxed", Caught::Race);
 }
 
-/// The same with a pool of one between the laps. A producer may know of a claim, and so of a
-/// frontier, that is newer than the pool's word it then loads.
+/// Two producers fill one slot in turn, and a pool of one worker releases it between their laps. A
+/// producer may know a claim, and thereby a frontier, that is newer than the pool's word that it
+/// then loads.
 #[test]
-fn loom_two_producers_lap_no_pool() {
+fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {
         let ring = ring(shared(settings(1)), &[(Write, 1, &[])]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
@@ -158,21 +166,21 @@ fn loom_two_producers_lap_no_pool() {
         let first = thread::spawn(move || (one.try_publish(|event| *event = 1).is_ok(), one));
         let second = thread::spawn(move || (two.try_publish(|event| *event = 2).is_ok(), two));
         let mut seen = 0;
-        let mut look = || (0..2).for_each(|_| seen += rx.poll(4, |_, _| ()).unwrap());
-        look();
+        let mut read_twice = || (0..2).for_each(|_| seen += rx.poll(4, |_, _| ()).unwrap());
+        read_twice();
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
-        look();
+        read_twice();
         assert_eq!(seen, 1 + usize::from(first.0) + usize::from(second.0), "events were lost");
     });
 }
 
 #[test]
 fn loom_twin_widened_forwards() {
-    caught("gate::loom_two_producers_lap_no_pool", "widened-forwards", Caught::Race);
+    caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// No stage at all: the publications themselves gate, or two producers a lap apart would fill one
-/// slot.
+/// A ring without stages: publications gate the producers. Otherwise two producers a lap apart
+/// would fill the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {
@@ -199,8 +207,8 @@ fn loom_twin_sentinel_relaxed() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
 }
 
-/// One moves the sentinel over both of its publications while the other tries to move it over the
-/// first.
+/// One producer moves the sentinel over both of its publications while the other tries to move it
+/// over the first.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
     explore_unfenced(1_000, Some(3), || {

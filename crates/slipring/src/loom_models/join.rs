@@ -1,4 +1,7 @@
-//! Readers that join and leave taps, against those who pass them.
+//! Membership: readers that join and leave a tap, and workers that join a pool, while producers and
+//! stages pass them. A *passer* is a producer or stage directly behind a tap.
+//!
+//! One producer, up to two other threads; rings of 1 to 4 slots.
 
 use loom::thread;
 
@@ -7,22 +10,23 @@ use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
 use Delivery::{Each, Tap};
 
-/// The ring, as an observer has it.
+/// Returns the ring's core by the weak reference that observers hold.
 pub(super) fn observed(ring: &Ring) -> Arc<Core<u64, Interleaved>> {
-    ring.observed().upgrade().expect("its owner is here")
+    ring.observed().upgrade().expect("the owner is alive")
 }
 
+/// Joins the tap that is the first stage.
 pub(super) fn subscribe(ring: &Ring, from: StartAt) -> Subscription<u64> {
     subscribe_to(ring, 0, from)
 }
 
-/// Joins the tap that is this stage.
+/// Joins the tap that is stage number `stage`.
 pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: StartAt) -> Subscription<u64> {
-    join(&observed(ring), stage, from).expect("a seat, and a graph that runs")
+    join(&observed(ring), stage, from).expect("a free member seat and a running graph")
 }
 
-/// Polls so often; each event is its own position, counted from the first, and they follow each
-/// other without a gap.
+/// Polls `polls` times, and asserts that each event's value is its position, counted from the
+/// first, and that no position is missing.
 pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     let mut next = reader.next_seq();
     for _ in 0..polls {
@@ -36,7 +40,8 @@ pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// A ring of one slot, and nobody behind the tap: the producer laps whoever it does not see.
+/// A tap gates the producer of a ring of one slot: a joiner that the producer does not see is
+/// lapped.
 #[test]
 fn loom_a_reader_joins_before_the_producer() {
     explore(10_000, Some(3), || {
@@ -70,7 +75,7 @@ fn loom_twin_passer_unfenced() {
 }
 
 #[test]
-fn loom_twin_unsaid() {
+fn loom_twin_unannounced() {
     caught("join::loom_a_reader_joins_before_the_producer", "unannounced", Caught::Race);
 }
 
@@ -79,7 +84,7 @@ fn loom_twin_unasked() {
     caught("join::loom_a_reader_joins_before_the_producer", "unasked", Caught::Race);
 }
 
-/// A stage that writes behind the tap: it has an event only when the joiner is done with it.
+/// A writer behind the tap gets an event only after the joiner is done with it.
 #[test]
 fn loom_a_reader_joins_before_a_writer() {
     explore(4_000, Some(3), || {
@@ -122,7 +127,7 @@ fn loom_twin_bound_relaxed_behind_a_tap() {
     caught("join::loom_a_reader_joins_before_the_producer", "bound-relaxed", Caught::Race);
 }
 
-/// A member reads, and goes; what it had is the producer's then, and not before.
+/// A member reads an event and leaves: the producer gets that slot after the leave, and not before.
 #[test]
 fn loom_a_reader_leaves() {
     explore(4_000, None, || {
@@ -131,7 +136,7 @@ fn loom_a_reader_leaves() {
         let mut member = subscribe(&ring, StartAt::Now);
         publish_some(&mut tx, 0..1, 1);
         let leaving = thread::spawn(move || {
-            let batch = member.try_batch(1).expect("it was published before");
+            let batch = member.try_batch(1).expect("an event published before");
             assert_eq!(batch[0], 0);
             drop(batch);
             drop(member);
@@ -146,7 +151,7 @@ fn loom_twin_left_unreleased() {
     caught("join::loom_a_reader_leaves", "left-unreleased", Caught::Race);
 }
 
-/// A member that stays, and lets go.
+/// A member stays and releases its events one after the other, while another member leaves.
 #[test]
 fn loom_a_reader_stays() {
     explore(1_000, None, || {
@@ -168,7 +173,8 @@ fn loom_twin_released_relaxed_by_a_member() {
     caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
 }
 
-/// A seat changes hands: what the first had, the producer may have when it sees the second.
+/// A second member takes the seat of the first: the producer that sees the second one's pin also
+/// sees the first one's release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -194,8 +200,8 @@ fn loom_twin_pin_unreleased() {
     caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
-/// Many producers and a tap directly behind them: two members, of which one sees by the other's
-/// move what is published.
+/// Two members of a tap directly behind many producers: one member learns of a publication from the
+/// sentinel that the other moved.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
@@ -220,7 +226,7 @@ fn loom_twin_sentinel_seen_relaxed() {
     caught("join::loom_two_readers_behind_many_producers", "sentinel-seen-relaxed", Caught::Race);
 }
 
-/// A producer sleeps because a member holds the ring; that member goes.
+/// The producer sleeps because a member holds the ring's only slot; the member leaves and wakes it.
 #[test]
 fn loom_leaving_wakes_the_producer() {
     explore(10_000, None, || {
@@ -235,7 +241,7 @@ fn loom_leaving_wakes_the_producer() {
 }
 
 #[test]
-fn loom_twin_vacated_unrung() {
+fn loom_twin_vacated_unnotified() {
     caught(
         "join::loom_leaving_wakes_the_producer",
         "vacated-unnotified",
@@ -243,7 +249,7 @@ fn loom_twin_vacated_unrung() {
     );
 }
 
-/// A member sleeps because there is nothing, and is asked to leave.
+/// A `Leaver` wakes a member that sleeps in an empty ring.
 #[test]
 fn loom_a_sleeper_is_asked_to_leave() {
     explore(150, None, || {
@@ -259,7 +265,7 @@ fn loom_a_sleeper_is_asked_to_leave() {
 }
 
 #[test]
-fn loom_twin_leaving_unrung() {
+fn loom_twin_leaving_unnotified() {
     caught(
         "join::loom_a_sleeper_is_asked_to_leave",
         "leaving-unnotified",
@@ -267,8 +273,8 @@ fn loom_twin_leaving_unrung() {
     );
 }
 
-/// A joiner pins a position that one stage behind has passed already; the other one, which fell
-/// asleep over the pin, is woken when it moves on.
+/// A joiner pins a position that one stage behind the tap has already passed. The other stage,
+/// which fell asleep over the pin, wakes when the pin moves forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
@@ -296,20 +302,20 @@ fn loom_a_late_pin_moves_on() {
 }
 
 #[test]
-fn loom_twin_late_unrung() {
+fn loom_twin_late_unnotified() {
     caught("join::loom_a_late_pin_moves_on", "late-unnotified", Caught::Deadlock(&["s1"]));
 }
 
-/// Takes a chunk of two, and is done with one of them.
+/// Takes a chunk of two events, and releases the first.
 fn one_of_two(worker: &mut PoolWriter<u64>) {
-    if let Some(mut chunk) = nothing(worker.try_batch(2)) {
+    if let Some(mut chunk) = available(worker.try_batch(2)) {
         chunk[0] += 100;
         chunk.release_front(1);
     }
 }
 
-/// A chunk of one who left is another's, and still bounded by the first one's line: nobody gets
-/// that seat before the chunk is done.
+/// The line of a worker that left bounds its orphaned chunk while another worker handles it. A
+/// joining worker gets that seat only after the chunk is done.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
@@ -320,7 +326,7 @@ fn loom_a_worker_joins_where_one_left() {
         publish_some(&mut tx, 0..4, 4);
         one_of_two(&mut first);
         let pool = first.pool();
-        drop(first); // of its chunk of two it has done one
+        drop(first); // leaves the second event of its chunk
         let adopting = thread::spawn(move || {
             second.poll(1, |event, _| *event += 100).unwrap();
             second
@@ -330,16 +336,16 @@ fn loom_a_worker_joins_where_one_left() {
             one_of_two(&mut third);
             Some(third)
         });
-        let looked = |end: &mut Reader<u64>| {
+        let read_handled = |end: &mut Reader<u64>| {
             end.poll(4, |event, at| {
                 assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "the event at {}", at.seq)
             })
             .unwrap();
         };
-        // Whoever looks has seen all that the joiner did, and of the other only what the joiner has
-        // seen.
+        // The join makes the joiner's accesses visible to this read. The adopting worker's accesses
+        // are visible only as far as the joiner acquired them.
         let joined = joining.join().unwrap();
-        looked(&mut end);
+        read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));
     });
 }
@@ -349,7 +355,7 @@ fn loom_twin_bounded_seat() {
     caught(
         "join::loom_a_worker_joins_where_one_left",
         "bounded-seat",
-        Caught::Saying("the event at"),
+        Caught::Message("the event at"),
     );
 }
 
@@ -358,8 +364,8 @@ fn loom_twin_seat_unacquired() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-unacquired", Caught::Race);
 }
 
-/// A worker joins one that is at work, and they share what is there; whoever is behind sees it in
-/// order.
+/// A worker joins a pool while another worker handles events: they share the events, and a reader
+/// behind the pool sees all in order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {
@@ -371,7 +377,7 @@ fn loom_a_worker_joins_another() {
         publish_some(&mut tx, 0..4, 4);
         let pool = first.pool();
         let joining = thread::spawn(move || {
-            let mut second = pool.join().expect("a seat");
+            let mut second = pool.join().expect("a free member seat");
             second.poll(2, |event, _| *event += 100).unwrap();
             second
         });

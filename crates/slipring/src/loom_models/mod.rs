@@ -1,26 +1,28 @@
-//! The protocol under the model checker: every order of the threads, and every value that a load
-//! may come back with.
+//! Models of the protocol: loom explores every order of the threads, and every value that a load
+//! may return.
 //!
-//! A model runs the real code on a small ring. Events stand for cells that the checker watches
-//! (`Core::touch`), so an access that no edge orders is reported as a causality violation, and a
-//! lost wake-up as a deadlock. Such a twin names the parties that its deadlock leaves asleep.
+//! A model runs the library's code on a small ring. loom watches one cell per event
+//! (`Core::touch`). It reports an access that no edge orders as a causality violation, and a lost
+//! wake-up as a deadlock.
 //!
-//! - Every model states the least number of executions that it takes: one that explores nothing
-//!   passes too.
-//! - A model that looks without waiting looks a bounded number of times; whoever is through early
-//!   hands its handle back, so that the endings, which have models of their own, do not multiply
-//!   the others.
-//! - Whoever only looks is spawned last. The checker goes back to a look only if a later write
-//!   *directly* follows it: where a writer reads the word itself before it swaps it, its own look
-//!   hides the other one. From a write to a later look it always goes back.
-//! - Where the search is bounded to 2 or 3 preemptions it would take minutes or hours without:
-//!   three threads that sleep, or swap. Every twin is caught under the bound of its model.
-//! - A model of a data edge runs under [`explore_unfenced`]: at most one of its threads fences.
-//!   PROTOCOL.md lists them ("Edges without fences").
-//! - Rings start one position before the wrap, unless a model says otherwise.
-//! - Each edge has a weakened twin: the same model with one step wrong, and it must fail for the
-//!   reason that the twin names. A failing model drops handles in the middle of the checker's own
-//!   unwinding, which ends the process; so a twin runs in a child.
+//! - **Least executions.** Every model states a minimum of executions, because a model that
+//!   explores nothing passes as well.
+//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. Its
+//!   threads return their handles instead of dropping them. Dropping ends the graph, and the
+//!   endings, which have models of their own, would multiply the executions.
+//! - **Pure readers last.** A thread that only polls is spawned last. loom revisits a load only if
+//!   a later write *directly* follows it in the accesses to that word. A writer that loads the word
+//!   before its own swap hides the reader's load. A load that follows a write is always revisited.
+//! - **Preemption bounds.** Models with three threads that sleep or swap are bounded to 2 or 3
+//!   preemptions. Without the bound they take minutes to hours. Every twin is caught under the
+//!   bound of its model.
+//! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
+//!   threads fences. PROTOCOL.md lists these models ("Edges without fences").
+//! - **Start.** Rings start one position before the wrap, unless a model says otherwise.
+//! - **Twins.** Each edge has a *twin*: its model with one step weakened. The twin must fail for
+//!   the reason that its test names; a deadlock names the parties that it leaves asleep. A twin
+//!   runs in a child process, because a failing model drops handles while loom unwinds, and that
+//!   aborts.
 
 use std::ops::Range;
 use std::process::Command;
@@ -55,11 +57,11 @@ mod task;
 mod tombstone;
 mod wait;
 
-/// The variable by which a child process is told which twin to run.
+/// Environment variable that names the twin of a child process.
 const TWIN: &str = "SLIPRING_TWIN";
 
-/// Runs `model` in every order that differs, or in those with at most `preemptions` preemptions:
-/// switches away from a thread that could have gone on.
+/// Runs `model` in every order of its threads, or in those with at most `preemptions` preemptions
+/// (switches away from a thread that could continue), and asserts `least` executions.
 fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     if let Ok(twin) = std::env::var(TWIN) {
         choose_twin(twin.leak());
@@ -76,19 +78,20 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // Where an ordering was mutated, fewer executions are no catch.
+    // A mutated ordering may reduce the executions without being caught.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
-        "{executions} executions are fewer than the {least} that this model takes"
+        "{executions} executions are fewer than this model's minimum of {least}"
     );
 }
 
-/// As [`explore`], of a model that shows a data edge without fences: in each execution at most one
-/// thread issues a `SeqCst` fence. The checker lets two `SeqCst` fences synchronise, which C++20
-/// does not promise, so a fence in each of two threads could hide an edge that is missing. What the
-/// model returns is dropped after that is checked: dropping the last handles fences, and no other
-/// thread runs then.
+/// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
+/// one thread issues a `SeqCst` fence.
+///
+/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So a fence in each of
+/// two threads could hide a missing edge. The model's result is dropped after the check: dropping
+/// the last handles fences, and no other thread runs by then.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -99,38 +102,35 @@ fn explore_unfenced<T>(
         let kept = model();
         let threads = fencing_threads();
         drop(kept);
-        assert!(
-            threads < 2,
-            "{threads} threads issue SeqCst fences, which the checker lets synchronise"
-        );
+        assert!(threads < 2, "{threads} threads issue SeqCst fences, which loom lets synchronise");
     });
 }
 
-/// How a twin shows itself.
+/// The failure by which a model must catch a twin.
 #[derive(Clone, Copy)]
 enum Caught {
-    /// An event is touched by two, and nothing orders them.
+    /// Two unordered accesses to one event.
     Race,
-    /// A deadlock that leaves exactly these parties asleep: stages by name, or `producer`; a party
-    /// once for each of its waits.
+    /// A deadlock that leaves exactly these parties asleep: stages by name, or `producer`, one
+    /// entry per wait.
     Deadlock(&'static [&'static str]),
-    /// An assertion of the model, or a panic of the library, that says this.
-    Saying(&'static str),
+    /// A failed assertion of the model, or a panic of the library, whose message contains this.
+    Message(&'static str),
 }
 
-/// Runs `model`, a test's path below this module, with the step `twin` weakened, and expects it to
-/// be caught.
+/// Runs `model` (a test's path below this module) with the step `twin` weakened, and asserts that
+/// it fails in the way `how`.
 fn caught(model: &str, twin: &str, how: Caught) {
     let expected = match how {
         Caught::Race => "Causality violation",
         Caught::Deadlock(_) => "deadlock; threads",
-        Caught::Saying(text) => text,
+        Caught::Message(text) => text,
     };
     let (_, here) = module_path!().split_once("::").expect("a module inside a crate");
     let child = Command::new(std::env::current_exe().expect("the path of this program"))
         .args(["--exact", "--nocapture", "--test-threads=1", &format!("{here}::{model}")])
         .env(TWIN, twin)
-        // A twin that takes longer than this was not caught.
+        // Seconds after which a twin counts as not caught.
         .env("LOOM_MAX_DURATION", "200")
         .env("RUST_BACKTRACE", "0")
         .output()
@@ -138,7 +138,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let (out, err) =
         (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(out.contains("running 1 test"), "there is no model `{model}`:\n{out}");
-    // What comes after the first panic comes from the unwinding.
+    // Later panics come from the unwinding.
     let reason = err.split("panicked at").nth(1).unwrap_or_default();
     assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
     assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");
@@ -150,18 +150,17 @@ fn caught(model: &str, twin: &str, how: Caught) {
     }
 }
 
-/// A ring of a model: its events are their own positions, counted from the first.
+/// A model's ring. Each event's value is its position, counted from the first.
 type Ring = Owner<u64, Interleaved>;
 
-/// A stage of a model: whether it writes, how many workers it has (0: it is no pool), and after
-/// which stages it comes.
+/// A model's stage: its access, its number of workers (0: not a pool), and its dependencies.
 type Spec<'a> = (Access, usize, &'a [usize]);
 
-/// One position before the wrap.
+/// First position of a model's ring: one before the wrap.
 const START: u64 = u64::MAX;
 
 fn settings(capacity: usize) -> Settings {
-    // Nobody is ever rung, unless a model is about waiting.
+    // Spinning strategies need no notification; models of waiting use `blocking`.
     Settings { start: START, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) }
 }
 
@@ -181,7 +180,7 @@ fn ring(settings: Settings, stages: &[Spec]) -> Ring {
     )
 }
 
-/// As [`ring`], with any crews.
+/// Builds a ring as [`ring`] does, with any deliveries.
 fn ring_of<'a>(
     settings: Settings,
     stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>,
@@ -216,17 +215,17 @@ fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
     Consumer::worker(ring.clone(), stage, worker, Learned::default())
 }
 
-/// Whether a look without waiting found nothing; anything but nothing or the loss of a race is
-/// unexpected.
-fn nothing<T>(looked: Result<T, BatchError>) -> Option<T> {
-    match looked {
+/// Returns the batch of a poll without waiting: `None` if no event was available or another worker
+/// took it. Panics at any other error.
+fn available<T>(polled: Result<T, BatchError>) -> Option<T> {
+    match polled {
         Ok(found) => Some(found),
         Err(BatchError::Unavailable | BatchError::Contended) => None,
-        Err(other) => panic!("a look without waiting: {other}"),
+        Err(other) => panic!("a poll without waiting: {other}"),
     }
 }
 
-/// Publishes these values in turn, in so many tries; returns the first that did not get through.
+/// Publishes `values` in order with at most `tries` attempts; returns the first unpublished value.
 fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64 {
     let mut next = values.start;
     for _ in 0..tries {
@@ -237,7 +236,7 @@ fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64
     next
 }
 
-/// Reads what is there, `polls` times, and says how many events that were; each event is its own
+/// Polls `polls` times, and returns the number of events; asserts that each event's value is its
 /// position, counted from the first.
 fn read_some(reader: &mut Reader<u64>, polls: usize) -> usize {
     let mut seen = 0;

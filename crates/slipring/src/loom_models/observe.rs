@@ -1,7 +1,9 @@
-//! Observers of a mirror, against its one writer.
+//! Observers of a mirror against its one writer: an observer copies whole values, and each put is
+//! either seen or counted as missed.
 //!
-//! Put number `i`, counted from 1, is `i` at position `i`: so a look that was told `missed` says at
-//! once whether the value is whole, the right one, and counted.
+//! Put number `i`, counted from 1, stores the value `i` at position `i`. So each observation shows
+//! whether its value is whole, is the right one, and agrees with the count of missed puts. One
+//! writer, one observer; mirrors of 1 or 2 slots, 1 to 3 puts.
 
 use loom::thread;
 
@@ -9,9 +11,10 @@ use super::*;
 use crate::observe::mirror::{Mirror, MirrorHandle, Plain};
 use crate::observe::observer::{ObserveError, Observer, Seen};
 
-/// An observer, and how many puts it has accounted for.
+/// An observer that accounts for each put.
 struct Watch<T> {
     observer: Observer<T>,
+    /// Puts seen or missed so far.
     counted: u64,
 }
 
@@ -20,62 +23,63 @@ impl<T: Plain + Into<u64>> Watch<T> {
         Watch { observer: mirror.mirrored().observe(), counted: 0 }
     }
 
-    /// `false`: it is closed, and that after so many puts.
-    fn account(&mut self, looked: Result<Seen<T>, ObserveError>, puts: u64) -> bool {
-        match looked {
+    /// Checks one observation; returns `false` if the mirror is closed, after all `puts`.
+    fn account(&mut self, observed: Result<Seen<T>, ObserveError>, puts: u64) -> bool {
+        match observed {
             Ok(seen) => {
                 let value: u64 = seen.value.into();
                 self.counted += seen.missed + 1;
                 assert_eq!(value, seen.seq, "a torn value");
-                assert_eq!(value, self.counted, "a value that is not the one it was counted as");
+                assert_eq!(value, self.counted, "the value differs from the count of puts");
             }
             Err(ObserveError::Closed) => {
-                assert_eq!(self.counted, puts, "seen and missed are not what was put");
+                assert_eq!(self.counted, puts, "seen and missed do not add up to the puts");
                 return false;
             }
             Err(ObserveError::Unavailable | ObserveError::Overrun) => {}
-            Err(other) => panic!("a look without waiting: {other}"),
+            Err(other) => panic!("a poll without waiting: {other}"),
         }
         true
     }
 
-    /// Looks so often, or until it is closed.
-    fn look(&mut self, polls: usize, puts: u64) {
+    /// Observes `polls` times, or until the mirror is closed.
+    fn poll(&mut self, polls: usize, puts: u64) {
         for _ in 0..polls {
-            let looked = self.observer.try_next();
-            if !self.account(looked, puts) {
+            let observed = self.observer.try_next();
+            if !self.account(observed, puts) {
                 return;
             }
         }
     }
 
-    /// Nothing is put any more, and the writer is gone.
+    /// Observes a mirror whose writer is gone until its end.
     fn drain(mut self, puts: u64) {
         loop {
-            let looked = self.observer.try_next();
+            let observed = self.observer.try_next();
             assert!(
-                !matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun)),
-                "the end hides something"
+                !matches!(observed, Err(ObserveError::Unavailable | ObserveError::Overrun)),
+                "a closed mirror has neither a value nor an end"
             );
-            if !self.account(looked, puts) {
+            if !self.account(observed, puts) {
                 return;
             }
         }
     }
 }
 
-/// One put before the wrap.
+/// Makes a mirror that starts one put before the wrap.
 fn mirror<T: Plain>(capacity: usize) -> Mirror<T> {
     Mirror::starting_at(capacity, u64::MAX - 1).expect("a power of two")
 }
 
-/// One slot, written again and again: every copy is torn, or whole and the right one.
+/// The writer overwrites one slot: an observer rejects every torn copy, and each accepted value is
+/// the right one.
 fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     explore_unfenced(2_000, Some(3), || {
         let mut mirror = mirror::<T>(1);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
-            watch.look(2, 2);
+            watch.poll(2, 2);
             watch
         });
         (1..=2u8).for_each(|i| mirror.put(i.into(), &i.into()));
@@ -85,13 +89,13 @@ fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     });
 }
 
-/// A value of whole words.
+/// A value that fills its words.
 #[test]
 fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// A value that does not fill its last word, which is stored in a statement of its own.
+/// A value that does not fill its last word; a separate statement stores that word.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();
@@ -102,7 +106,7 @@ fn loom_twin_short_put_relaxed() {
     caught(
         "observe::loom_a_short_value_is_seen_whole",
         "put-relaxed",
-        Caught::Saying("not the one it was counted as"),
+        Caught::Message("the value differs from the count of puts"),
     );
 }
 
@@ -111,13 +115,13 @@ fn loom_twin_short_writer_unfenced() {
     caught(
         "observe::loom_a_short_value_is_seen_whole",
         "writer-unfenced",
-        Caught::Saying("a torn value"),
+        Caught::Message("a torn value"),
     );
 }
 
 #[test]
 fn loom_twin_unmarked() {
-    caught("observe::loom_a_value_is_seen_whole", "unmarked", Caught::Saying("a torn value"));
+    caught("observe::loom_a_value_is_seen_whole", "unmarked", Caught::Message("a torn value"));
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn loom_twin_writer_unfenced() {
     caught(
         "observe::loom_a_value_is_seen_whole",
         "writer-unfenced",
-        Caught::Saying("a torn value"),
+        Caught::Message("a torn value"),
     );
 }
 
@@ -134,7 +138,7 @@ fn loom_twin_put_relaxed() {
     caught(
         "observe::loom_a_value_is_seen_whole",
         "put-relaxed",
-        Caught::Saying("not the one it was counted as"),
+        Caught::Message("the value differs from the count of puts"),
     );
 }
 
@@ -143,7 +147,7 @@ fn loom_twin_put_seen_relaxed() {
     caught(
         "observe::loom_a_value_is_seen_whole",
         "put-seen-relaxed",
-        Caught::Saying("not the one it was counted as"),
+        Caught::Message("the value differs from the count of puts"),
     );
 }
 
@@ -152,13 +156,13 @@ fn loom_twin_observer_unfenced() {
     caught(
         "observe::loom_a_value_is_seen_whole",
         "observer-unfenced",
-        Caught::Saying("a torn value"),
+        Caught::Message("a torn value"),
     );
 }
 
 #[test]
 fn loom_twin_unvalidated() {
-    caught("observe::loom_a_value_is_seen_whole", "unvalidated", Caught::Saying("a torn value"));
+    caught("observe::loom_a_value_is_seen_whole", "unvalidated", Caught::Message("a torn value"));
 }
 
 #[test]
@@ -166,18 +170,18 @@ fn loom_twin_lapless() {
     caught(
         "observe::loom_a_value_is_seen_whole",
         "lapless",
-        Caught::Saying("not the one it was counted as"),
+        Caught::Message("the value differs from the count of puts"),
     );
 }
 
-/// Two slots, lapped once, by the time that the writer goes: whatever was not seen was missed.
+/// The writer laps a mirror of two slots and drops it: each put is seen or counted as missed.
 #[test]
-fn loom_all_is_seen_or_missed() {
+fn loom_each_value_is_seen_or_missed() {
     explore_unfenced(20_000, Some(2), || {
         let mut mirror = mirror::<u64>(2);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
-            watch.look(4, 3);
+            watch.poll(4, 3);
             watch
         });
         (1..=3).for_each(|i| mirror.put(i, &i));
@@ -186,14 +190,14 @@ fn loom_all_is_seen_or_missed() {
     });
 }
 
-/// The writer puts one value and goes.
+/// The writer puts one value and drops the mirror: the observer sees the value before the end.
 #[test]
 fn loom_a_mirror_closes() {
     explore_unfenced(150, None, || {
         let mut mirror = mirror::<u64>(1);
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
-            watch.look(2, 1);
+            watch.poll(2, 1);
             watch
         });
         mirror.put(1, &1);
@@ -207,7 +211,7 @@ fn loom_twin_mirror_closed_relaxed() {
     caught(
         "observe::loom_a_mirror_closes",
         "mirror-closed-relaxed",
-        Caught::Saying("seen and missed are not what was put"),
+        Caught::Message("seen and missed do not add up to the puts"),
     );
 }
 
@@ -216,34 +220,34 @@ fn loom_twin_mirror_closed_seen_relaxed() {
     caught(
         "observe::loom_a_mirror_closes",
         "mirror-closed-seen-relaxed",
-        Caught::Saying("seen and missed are not what was put"),
+        Caught::Message("seen and missed do not add up to the puts"),
     );
 }
 
-/// What is told to be there is there, for one who skips to the newest and for one who begins at the
-/// oldest.
+/// A put that the completed count includes is available, to an observer that skips to the newest
+/// value and to one that begins at the oldest.
 #[test]
-fn loom_what_is_told_is_there() {
+fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {
         let mut mirror = mirror::<u64>(2);
         let mirrored: MirrorHandle<u64> = mirror.mirrored();
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
             let completed = watch.observer.behind();
-            let looked = if completed == 2 {
+            let observed = if completed == 2 {
                 watch.observer.latest()
             } else {
                 mirrored.observe_from_oldest().try_next()
             };
             if completed > 0 {
                 assert_ne!(
-                    looked.map(|seen| seen.value),
+                    observed.map(|seen| seen.value),
                     Err(ObserveError::Unavailable),
-                    "what is told is not there"
+                    "a completed value is not there"
                 );
             }
             if completed == 2 {
-                watch.account(looked, 2);
+                watch.account(observed, 2);
                 assert_eq!(watch.counted, 2);
             }
         });
@@ -253,19 +257,19 @@ fn loom_what_is_told_is_there() {
 }
 
 #[test]
-fn loom_twin_told_relaxed() {
+fn loom_twin_completed_relaxed() {
     caught(
-        "observe::loom_what_is_told_is_there",
+        "observe::loom_a_completed_value_is_there",
         "completed-relaxed",
-        Caught::Saying("what is told is not there"),
+        Caught::Message("a completed value is not there"),
     );
 }
 
 #[test]
-fn loom_twin_told_seen_relaxed() {
+fn loom_twin_completed_seen_relaxed() {
     caught(
-        "observe::loom_what_is_told_is_there",
+        "observe::loom_a_completed_value_is_there",
         "completed-seen-relaxed",
-        Caught::Saying("what is told is not there"),
+        Caught::Message("a completed value is not there"),
     );
 }

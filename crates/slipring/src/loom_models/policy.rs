@@ -1,4 +1,6 @@
-//! Stages that go on after a failure: again from the last release, or past the event.
+//! Policies after a failure: a stage starts again from its last release, or skips the event.
+//!
+//! One producer, a writer or a pool of two workers, and one reader; rings of 2 or 4 slots.
 
 use loom::thread;
 
@@ -9,21 +11,22 @@ use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
-/// Handles what is there twice, as after a failure at its end, and then releases it.
-fn twice<C: crate::consumer::markers::sealed::Delivery>(
-    writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
+/// Handles up to `max` events twice, as a retry after a failure does: `again` handles them and
+/// rewinds, then they are handled and released.
+fn twice<C: crate::consumer::lease::sealed::Delivery>(
+    writer: &mut Consumer<u64, crate::consumer::lease::Writing, C>,
     max: usize,
     again: impl Fn(&mut Consumer<u64, crate::consumer::markers::Writing, C>, usize),
 ) {
     again(writer, max);
-    if let Some(mut batch) = nothing(writer.try_batch(max)) {
+    if let Some(mut batch) = available(writer.try_batch(max)) {
         batch.iter_mut().for_each(|event| *event += 100);
         batch.release();
     }
 }
 
-/// A writer that has released an event starts again at the next; a reader has the first one, and
-/// the producer laps both.
+/// A writer that has released one event retries the next one. A reader may hold the first, and the
+/// producer may fill its slot again.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {
@@ -36,7 +39,7 @@ fn loom_a_writer_starts_again() {
             batch[0] += 100;
             batch.release();
             twice(&mut writer, 1, |writer, max| {
-                if let Some(mut batch) = nothing(writer.try_batch(max)) {
+                if let Some(mut batch) = available(writer.try_batch(max)) {
                     batch.iter_mut().for_each(|event| *event += 1000);
                     batch.hold();
                 }
@@ -61,7 +64,7 @@ fn loom_twin_rewound_too_far() {
     caught("policy::loom_a_writer_starts_again", "rewound-too-far", Caught::Race);
 }
 
-/// The same in a pool, with a colleague at work beside it.
+/// A worker retries its chunk while the other worker of its pool handles another one.
 #[test]
 fn loom_a_worker_starts_again() {
     explore_unfenced(300, Some(2), || {
@@ -98,7 +101,7 @@ fn loom_twin_worker_rewound_too_far() {
     caught("policy::loom_a_worker_starts_again", "worker-rewound-too-far", Caught::Race);
 }
 
-/// Whoever has an event in hand that was skipped knows it.
+/// A reader that gets a skipped event finds its mark.
 #[test]
 fn loom_a_skipped_event_is_marked() {
     explore_unfenced(100, None, || {
@@ -139,6 +142,6 @@ fn loom_twin_marked_before_release() {
     caught(
         "policy::loom_a_skipped_event_is_marked",
         "marked-before-release",
-        Caught::Saying("the mark of"),
+        Caught::Message("the mark of"),
     );
 }

@@ -1,18 +1,21 @@
-//! Pools: each event to one worker, and whoever comes behind sees them in order.
+//! Pools: each event goes to one worker, and a follower (a stage behind the pool, or the producer)
+//! gets an event only after its worker is done with it.
+//!
+//! One producer, two workers and up to one reader; rings of 2 or 4 slots, chunks of 2 events.
 
 use loom::thread;
 
 use super::*;
 use Access::{Read, Write};
 
-/// Marks an event as handled; twice would show.
+/// Marks an event as handled; the value shows how often.
 fn mark(event: &mut u64) {
     *event += 100;
 }
 
-/// Takes a chunk, if there is one, and works through it; says how long it was.
+/// Handles one chunk if one is available, and returns its length in events.
 fn work(worker: &mut PoolWriter<u64>) -> u64 {
-    nothing(worker.try_batch(4)).map_or(0, |mut batch| {
+    available(worker.try_batch(4)).map_or(0, |mut batch| {
         batch.iter_mut().for_each(mark);
         let len = batch.len() as u64;
         batch.release();
@@ -20,17 +23,18 @@ fn work(worker: &mut PoolWriter<u64>) -> u64 {
     })
 }
 
-/// Works through all that is left.
+/// Handles all available events, and returns their number.
 fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 
-/// Reads what is there; each event is handled, and in its place.
+/// Reads one batch if one is available, asserts that each event was handled once and stands at its
+/// position, and returns the batch's length.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
-    nothing(reader.try_batch(4)).map_or(0, |batch| {
+    available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
             let seq = batch.first_seq().wrapping_add(i as u64);
-            assert_eq!(*event, seq.wrapping_sub(START) + 100, "not handled, or twice");
+            assert_eq!(*event, seq.wrapping_sub(START) + 100, "handled not once");
         }
         let len = batch.len() as u64;
         batch.release();
@@ -38,7 +42,7 @@ fn read_handled(reader: &mut Reader<u64>) -> u64 {
     })
 }
 
-/// Reads all that is left.
+/// Reads all available events, and returns their number.
 fn read_rest(reader: &mut Reader<u64>) -> u64 {
     let mut seen = 0;
     loop {
@@ -55,8 +59,7 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
     }
 }
 
-/// One run shared by two workers: the second takes what the first has left of it, without ever
-/// looking at its stamp.
+/// Two workers share one run: the second takes the rest of the run without loading its stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
     explore_unfenced(400, Some(3), || {
@@ -71,7 +74,7 @@ fn loom_two_workers_share_a_run() {
         let ((mut handled, mut one), (more, _two)) =
             (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
-        assert_eq!(handled, 3, "events were lost, or came twice");
+        assert_eq!(handled, 3, "events were lost or handled twice");
     });
 }
 
@@ -85,7 +88,8 @@ fn loom_twin_word_relaxed() {
     caught("pool::loom_two_workers_share_a_run", "word-relaxed", Caught::Race);
 }
 
-/// Whoever follows a pool reads an event only when its worker is done with it, and all in order.
+/// A reader behind a pool reads an event only after its worker is done with it, and reads all in
+/// order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
     explore_unfenced(30_000, Some(3), || {
@@ -99,7 +103,7 @@ fn loom_a_follower_behind_a_pool() {
         let ((handled, _one), (more, _two)) = (working.join().unwrap(), other.join().unwrap());
         assert_eq!(handled + more, 3);
         let (seen, mut rx) = reading.join().unwrap();
-        assert_eq!(seen + read_rest(&mut rx), 3, "what was handled is not let go");
+        assert_eq!(seen + read_rest(&mut rx), 3, "handled events are not released");
     });
 }
 
@@ -138,13 +142,13 @@ fn loom_twin_never_idle() {
     caught(
         "pool::loom_a_follower_behind_a_pool",
         "never-idle",
-        Caught::Saying("what was handled is not let go"),
+        Caught::Message("handled events are not released"),
     );
 }
 
-/// The bound of a worker's next chunk also says that it is done with the one before.
+/// The bound of a worker's second chunk also releases its first chunk.
 #[test]
-fn loom_a_worker_goes_on() {
+fn loom_a_worker_takes_a_second_chunk() {
     explore_unfenced(900, None, || {
         let ring = ring(settings(4), &[(Write, 1, &[]), (Read, 0, &[0])]);
         let (mut tx, mut worker, mut rx) = (producer(&ring), worker(&ring, 0, 0), reader(&ring, 1));
@@ -154,16 +158,16 @@ fn loom_a_worker_goes_on() {
         let (handled, _worker) = working.join().unwrap();
         assert_eq!(handled, 3);
         let (seen, mut rx) = reading.join().unwrap();
-        assert_eq!(seen + read_rest(&mut rx), 3, "what was handled is not let go");
+        assert_eq!(seen + read_rest(&mut rx), 3, "handled events are not released");
     });
 }
 
 #[test]
 fn loom_twin_bound_unreleased() {
-    caught("pool::loom_a_worker_goes_on", "bound-unreleased", Caught::Race);
+    caught("pool::loom_a_worker_takes_a_second_chunk", "bound-unreleased", Caught::Race);
 }
 
-/// A pool alone gates the producer, whose second lap must wait for the workers of the first.
+/// A pool alone gates the producer: the second lap waits for the workers of the first.
 #[test]
 fn loom_a_pool_gates_the_producer() {
     explore_unfenced(10_000, Some(2), || {
@@ -178,7 +182,7 @@ fn loom_a_pool_gates_the_producer() {
         let ((mut handled, mut one), (more, _two)) =
             (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
-        assert_eq!(handled, 1 + published, "events were lost, or came twice");
+        assert_eq!(handled, 1 + published, "events were lost or handled twice");
     });
 }
 
@@ -192,7 +196,7 @@ fn loom_twin_bound_after_swap_to_the_producer() {
     caught("pool::loom_a_pool_gates_the_producer", "bound-after-swap", Caught::Race);
 }
 
-/// A pool behind a stage takes no more than that one has let go.
+/// A pool behind a writer takes only events that the writer has released.
 #[test]
 fn loom_a_pool_behind_a_writer() {
     explore_unfenced(2_000, Some(3), || {
@@ -208,7 +212,7 @@ fn loom_a_pool_behind_a_writer() {
         let ((mut handled, mut one), (more, _two)) =
             (working.join().unwrap(), other.join().unwrap());
         handled += more + work_off(&mut one);
-        assert_eq!(handled, 2, "events were lost, or came twice");
+        assert_eq!(handled, 2, "events were lost or handled twice");
     });
 }
 
@@ -222,7 +226,7 @@ fn loom_twin_take_by_store_behind_a_writer() {
     caught("pool::loom_a_pool_behind_a_writer", "take-by-store", Caught::Race);
 }
 
-/// A worker takes a tombstone like a chunk, and lets it go at once.
+/// A worker takes a tombstone like a chunk, and releases it at once.
 #[test]
 fn loom_a_pool_passes_a_tombstone() {
     explore_unfenced(70_000, Some(3), || {
@@ -241,7 +245,7 @@ fn loom_a_pool_passes_a_tombstone() {
         assert_eq!(
             ring.control.frontier(0, START),
             START.wrapping_add(2),
-            "the tombstone is not let go"
+            "the tombstone is not released"
         );
     });
 }
@@ -251,7 +255,7 @@ fn loom_twin_passed_unreleased() {
     caught(
         "pool::loom_a_pool_passes_a_tombstone",
         "passed-unreleased",
-        Caught::Saying("the tombstone is not let go"),
+        Caught::Message("the tombstone is not released"),
     );
 }
 
@@ -260,7 +264,8 @@ fn loom_twin_frontier_word_last_at_a_tombstone() {
     caught("pool::loom_a_pool_passes_a_tombstone", "frontier-word-last", Caught::Race);
 }
 
-/// A worker goes with a chunk in its hands: the other sleeps, is woken, and finishes it.
+/// A worker drops its handle with an unfinished chunk: the other worker sleeps, wakes, and handles
+/// that chunk.
 #[test]
 fn loom_a_chunk_is_adopted() {
     explore(800, Some(3), || {
@@ -272,19 +277,19 @@ fn loom_a_chunk_is_adopted() {
         let leaving = thread::spawn(move || drop(one.try_batch(2).map(drop)));
         let working = thread::spawn(move || two.for_each(|event, _| mark(event)).unwrap());
         leaving.join().unwrap();
-        assert_eq!(working.join().unwrap(), 2, "events were lost, or came twice");
+        assert_eq!(working.join().unwrap(), 2, "events were lost or handled twice");
     });
 }
 
 #[test]
-fn loom_twin_orphan_unrung() {
+fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Meanwhile the chunk is bounded by the line of the worker that went: a follower waits for the one
-/// who finishes it.
+/// The line of the worker that left bounds its orphaned chunk: a reader behind the pool waits until
+/// the adopting worker has handled it.
 #[test]
-fn loom_a_chunk_in_between_is_bounded() {
+fn loom_an_orphaned_chunk_bounds_the_frontier() {
     explore_unfenced(20_000, Some(3), || {
         let ring = ring(settings(2), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) =
@@ -296,28 +301,28 @@ fn loom_a_chunk_in_between_is_bounded() {
         leaving.join().unwrap();
         let (mut handled, mut two) = working.join().unwrap();
         handled += work_off(&mut two);
-        assert_eq!(handled, 2, "events were lost, or came twice");
+        assert_eq!(handled, 2, "events were lost or handled twice");
         let (seen, mut rx) = reading.join().unwrap();
-        assert_eq!(seen + read_rest(&mut rx), 2, "what was handled is not let go");
+        assert_eq!(seen + read_rest(&mut rx), 2, "handled events are not released");
         (tx, two, rx)
     });
 }
 
 #[test]
 fn loom_twin_orphan_unbound() {
-    caught("pool::loom_a_chunk_in_between_is_bounded", "orphan-unbound", Caught::Race);
+    caught("pool::loom_an_orphaned_chunk_bounds_the_frontier", "orphan-unbound", Caught::Race);
 }
 
-/// Workers that leave a drained stream at once harm nobody: the last one out sees that the others
-/// were done.
+/// Both workers leave a drained ring at once: the worker that leaves last sees that the other was
+/// done, so the graph does not fail.
 #[test]
-fn loom_the_last_worker_out() {
+fn loom_the_last_worker_leaves() {
     explore_unfenced(3_000, Some(3), || {
         let ring = ring(settings(4), &[(Write, 2, &[])]);
         let (mut tx, one, two) = (producer(&ring), worker(&ring, 0, 0), worker(&ring, 0, 1));
         publish(&mut tx, 3);
         drop(tx);
-        // One who finds nothing may be told that the stream is drained.
+        // A worker that finds no event may get `WaitError::Closed`.
         let leaving = [one, two]
             .map(|mut worker| thread::spawn(move || drop(worker.poll(4, |event, _| mark(event)))));
         leaving.into_iter().for_each(|leaving| leaving.join().unwrap());
@@ -328,13 +333,13 @@ fn loom_the_last_worker_out() {
 #[test]
 fn loom_twin_signed_off_relaxed() {
     caught(
-        "pool::loom_the_last_worker_out",
+        "pool::loom_the_last_worker_leaves",
         "signed-off-relaxed",
-        Caught::Saying("failed although all was handled"),
+        Caught::Message("failed although all was handled"),
     );
 }
 
-/// An idle worker stays until the last chunk is done, and is woken for its end.
+/// An idle worker sleeps until the last chunk is handled, and then wakes and ends.
 #[test]
 fn loom_idle_workers_end() {
     explore(1_000, Some(3), || {
@@ -346,19 +351,19 @@ fn loom_idle_workers_end() {
             thread::spawn(move || worker.for_each(|event, _| mark(event)).unwrap())
         });
         let handled: u64 = working.map(|working| working.join().unwrap()).iter().sum();
-        assert_eq!(handled, 1, "events were lost, or came twice");
+        assert_eq!(handled, 1, "events were lost or handled twice");
     });
 }
 
 #[test]
-fn loom_twin_idle_workers_unrung() {
+fn loom_twin_idle_workers_unnotified() {
     caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A worker that lost a race shows an old bound for a while. When it takes the next chunk, and
-/// keeps it, the follower must be told.
+/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. When it takes
+/// and keeps that chunk, it must notify the follower, which may sleep over the stale bound.
 #[test]
-fn loom_a_bound_that_lagged_is_rung() {
+fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
         let ring = ring(blocking(4), &[(Write, 2, &[]), (Read, 0, &[0])]);
         let (mut tx, mut one, mut two, mut rx) =
@@ -366,30 +371,29 @@ fn loom_a_bound_that_lagged_is_rung() {
         publish(&mut tx, 3);
         let working = thread::spawn(move || (work(&mut one), one));
         let keeping = thread::spawn(move || {
-            let kept = nothing(two.try_batch(2)).map(|batch| batch.first_seq());
+            let kept = available(two.try_batch(2)).map(|batch| batch.first_seq());
             if kept == Some(START) {
                 work(&mut two);
             }
             two
         });
-        // Nobody is joined before: what is kept is not the first event.
+        // The workers are joined after this wait; the kept chunk does not hold the first event.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });
 }
 
 #[test]
-fn loom_twin_lagging_bound_unrung() {
+fn loom_twin_lagging_bound_unnotified() {
     caught(
-        "pool::loom_a_bound_that_lagged_is_rung",
+        "pool::loom_a_lagging_bound_is_notified",
         "lagging-bound-unnotified",
         Caught::Deadlock(&["s1"]),
     );
 }
 
-/// Two pools, one behind the other, and in each a worker that leaves its chunk: a colleague of the
-/// same pool finishes it. The chunk of the first pool is left first, and its events are not handled
-/// yet.
+/// A worker leaves its chunk in each of two pools, one behind the other: a worker of the same pool
+/// adopts each chunk. The chunk of the first pool is orphaned first, and is not handled yet.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {
@@ -399,7 +403,7 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // Each holds a chunk of two now: the first pool the later one.
+        // Each now holds a chunk of two events, the first pool's worker the later one.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);
@@ -408,7 +412,7 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let adopting = thread::spawn(move || (work(&mut heir), heir));
         let handled = |event: u64, first: u64| first.wrapping_sub(START) + 100 == event;
         let mut take = || {
-            nothing(other_heir.try_batch(4)).map_or(0, |mut chunk| {
+            available(other_heir.try_batch(4)).map_or(0, |mut chunk| {
                 assert!(handled(chunk[0], chunk.first_seq()), "a chunk of the other pool");
                 chunk.iter_mut().for_each(mark);
                 let len = chunk.len() as u64;
@@ -419,9 +423,9 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let mut done = take();
         leaving.join().unwrap();
         let (adopted, mut heir) = adopting.join().unwrap();
-        assert_eq!(adopted + work_off(&mut heir), 2, "events were lost, or came twice");
+        assert_eq!(adopted + work_off(&mut heir), 2, "events were lost or handled twice");
         done += take() + take();
-        assert_eq!(done, 4, "events were lost, or came twice");
+        assert_eq!(done, 4, "events were lost or handled twice");
         (tx, heir, other_heir)
     });
 }
@@ -431,6 +435,6 @@ fn loom_twin_any_orphan() {
     caught(
         "pool::loom_each_pool_adopts_its_own_chunks",
         "any-orphan",
-        Caught::Saying("a chunk of the other pool"),
+        Caught::Message("a chunk of the other pool"),
     );
 }

@@ -1,4 +1,7 @@
-//! Publication, by one producer and by several.
+//! Publication by one producer and by several: an event's content is visible with its stamp or
+//! cursor, and no claim is lost.
+//!
+//! One or two producers and one reader; rings of 1 to 4 slots; 2 to 4 events.
 
 use loom::thread;
 
@@ -32,8 +35,8 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
-/// Two producers, of which one goes. The one that remains finds itself alone, and claims without a
-/// swap, behind all that the other claimed.
+/// One of two producers drops its handle. The remaining producer then claims without a swap, behind
+/// all claims of the other.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {
@@ -54,7 +57,7 @@ fn loom_a_producer_is_left_alone() {
     });
 }
 
-/// A clone comes and goes between two claims of a handle that is alone before and after.
+/// A clone is made and dropped between two claims of a sole producer.
 #[test]
 fn loom_a_producer_is_alone_again() {
     explore_unfenced(1, None, || {
@@ -79,7 +82,7 @@ fn loom_twin_company_unmarked() {
     caught(
         "publish::loom_a_producer_is_alone_again",
         "company-unmarked",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
@@ -103,8 +106,8 @@ fn loom_twin_alone_in_company() {
     caught("publish::loom_a_producer_is_left_alone", "alone-in-company", Caught::Race);
 }
 
-/// Events side by side, one producer: a cursor instead of stamps. A ring of one slot, so that the
-/// producer waits for the reader, too.
+/// Contiguous layout with one producer, which publishes by a cursor instead of stamps. The ring has
+/// one slot, so the producer also waits for the reader.
 #[test]
 fn loom_a_cursor_publishes() {
     explore_unfenced(90, None, || {
@@ -141,15 +144,15 @@ fn loom_twin_cursor_seen_relaxed() {
     caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
-/// A publication of two runs, or one of which each slot is stamped (stamp::refreshes): a reader
-/// that sees one of its events can have them all.
+/// A publication of two runs, or one that stamps each slot (`stamp::refreshes`): a reader that sees
+/// one of its events sees all of them.
 fn a_publication_is_seen_whole(start: u64) {
     explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let reading = thread::spawn(move || {
             for _ in 0..2 {
-                if let Some(batch) = nothing(rx.try_batch(4)) {
+                if let Some(batch) = available(rx.try_batch(4)) {
                     assert_eq!(batch.len(), 4, "a part of a publication");
                     batch.iter().zip(0..).for_each(|(&event, i)| assert_eq!(event, i));
                 }
@@ -179,7 +182,7 @@ fn loom_twin_first_run_first() {
     caught(
         "publish::loom_a_publication_is_seen_whole",
         "first-run-first",
-        Caught::Saying("a part of a publication"),
+        Caught::Message("a part of a publication"),
     );
 }
 
@@ -188,7 +191,7 @@ fn loom_twin_first_run_first_of_a_refresh() {
     caught(
         "publish::loom_a_publication_that_refreshes_is_seen_whole",
         "first-run-first",
-        Caught::Saying("a part of a publication"),
+        Caught::Message("a part of a publication"),
     );
 }
 
@@ -197,7 +200,8 @@ fn loom_twin_stamp_relaxed_of_a_run() {
     caught("publish::loom_a_publication_is_seen_whole", "stamp-relaxed", Caught::Race);
 }
 
-/// Each publishes in its own order, and nothing is lost or seen twice.
+/// Two producers publish at once: the reader sees each event once, and each producer's events in
+/// order.
 #[test]
 fn loom_two_producers_one_reader() {
     explore_unfenced(5_000, Some(2), || {
@@ -241,8 +245,8 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
-/// How many events one attempt publishes: none where another producer was faster, or has closed the
-/// ring.
+/// Attempts one publication, and returns the number of events published: 0 where another producer
+/// was faster or has closed the ring.
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
@@ -251,19 +255,19 @@ fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     }
 }
 
-/// Looks, in a ring that is closed, until the end; each look finds something.
+/// Polls a closed ring until its end, and asserts that each poll finds an event.
 fn drain(rx: &mut Reader<u64>, published: usize) {
     let mut seen = 0;
     while let Ok(polled) = rx.poll(4, |_, _| ()) {
-        assert_ne!(polled, 0, "neither an event nor the end");
+        assert_ne!(polled, 0, "a poll found neither an event nor the end");
         seen += polled;
     }
     assert_eq!(seen, published, "events were lost");
 }
 
-/// Two producers, of which one closes the ring for both. The one that remains finds itself alone,
-/// and moves the claim word by a plain store: it must find the closed bit there, and not overwrite
-/// it. (The closing handle fences before it leaves, so `left-relaxed` is the model's before that.)
+/// One of two producers closes the ring for both, and drops its handle. The remaining producer
+/// claims by a plain store, which must not overwrite the closed bit. (The closing handle fences
+/// before it drops, so `loom_a_producer_is_left_alone` catches `left-relaxed`.)
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {
@@ -283,7 +287,7 @@ fn loom_twin_alone_relaxed_before_a_close() {
     caught(
         "publish::loom_a_producer_is_left_alone_by_a_close",
         "alone-relaxed",
-        Caught::Saying("a claim behind the close"),
+        Caught::Message("a claim behind the close"),
     );
 }
 
@@ -292,18 +296,18 @@ fn loom_twin_alone_in_company_of_a_close() {
     caught(
         "publish::loom_a_producer_is_left_alone_by_a_close",
         "alone-in-company",
-        Caught::Saying("neither an event nor the end"),
+        Caught::Message("a poll found neither an event nor the end"),
     );
 }
 
-/// The last producer goes while the ring makes another one, and then the ring goes. The new one may
-/// find itself alone, and claims by a store then: it must find the closed bit of the one that went,
-/// and not overwrite it.
+/// The last producer drops its handle while the graph's ring makes another producer, and then the
+/// ring is dropped. The new producer may be alone and then claims by a store, which must not
+/// overwrite the closed bit of the dropped handle.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // The graph front's ring is a maker as long as it is there.
+        // The graph front's ring counts as a maker while it lives.
         ring.control.membership.add_maker();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));
@@ -321,6 +325,6 @@ fn loom_twin_left_unclosed() {
     caught(
         "publish::loom_a_producer_is_made_while_the_last_one_goes",
         "left-unclosed",
-        Caught::Saying("neither an event nor the end"),
+        Caught::Message("a poll found neither an event nor the end"),
     );
 }

@@ -1,4 +1,6 @@
-//! One thread that waits for several rings.
+//! `Selector`: one thread that waits for several rings loses no wake-up.
+//!
+//! Two rings of one slot, each with one producer and one event.
 
 use loom::thread;
 
@@ -6,15 +8,14 @@ use super::*;
 use crate::adapters::select::{Selector, Waitable};
 use Access::Read;
 
-/// Two rings, each with a producer of its own that publishes once: the waiting thread sees both,
-/// whichever comes first, and however the other comes in between its looks. A wake-up that is lost
-/// is a deadlock.
+/// Each of two producers publishes once: the waiting thread gets both events, in any order and
+/// wherever the second publication falls between its polls. A lost wake-up is a deadlock.
 #[test]
 fn loom_one_thread_waits_for_two_rings() {
     explore(500, Some(2), || {
-        let notifies = [(); 2].map(|()| ring(blocking(1), &[(Read, 0, &[])]));
-        let [mut left, mut right] = [0, 1].map(|i| reader(&notifies[i], 0));
-        let publishing = notifies.each_ref().map(|ring| {
+        let rings = [(); 2].map(|()| ring(blocking(1), &[(Read, 0, &[])]));
+        let [mut left, mut right] = [0, 1].map(|i| reader(&rings[i], 0));
+        let publishing = rings.each_ref().map(|ring| {
             let mut tx = producer(ring);
             thread::spawn(move || {
                 tx.publish(|event| *event = 7).unwrap();
@@ -58,7 +59,7 @@ fn loom_twin_task_unfenced_in_a_selector() {
 }
 
 #[test]
-fn loom_twin_ringer_unfenced_before_a_selector() {
+fn loom_twin_notifier_unfenced_before_a_selector() {
     caught(
         "select::loom_one_thread_waits_for_two_rings",
         "notifier-unfenced",

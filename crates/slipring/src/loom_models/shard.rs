@@ -1,4 +1,7 @@
-//! Shards: whose an event is, and what all of them have passed.
+//! Shards: each event goes to the shard of its key, and a slot is released once every shard has
+//! passed it.
+//!
+//! One producer, two shards and up to two other stages; rings of 2 slots, up to 4 events.
 
 use loom::thread;
 
@@ -8,7 +11,7 @@ use crate::ring::build::build;
 use crate::ring::partition::Partitioner;
 use Access::{Read, Write};
 
-/// Even events are the first shard's, odd ones the second's.
+/// Assigns even events to shard 0 and odd events to shard 1.
 fn by_parity() -> Partitioner<u64> {
     Box::new(|event| (event % 2) as u32)
 }
@@ -27,7 +30,7 @@ fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
     Consumer::shard(ring.clone(), stage, shard, Learned::default())
 }
 
-/// Polls so often; says how many events there were, each of them the shard's own.
+/// Polls `polls` times, asserts that each event belongs to the shard, and returns their number.
 fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
     let mut seen = 0;
     for _ in 0..polls {
@@ -41,7 +44,7 @@ fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
     seen
 }
 
-/// An event of one shard is passed by the other before its slot is filled again.
+/// The producer fills a slot again only after both shards have passed it.
 #[test]
 fn loom_the_producer_waits_for_every_shard() {
     explore_unfenced(3_000, Some(2), || {
@@ -70,20 +73,21 @@ fn loom_twin_one_shard_gates() {
     caught(
         "shard::loom_the_producer_waits_for_every_shard",
         "one-shard-gates",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
 #[test]
-fn loom_twin_sorted_late() {
+fn loom_twin_partitioned_late() {
     caught(
         "shard::loom_the_producer_waits_for_every_shard",
         "partitioned-late",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
-/// The key stands after a stage that writes, and a reader behind the shards sees sequence order.
+/// The key is computed behind a writer that changes it, and a reader behind the shards sees events
+/// in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {
@@ -100,7 +104,7 @@ fn loom_shards_between_a_writer_and_a_reader() {
         let (mut even, mut odd) = (shard(&ring, 1, 0), shard(&ring, 1, 1));
         (0..2).for_each(|i| _ = tx.publish(|event| *event = i).unwrap());
         let writing = thread::spawn(move || {
-            // What the producer would have sorted is another's now.
+            // The writer changes the parity, so each event changes its shard.
             writer.poll(2, |event, _| *event += 11).unwrap();
             (work(&mut odd, 1, 2), odd, writer)
         });
@@ -112,9 +116,9 @@ fn loom_shards_between_a_writer_and_a_reader() {
     });
 }
 
-/// Nothing for one of the shards, and still it lets everything go, and wakes who waits for that.
+/// A shard without events still releases every event, and wakes the waiting producer.
 #[test]
-fn loom_a_shard_without_events_holds_nobody() {
+fn loom_a_shard_without_events_releases_all() {
     explore(20, Some(2), || {
         let ring = sharded(blocking(2), &[(Write, Delivery::Shards(2), &[])], 0);
         let (mut tx, mut even, mut odd) = (producer(&ring), shard(&ring, 0, 0), shard(&ring, 0, 1));
@@ -122,7 +126,7 @@ fn loom_a_shard_without_events_holds_nobody() {
         assert_eq!(work(&mut odd, 1, 1), 2);
         let passing =
             thread::spawn(move || even.for_each(|_, _| panic!("an event of the other shard")));
-        // Waits for the other one.
+        // The full ring waits for the shard without events.
         tx.publish(|event| *event = 1).unwrap();
         drop(tx);
         assert_eq!(work(&mut odd, 1, 1), 1);
@@ -133,14 +137,14 @@ fn loom_a_shard_without_events_holds_nobody() {
 #[test]
 fn loom_twin_others_held() {
     caught(
-        "shard::loom_a_shard_without_events_holds_nobody",
+        "shard::loom_a_shard_without_events_releases_all",
         "others-held",
         Caught::Deadlock(&["producer", "s0"]),
     );
 }
 
-/// An event of one shard, and a slot that was given up. Both shards pass over the tombstone, and
-/// the producer has the slots again only when both have.
+/// Both shards pass over an event of one shard and a tombstone. The producer gets a slot again only
+/// after both have passed it.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {
@@ -159,7 +163,7 @@ fn loom_shards_pass_over_a_tombstone() {
             (evens.join().unwrap(), odds.join().unwrap());
         seen += others + work(&mut even, 0, 1) + work(&mut odd, 1, 1);
         let passed = START.wrapping_add(1 + published as u64);
-        assert_eq!(ring.control.frontier(0, START), passed, "the tombstone is not let go");
+        assert_eq!(ring.control.frontier(0, START), passed, "the tombstone is not released");
         assert_eq!(seen, published, "events were lost");
     });
 }
@@ -179,6 +183,6 @@ fn loom_twin_given_up_unburied_before_shards() {
     caught(
         "shard::loom_shards_pass_over_a_tombstone",
         "given-up-unburied",
-        Caught::Saying("the tombstone is not let go"),
+        Caught::Message("the tombstone is not released"),
     );
 }

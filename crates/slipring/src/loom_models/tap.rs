@@ -1,10 +1,10 @@
-//! Graphs around a tap: several passers, several taps, a pool before it, sleepers behind it; and
-//! the data edges that go through a tap.
+//! Taps in larger graphs: several passers, several taps, a pool before the tap, sleepers behind it,
+//! and the data edges through a tap.
 //!
-//! The checker lets any two `SeqCst` fences synchronize, which C++20 does not promise. So a thread
-//! that fences between its access to an event and the store that releases the event would hide that
-//! the store's ordering is missing. In the models of data edges the releasing thread executes no
-//! fence after its access: its waits spin, so its release notifies nobody, and it passes no tap.
+//! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. So a fence between
+//! a thread's access to an event and its releasing store could hide a missing ordering of that
+//! store. In the models of data edges the releasing thread executes no fence after its access: its
+//! waits spin, so its release notifies no queue, and it passes no tap.
 
 use loom::thread;
 
@@ -16,7 +16,7 @@ use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
 use Delivery::{Each, Tap};
 
-/// Tests that a model catches a weakened step, and how.
+/// Declares twins: for each a test that its model catches the weakened step in this way.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $how:expr;)+) => {
         $(
@@ -28,13 +28,14 @@ macro_rules! twins {
     };
 }
 
-/// Changes events as a stage behind a tap may, so that a member that reads them too late sees a
-/// wrong value.
+/// Changes an event as a stage behind a tap may. A member that reads it too late sees a wrong
+/// value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
 
-/// Fills the next event with its own position, counted from the first, if there is room.
+/// Publishes one event whose value is its position, counted from the first; returns whether there
+/// was room.
 fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
     tx.try_claim().is_ok_and(|mut slot| {
         *slot = slot.seq().wrapping_sub(START);
@@ -43,17 +44,17 @@ fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
     })
 }
 
-/// Handles one chunk, if there is one.
+/// Handles one chunk if one is available.
 fn work(worker: &mut PoolWriter<u64>) {
-    if let Some(mut chunk) = nothing(worker.try_batch(4)) {
+    if let Some(mut chunk) = available(worker.try_batch(4)) {
         chunk.iter_mut().for_each(spoil);
         chunk.release();
     }
 }
 
-/// Looks once; an event that it finds is its own position, counted from the first.
+/// Polls once, and asserts that a found event's value is its position, counted from the first.
 fn see(reader: &mut Subscription<u64>) {
-    if let Some(batch) = nothing(reader.try_batch(1)) {
+    if let Some(batch) = available(reader.try_batch(1)) {
         assert_eq!(
             batch[0],
             batch.first_seq().wrapping_sub(START),
@@ -65,8 +66,8 @@ fn see(reader: &mut Subscription<u64>) {
 
 // Several passers, several taps.
 
-/// Two producers pass a tap and announce their positions in one word. A producer that finds the
-/// word high enough only reads it.
+/// Two producers pass a tap, and announce their positions in one word. A producer that finds a
+/// sufficient position there only loads it.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -90,8 +91,8 @@ fn loom_two_producers_pass_a_tap() {
     });
 }
 
-/// Two workers of a pool pass a tap, the second one further than the first; the word says how far
-/// the second one went.
+/// Two workers of a pool pass a tap, the second further than the first; the announced word holds
+/// the second one's position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -143,9 +144,9 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer passes a tap, and a reader comes after both of them: each announces its position on a
-/// line of its own, and a joiner begins at the furthest. `reader` and `writer` are the stages'
-/// numbers, which order the lines.
+/// A writer passes a tap, and a reader comes after both. Each announces its position on its own
+/// line, and a joiner begins at the furthest announced position. `reader` and `writer` are the
+/// stages' numbers, which order the lines.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -180,29 +181,29 @@ fn loom_the_further_line_is_the_first() {
 twins! {
     loom_twin_passer_unfenced_beside_a_producer: "loom_two_producers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_joiner_unfenced_before_two_producers: "loom_two_producers_pass_a_tap", "joiner-unfenced", Caught::Race;
-    loom_twin_said_stored: "loom_two_workers_pass_a_tap", "announced-stored", Caught::Race;
+    loom_twin_announced_stored: "loom_two_workers_pass_a_tap", "announced-stored", Caught::Race;
     loom_twin_high_word_unfenced: "loom_two_producers_pass_a_tap", "high-word-unfenced", Caught::Race;
     loom_twin_passer_unfenced_beside_a_worker: "loom_two_workers_pass_a_tap", "passer-unfenced", Caught::Race;
     loom_twin_one_tap_asked: "loom_the_second_of_two_taps_is_passed", "one-tap-asked", Caught::Race;
     loom_twin_counted_late: "loom_the_first_of_two_taps_is_passed", "counted-late", Caught::Race;
-    loom_twin_said_by_first: "loom_the_further_line_is_the_second", "announced-by-first", Caught::Race;
-    loom_twin_said_least: "loom_the_further_line_is_the_first", "announced-least", Caught::Race;
-    loom_twin_said_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
+    loom_twin_announced_by_first: "loom_the_further_line_is_the_second", "announced-by-first", Caught::Race;
+    loom_twin_announced_least: "loom_the_further_line_is_the_first", "announced-least", Caught::Race;
+    loom_twin_announced_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
 // A pool before the tap.
 
-/// Polls so often; each event was handled by the stage before the tap, once.
+/// Polls `polls` times, and asserts that the stage before the tap handled each event once.
 fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
     for _ in 0..polls {
         let handled = |event: &u64, at: At| {
-            assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "not handled, or twice")
+            assert_eq!(*event, at.seq.wrapping_sub(START) + 100, "handled not once")
         };
         reader.poll(4, handled).unwrap();
     }
 }
 
-/// A member reads an event only after the worker that had it. The workers do not fence.
+/// A member reads an event only after its worker has released it. The workers do not fence.
 #[test]
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
@@ -228,7 +229,7 @@ fn loom_a_member_behind_a_pool() {
     });
 }
 
-/// A reader joins between a pool and a writer while a worker is at work.
+/// A reader joins between a pool and a writer while a worker handles an event.
 #[test]
 fn loom_a_reader_joins_behind_a_pool() {
     explore(30_000, Some(2), || {
@@ -252,7 +253,7 @@ fn loom_a_reader_joins_behind_a_pool() {
         let joining = ring.clone();
         let late = thread::spawn(move || {
             let mut late = subscribe_to(&joining, 1, StartAt::Oldest);
-            drop(nothing(late.try_batch(1)));
+            drop(available(late.try_batch(1)));
             late
         });
         drop((late.join().unwrap(), passing.join().unwrap(), working.join().unwrap(), tx));
@@ -272,8 +273,8 @@ twins! {
 
 // Joining and leaving at once.
 
-/// A member leaves while another reader joins, in its seat if that is free, and the producer passes
-/// both.
+/// A member leaves while another reader joins, in the same seat if it is free, and the producer
+/// passes both. `room` is the tap's number of seats.
 fn one_leaves_and_another_joins(room: usize) {
     explore(1_000, Some(2), move || {
         let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
@@ -283,7 +284,7 @@ fn one_leaves_and_another_joins(room: usize) {
         let leaving = thread::spawn(move || drop(member));
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            // Refused where the one seat is still taken.
+            // Refused while the only seat is taken.
             let mut late = join(&observed(&joining), 0, StartAt::Oldest).ok()?;
             follow(&mut late, 1);
             Some(late)
@@ -311,9 +312,9 @@ twins! {
     loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
 }
 
-// Sleepers behind a tap: each model ends with a wake-up on which all depends.
+// Sleepers behind a tap. Each model ends with a wake-up that the sleeper needs.
 
-/// The stage behind a tap sleeps over a member's pin, and the member releases.
+/// The stage behind a tap sleeps over a member's pin, and the member's release wakes it.
 #[test]
 fn loom_a_member_releases_and_wakes_a_follower() {
     explore(500, None, || {
@@ -330,7 +331,7 @@ fn loom_a_member_releases_and_wakes_a_follower() {
     });
 }
 
-/// The same, and the member leaves without having read.
+/// The stage behind a tap sleeps over a member's pin, and the member leaves without a read.
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -345,8 +346,8 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner pins a position that was passed already, and is refused; a stage that fell asleep over
-/// the pin is woken.
+/// A joiner pins a position that was already passed, and is refused. A stage that fell asleep over
+/// the pin wakes.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -369,7 +370,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
     });
 }
 
-/// With no member at the tap, a publication wakes the stage behind it.
+/// A tap without members: a publication wakes the stage behind it.
 #[test]
 fn loom_a_follower_sleeps_behind_an_empty_tap() {
     explore(150, None, || {
@@ -384,7 +385,7 @@ fn loom_a_follower_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// With no member at the tap, a release before it wakes the producer behind it.
+/// A tap without members: a release before it wakes the producer behind it.
 #[test]
 fn loom_a_producer_sleeps_behind_an_empty_tap() {
     explore(100, None, || {
@@ -400,8 +401,8 @@ fn loom_a_producer_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// A tap alone, and no member: a producer sleeps for another producer's publication, which moves
-/// the sentinel.
+/// A ring whose only stage is a tap without members: a producer sleeps until another producer's
+/// publication moves the sentinel.
 #[test]
 fn loom_a_producer_sleeps_behind_a_tap_alone() {
     explore(80, None, || {
@@ -418,24 +419,24 @@ fn loom_a_producer_sleeps_behind_a_tap_alone() {
 }
 
 twins! {
-    loom_twin_behind_member_unrung: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
-    loom_twin_ringer_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_member_unnotified: "loom_a_member_releases_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_notifier_unfenced_by_a_member: "loom_a_member_releases_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
     loom_twin_sleeper_unfenced_over_a_pin: "loom_a_member_releases_and_wakes_a_follower", "sleeper-unfenced", Caught::Deadlock(&["s1"]);
-    loom_twin_behind_member_unrung_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
-    loom_twin_vacated_unrung_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
-    loom_twin_ringer_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
-    loom_twin_vacated_unrung_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
-    loom_twin_behind_tap_unrung: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unnotified", Caught::Deadlock(&["s1"]);
-    loom_twin_producer_behind_tap_unrung: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
-    loom_twin_producer_behind_a_tap_alone_unrung: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
+    loom_twin_behind_member_unnotified_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "behind-member-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unnotified_to_a_follower: "loom_a_member_leaves_and_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_notifier_unfenced_by_leaving: "loom_a_member_leaves_and_wakes_a_follower", "notifier-unfenced", Caught::Deadlock(&["s1"]);
+    loom_twin_vacated_unnotified_by_a_refused_joiner: "loom_a_refused_joiner_wakes_a_follower", "vacated-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_behind_tap_unnotified: "loom_a_follower_sleeps_behind_an_empty_tap", "behind-tap-unnotified", Caught::Deadlock(&["s1"]);
+    loom_twin_producer_behind_tap_unnotified: "loom_a_producer_sleeps_behind_an_empty_tap", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
+    loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
 // Data edges through a tap. The releasing thread does not fence.
 
-/// From the producer to a member directly behind it. The producer does not fence, for it does not
-/// come to the end of its first lap.
+/// From the producer to a member directly behind it. The producer does not fence, because it does
+/// not reach the end of its first lap.
 #[test]
-fn loom_a_member_reads_what_is_published() {
+fn loom_a_member_reads_published_events() {
     explore(100, None, || {
         let ring = ring_of(settings(4), [(Read, Tap(1), &[][..])]);
         let (mut tx, mut member) = (producer(&ring), subscribe(&ring, StartAt::Now));
@@ -448,8 +449,8 @@ fn loom_a_member_reads_what_is_published() {
     });
 }
 
-/// From a stage before the tap to a member, and to the stage behind the tap, which passes a tap
-/// where no member is.
+/// From a stage before two taps to the member of one, and to the stage behind the other, which has
+/// no member.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {
@@ -509,8 +510,8 @@ fn loom_a_member_releases_to_a_writer() {
     });
 }
 
-/// From a member that leaves to the stage behind the tap, while another member stays: the count
-/// alone does not let the stage pass.
+/// From a leaving member to the stage behind the tap while another member stays, so that the
+/// count of members does not let the stage pass.
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {
@@ -523,15 +524,15 @@ fn loom_one_of_two_members_leaves() {
             behind.poll(4, |event, _| spoil(event)).unwrap();
             behind
         });
-        drop(member.try_batch(1).expect("it was published before"));
+        drop(member.try_batch(1).expect("an event published before"));
         drop(member);
         drop((writing.join().unwrap(), tx, stays));
     });
 }
 
 twins! {
-    loom_twin_cursor_relaxed_to_a_member: "loom_a_member_reads_what_is_published", "cursor-relaxed", Caught::Race;
-    loom_twin_cursor_seen_relaxed_by_a_member: "loom_a_member_reads_what_is_published", "cursor-seen-relaxed", Caught::Race;
+    loom_twin_cursor_relaxed_to_a_member: "loom_a_member_reads_published_events", "cursor-relaxed", Caught::Race;
+    loom_twin_cursor_seen_relaxed_by_a_member: "loom_a_member_reads_published_events", "cursor-seen-relaxed", Caught::Race;
     loom_twin_released_relaxed_before_a_tap: "loom_a_writer_before_a_tap_releases", "released-relaxed", Caught::Race;
     loom_twin_frontier_relaxed_through_a_tap: "loom_a_writer_before_a_tap_releases", "frontier-relaxed", Caught::Race;
     loom_twin_released_relaxed_by_a_member: "loom_a_member_releases_to_a_writer", "released-relaxed", Caught::Race;

@@ -1,4 +1,6 @@
-//! Tasks that sleep: wakers left at bells.
+//! Tasks: a waker that a future leaves in a wait queue is woken, and no wake-up is lost.
+//!
+//! One producer, one or two readers, one event; rings of one slot with `Wait::Blocking`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +13,7 @@ use crate::base::name::PRODUCER;
 use crate::base::sync::{Condvar, Mutex};
 use Access::Read;
 
-/// Sleeps until woken, once for each wake-up or several.
+/// The flag and condition variable that [`block_on`] sleeps on. Several wake-ups may end one sleep.
 struct Woken(Mutex<bool>, Condvar);
 
 impl Wake for Woken {
@@ -21,6 +23,7 @@ impl Wake for Woken {
     }
 }
 
+/// Polls `future` to its end, and lists `party` as asleep between polls.
 fn block_on<F: Future>(party: &str, future: F) -> F::Output {
     let woken = Arc::new(Woken(Mutex::new(false), Condvar::new()));
     let waker = Waker::from(woken.clone());
@@ -38,7 +41,7 @@ fn block_on<F: Future>(party: &str, future: F) -> F::Output {
     }
 }
 
-/// A task that waits for an event, and a thread that publishes one.
+/// A task waits for an event, and a thread publishes one.
 #[test]
 fn loom_a_task_reads() {
     explore(100, None, || {
@@ -61,7 +64,7 @@ fn loom_twin_task_unfenced() {
 }
 
 #[test]
-fn loom_twin_ringer_unfenced_before_a_task() {
+fn loom_twin_notifier_unfenced_before_a_task() {
     caught("task::loom_a_task_reads", "notifier-unfenced", Caught::Deadlock(&["s0"]));
 }
 
@@ -75,7 +78,7 @@ fn loom_twin_tasks_unwoken() {
     caught("task::loom_a_task_reads", "tasks-unwoken", Caught::Deadlock(&["s0"]));
 }
 
-/// A task that waits for room, and a thread that releases.
+/// A task waits for room, and a thread releases a slot.
 #[test]
 fn loom_a_task_publishes() {
     explore(100, None, || {
@@ -92,12 +95,11 @@ fn loom_a_task_publishes() {
 }
 
 #[test]
-fn loom_twin_leaf_unrung_before_a_task() {
+fn loom_twin_leaf_unnotified_before_a_task() {
     caught("task::loom_a_task_publishes", "leaf-unnotified", Caught::Deadlock(&["producer"]));
 }
 
-/// Two tasks wait at one bell, and the future of one is dropped meanwhile: the other is woken all
-/// the same.
+/// Two tasks wait in one wait queue, and one future is dropped meanwhile: the other task wakes.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

@@ -1,12 +1,14 @@
-//! Claims of one of many producers that are never published: everybody passes over them.
+//! Tombstones: many producers, and a claim that is never published. Every stage passes over it.
+//!
+//! One or two producers and up to two stages; rings of 1 to 4 slots.
 
 use loom::thread;
 
 use super::*;
 use Access::{Read, Write};
 
-/// One producer gives its claim up, another publishes: the stage gets past the one and to the
-/// other.
+/// One producer drops its claim and another publishes: the reader passes over the tombstone and
+/// gets the event.
 #[test]
 fn loom_a_dropped_claim_is_passed_over() {
     explore(7_000, Some(2), || {
@@ -32,7 +34,7 @@ fn loom_twin_given_up_unburied() {
     );
 }
 
-/// A claim that was forgotten is given up when its handle is used again; the handle stays.
+/// A producer's next claim buries its forgotten claim; the handle stays alive.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_next() {
     explore(500, Some(3), || {
@@ -59,7 +61,7 @@ fn loom_twin_forgotten_unburied() {
     );
 }
 
-/// A claim that was forgotten is given up when its handle goes, at the latest.
+/// Dropping a producer's handle buries its forgotten claim.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_end() {
     explore(500, Some(3), || {
@@ -80,7 +82,7 @@ fn loom_twin_forgotten_unburied_at_the_end() {
     );
 }
 
-/// A run, a tombstone and an event, and a stage behind a stage, which walks them again.
+/// A reader behind a writer walks a run, a tombstone and an event.
 #[test]
 fn loom_a_follower_passes_over_a_tombstone() {
     explore(300, Some(3), || {
@@ -94,8 +96,8 @@ fn loom_a_follower_passes_over_a_tombstone() {
         tx.publish(|event| *event = 3).unwrap();
         let writing = thread::spawn(move || {
             for _ in 0..4 {
-                // One by one, so that the follower finds a part of the run.
-                if let Some(mut batch) = nothing(writer.try_batch(1)) {
+                // One by one, so that the follower may find a part of the run.
+                if let Some(mut batch) = available(writer.try_batch(1)) {
                     batch[0] += 100;
                     batch.release();
                 }
@@ -122,11 +124,11 @@ fn loom_twin_given_up_unburied_and_let_go() {
     caught(
         "tombstone::loom_a_follower_passes_over_a_tombstone",
         "given-up-unburied",
-        Caught::Saying("events were lost"),
+        Caught::Message("events were lost"),
     );
 }
 
-/// A slot that was given up is claimed again only a lap later.
+/// A tombstone's slot is claimed again only in the next lap.
 #[test]
 fn loom_a_tombstone_is_lapped() {
     explore(600, Some(3), || {
@@ -149,8 +151,8 @@ fn loom_a_tombstone_is_lapped() {
     });
 }
 
-/// A reader joins in the middle of what was given up: whoever follows stops there, and does not
-/// jump to what is behind.
+/// A reader joins a tap in the middle of a tombstone of two slots: the stage behind the tap (a
+/// writer, or a pool of `workers`) stops there instead of passing the whole tombstone.
 fn from_the_middle_of_a_tombstone(workers: usize) {
     let behind = if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
     let ring = ring_of(
@@ -162,11 +164,11 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
     drop(tx.try_claim_n(2).unwrap());
     tx.publish(|event| *event = 3).unwrap();
     let mut late = crate::live::tap::join(
-        &ring.observed().upgrade().expect("its owner is here"),
+        &ring.observed().upgrade().expect("the owner is alive"),
         0,
         crate::live::tap::StartAt::At(START.wrapping_add(2)),
     )
-    .expect("a seat");
+    .expect("a free member seat");
     let reading = thread::spawn(move || {
         late.poll(1, |event, _| assert_eq!(*event, 3, "an event of the next lap")).unwrap();
         late
@@ -175,7 +177,7 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
         ($behind:expr) => {{
             let mut behind = $behind;
             (0..3).for_each(|_| _ = behind.poll(1, |event, _| *event += 0).unwrap());
-            // The next lap, as far as the reader's place.
+            // The next lap, up to the reader's position.
             (4..7).for_each(|value| _ = tx.try_publish(|event| *event = value));
             drop((reading.join().unwrap(), behind));
         }};
@@ -207,6 +209,6 @@ fn loom_twin_worker_past_the_limit() {
     caught(
         "tombstone::loom_a_worker_stops_inside_of_a_tombstone",
         "worker-past-the-limit",
-        Caught::Saying("an event of the next lap"),
+        Caught::Message("an event of the next lap"),
     );
 }

@@ -1,5 +1,7 @@
-//! Sleeping and waking: each model ends with a wake-up on which all depends, so that one that is
-//! lost is a deadlock.
+//! Sleeping and waking on threads: no wake-up is lost. Each model ends with a wake-up that the
+//! sleeper needs, so a lost one is a deadlock.
+//!
+//! Two or three threads, one event; rings of 1 or 2 slots with `Wait::Blocking`.
 
 use loom::thread;
 
@@ -8,7 +10,7 @@ use crate::ring::build::build;
 use crate::ring::slots::Contiguous;
 use Access::{Read, Write};
 
-/// The stage sleeps, a publication wakes it.
+/// A reader sleeps, and a publication wakes it.
 #[test]
 fn loom_a_reader_sleeps() {
     explore(40, None, || {
@@ -23,7 +25,7 @@ fn loom_a_reader_sleeps() {
     });
 }
 
-/// The producer sleeps at a full ring, a release wakes it.
+/// The producer sleeps at a full ring, and a release wakes it.
 #[test]
 fn loom_a_producer_sleeps() {
     explore(40, None, || {
@@ -39,9 +41,9 @@ fn loom_a_producer_sleeps() {
     });
 }
 
-/// Two sleep at one bell, a stage and the one beside it; one publication wakes both.
+/// Two stages side by side sleep in one wait queue, and one publication wakes both.
 #[test]
-fn loom_two_sleep_at_one_bell() {
+fn loom_two_stages_sleep_in_one_queue() {
     explore(1_000, Some(3), || {
         let ring = ring(blocking(1), &[(Read, 0, &[]), (Read, 0, &[])]);
         let (mut tx, left, right) = (producer(&ring), reader(&ring, 0), reader(&ring, 1));
@@ -56,7 +58,7 @@ fn loom_two_sleep_at_one_bell() {
     });
 }
 
-/// A stage sleeps behind another one, whose release wakes it.
+/// A stage sleeps behind a writer, whose release wakes it.
 #[test]
 fn loom_a_follower_sleeps() {
     explore(60, None, || {
@@ -72,7 +74,7 @@ fn loom_a_follower_sleeps() {
     });
 }
 
-/// A worker sleeps, and so does who follows its pool.
+/// A worker and the reader behind its pool both sleep.
 #[test]
 fn loom_a_worker_and_its_follower_sleep() {
     explore(10_000, Some(3), || {
@@ -93,7 +95,7 @@ fn loom_a_worker_and_its_follower_sleep() {
     });
 }
 
-/// With no stage, what a producer sleeps for is another one's publication.
+/// In a ring without stages a producer sleeps until another producer publishes.
 #[test]
 fn loom_a_producer_sleeps_and_there_is_no_stage() {
     explore(40, None, || {
@@ -109,12 +111,12 @@ fn loom_a_producer_sleeps_and_there_is_no_stage() {
     });
 }
 
-/// One publication rings two bells, and a stage sleeps at each.
+/// One publication notifies two wait queues, and a stage sleeps in each.
 #[test]
-fn loom_a_publication_rings_two_bells() {
+fn loom_a_publication_notifies_two_queues() {
     explore(1_000, Some(3), || {
         let mut stages = named([(Read, Delivery::Each, &[][..]), (Read, Delivery::Each, &[])]);
-        // Stages of different threads have different bells.
+        // Stages of different threads have different wait queues.
         stages[1].thread = Some("another".to_owned());
         let ring = build(blocking(1), stages, Vec::new(), &mut || u64::MAX).expect("a sound graph");
         assert_eq!(ring.control.plan.producer_notifies.len(), 2);
@@ -130,9 +132,9 @@ fn loom_a_publication_rings_two_bells() {
     });
 }
 
-/// One release rings two bells, and a stage sleeps at each.
+/// One release notifies two wait queues, and a stage sleeps in each.
 #[test]
-fn loom_a_release_rings_two_bells() {
+fn loom_a_release_notifies_two_queues() {
     explore(500, Some(2), || {
         let mut stages = named([
             (Read, Delivery::Each, &[][..]),
@@ -156,7 +158,7 @@ fn loom_a_release_rings_two_bells() {
     });
 }
 
-/// Events side by side, one producer: the stage sleeps until the cursor moves.
+/// Contiguous layout with one producer: the reader sleeps until the cursor moves.
 #[test]
 fn loom_a_reader_sleeps_behind_a_cursor() {
     explore(40, None, || {
@@ -174,8 +176,10 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
     });
 }
 
-/// Every model above is about the same two sides: each must catch each of the steps that keep a
-/// wake-up from being lost.
+/// Declares twins of the models above, each with the parties that its deadlock leaves asleep.
+///
+/// Every model exercises both sides of the wake-up protocol, so each must catch the left-out steps
+/// of the sleeper and of the notifier.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(
@@ -188,26 +192,26 @@ macro_rules! twins {
 }
 twins! {
     loom_twin_sleeper_unfenced: "loom_a_reader_sleeps", "sleeper-unfenced", ["s0"];
-    loom_twin_ringer_unfenced: "loom_a_reader_sleeps", "notifier-unfenced", ["s0"];
+    loom_twin_notifier_unfenced: "loom_a_reader_sleeps", "notifier-unfenced", ["s0"];
     loom_twin_sleeper_blind: "loom_a_reader_sleeps", "sleeper-blind", ["s0"];
-    loom_twin_ringer_unlocked: "loom_a_reader_sleeps", "notifier-unlocked", ["s0"];
+    loom_twin_notifier_unlocked: "loom_a_reader_sleeps", "notifier-unlocked", ["s0"];
     loom_twin_sleeper_unfenced_producer: "loom_a_producer_sleeps", "sleeper-unfenced", ["producer"];
-    loom_twin_ringer_unfenced_release: "loom_a_producer_sleeps", "notifier-unfenced", ["producer"];
+    loom_twin_notifier_unfenced_release: "loom_a_producer_sleeps", "notifier-unfenced", ["producer"];
     loom_twin_sleeper_blind_producer: "loom_a_producer_sleeps", "sleeper-blind", ["producer"];
-    loom_twin_ringer_unlocked_release: "loom_a_producer_sleeps", "notifier-unlocked", ["producer"];
-    loom_twin_one_of_two_woken: "loom_two_sleep_at_one_bell", "one-woken", ["s1"];
-    loom_twin_ringer_unfenced_to_follower: "loom_a_follower_sleeps", "notifier-unfenced", ["s1"];
+    loom_twin_notifier_unlocked_release: "loom_a_producer_sleeps", "notifier-unlocked", ["producer"];
+    loom_twin_one_of_two_woken: "loom_two_stages_sleep_in_one_queue", "one-woken", ["s1"];
+    loom_twin_notifier_unfenced_to_follower: "loom_a_follower_sleeps", "notifier-unfenced", ["s1"];
     loom_twin_sleeper_unfenced_worker: "loom_a_worker_and_its_follower_sleep", "sleeper-unfenced", ["s0", "s1"];
-    loom_twin_ringer_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "notifier-unfenced", ["s0", "s1"];
-    loom_twin_leaf_unrung: "loom_a_producer_sleeps", "leaf-unnotified", ["producer"];
-    loom_twin_publication_unrung: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unnotified", ["producer"];
-    loom_twin_one_of_two_bells_rung: "loom_a_publication_rings_two_bells", "one-queue-notified", ["s1"];
-    loom_twin_ringer_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "notifier-unfenced", ["s0", "s1"];
-    loom_twin_sleeper_unfenced_at_two_bells: "loom_a_publication_rings_two_bells", "sleeper-unfenced", ["s0", "s1"];
-    loom_twin_one_of_two_bells_rung_by_a_release: "loom_a_release_rings_two_bells", "one-queue-notified", ["s2"];
-    loom_twin_ringer_unfenced_release_at_two_bells: "loom_a_release_rings_two_bells", "notifier-unfenced", ["s1", "s2"];
+    loom_twin_notifier_unfenced_pool: "loom_a_worker_and_its_follower_sleep", "notifier-unfenced", ["s0", "s1"];
+    loom_twin_leaf_unnotified: "loom_a_producer_sleeps", "leaf-unnotified", ["producer"];
+    loom_twin_publication_unnotified: "loom_a_producer_sleeps_and_there_is_no_stage", "publication-unnotified", ["producer"];
+    loom_twin_one_of_two_queues_notified: "loom_a_publication_notifies_two_queues", "one-queue-notified", ["s1"];
+    loom_twin_notifier_unfenced_at_two_queues: "loom_a_publication_notifies_two_queues", "notifier-unfenced", ["s0", "s1"];
+    loom_twin_sleeper_unfenced_at_two_queues: "loom_a_publication_notifies_two_queues", "sleeper-unfenced", ["s0", "s1"];
+    loom_twin_one_of_two_queues_notified_by_a_release: "loom_a_release_notifies_two_queues", "one-queue-notified", ["s2"];
+    loom_twin_notifier_unfenced_release_at_two_queues: "loom_a_release_notifies_two_queues", "notifier-unfenced", ["s1", "s2"];
     loom_twin_sleeper_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-unfenced", ["s0"];
-    loom_twin_ringer_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unfenced", ["s0"];
+    loom_twin_notifier_unfenced_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unfenced", ["s0"];
     loom_twin_sleeper_blind_cursor: "loom_a_reader_sleeps_behind_a_cursor", "sleeper-blind", ["s0"];
-    loom_twin_ringer_unlocked_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unlocked", ["s0"];
+    loom_twin_notifier_unlocked_cursor: "loom_a_reader_sleeps_behind_a_cursor", "notifier-unlocked", ["s0"];
 }
