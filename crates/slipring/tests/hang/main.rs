@@ -1,0 +1,24 @@
+//! Nothing hangs: user code panics or fails at every place where the library calls it, under every
+//! strategy, on full rings and on empty ones. Each scenario ends, and its error names the stage,
+//! the event and the reason.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod drops;
+mod leases;
+mod places;
+mod self_wait;
+mod strategies;
+mod threads;
+
+use slipring::{Cause, Failure};
+
+const CAPACITY: usize = 4;
+
+fn message(failure: &Failure) -> &str {
+    match failure.cause() {
+        Cause::Panic(message) => message,
+        other => panic!("{other:?} is no panic"),
+    }
+}

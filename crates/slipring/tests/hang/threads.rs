@@ -1,0 +1,45 @@
+//! Threads that the system does not start.
+
+use slipring::{Cause, Error};
+
+use crate::common::{Fragile, quiet};
+
+/// The test runs again in a child process whose threads ask for more stack than there is memory.
+#[test]
+#[cfg_attr(miri, ignore = "starts a process")]
+fn a_thread_that_the_system_refuses_is_an_error() {
+    let _watched = crate::common::watched();
+    if std::env::var_os("REFUSED").is_none() {
+        let test = "threads::a_thread_that_the_system_refuses_is_an_error";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--test-threads=1", "--nocapture"])
+            .envs([("REFUSED", "1"), ("RUST_MIN_STACK", "140737488355328")])
+            .output()
+            .unwrap();
+        assert!(
+            child.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&child.stdout),
+            String::from_utf8_lossy(&child.stderr)
+        );
+        return;
+    }
+    quiet();
+    let chain = || {
+        let (a, b) = (Fragile(true), Fragile(true));
+        slipring::ring(4, || 0u64)
+            .write("first", move |_, _| {
+                let _ = &a;
+            })
+            .read("second", move |_, _| {
+                let _ = &b;
+            })
+    };
+    let refused = |error: Error| {
+        assert!(matches!(error.failure().unwrap().cause(), Cause::Thread(_)), "{error}");
+        assert_eq!(error.stage(), Some("first"));
+    };
+    refused(chain().feed(0.., |slot, i| *slot = i).unwrap_err());
+    refused(chain().run_shared(|p| Ok(p.publish(|_| ()).is_ok())).unwrap_err());
+    refused(chain().spawn().map(drop).unwrap_err());
+}

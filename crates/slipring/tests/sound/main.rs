@@ -1,0 +1,15 @@
+//! Soundness from safe code: lengths out of range, handles of other rings, and handles forgotten or
+//! dropped in any order. Small enough for Miri, which then judges every access.
+
+// `forget` and `drop` of a batch are the subject.
+#![allow(clippy::forget_non_drop, clippy::drop_non_drop)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bounds;
+mod foreign;
+mod released;
+mod traffic;
+
+const CAPACITY: usize = 4;
