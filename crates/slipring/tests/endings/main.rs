@@ -1,0 +1,19 @@
+//! Endings: closed and drained, halted, timed out, or failed; and the report of each.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod closing;
+mod deadlines;
+mod failures;
+mod pipelines;
+mod reports;
+
+use std::time::Instant;
+
+use common::LIMIT;
+
+/// A deadline that no passing test reaches.
+fn far_deadline() -> Instant {
+    Instant::now() + LIMIT
+}

@@ -1,0 +1,15 @@
+//! Readers that join and leave a tap, and workers that join and leave a pool, while the graph runs.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod pools;
+mod taps;
+mod traffic;
+
+use std::time::{Duration, Instant};
+
+/// A deadline that no passing test reaches.
+fn far_deadline() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
