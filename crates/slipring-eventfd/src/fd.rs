@@ -1,14 +1,13 @@
 //! The descriptor, and the waker that writes to it.
 //!
 //! Invariants
-//! - I1: the descriptor never blocks, so a publisher never waits for the loop.
-//! - I2: `signalled` is set before a write and reset after the read that takes it, never before. So
-//!   who finds it set leaves the write to another one: that one has written and nobody has read, or
-//!   is about to write, or the loop is between its read and its reset.
-//! - I3: both setting and resetting are swaps that acquire and release. So a loop that resets knows
-//!   whatever was done before any signal that it takes back, written or left out, and finds it when
-//!   it looks.
-//! - I4: wakers hold the descriptor weakly: they do nothing once its owner is gone.
+//! - I1: the descriptor is non-blocking, so a notifying thread never waits for the loop.
+//! - I2: a waker sets `signalled` before it writes, and `clear` resets it after its read. So a waker
+//!   that finds it set skips the write: another waker has written and the write is unread, or that
+//!   waker is about to write, or `clear` is between its read and its reset.
+//! - I3: setting and resetting are swaps with acquire and release. So everything that happened
+//!   before a signal, written or skipped, is visible to the loop after the `clear` that resets it.
+//! - I4: wakers hold the descriptor weakly: after the `EventFd` is dropped they do nothing.
 
 use std::fmt;
 use std::io;
@@ -21,14 +20,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, retry_on_intr, write};
 use slipring::Waitable;
 
-/// A descriptor that becomes readable when a ring is worth a look.
+/// A descriptor that becomes readable when a ring's handle can make progress.
 ///
 /// # The loop
 ///
-/// 1. Handle what is there, until there is nothing.
-/// 2. [`arm`](EventFd::arm). If it says `true`, look again: go back to 1.
-/// 3. `epoll_wait`.
-/// 4. [`clear`](EventFd::clear), and go back to 1.
+/// 1. Poll the handle until no event is available.
+/// 2. Call [`arm`](EventFd::arm). If it returns `true`, go back to 1.
+/// 3. Wait for the descriptor (`epoll_wait`).
+/// 4. Call [`clear`](EventFd::clear), and go back to 1.
 ///
 /// ```
 /// use rustix::event::epoll;
@@ -46,16 +45,16 @@ use slipring::Waitable;
 /// 'ring: loop {
 ///     loop {
 ///         match rx.poll(64, |value, _| sum += value) {
-///             Ok(0) => break, // nothing more for now
+///             Ok(0) => break, // no event is available
 ///             Ok(_) => {}
 ///             Err(WaitError::Closed) => break 'ring,
 ///             Err(other) => return Err(other.into()),
 ///         }
 ///     }
 ///     if ready.arm(&mut rx) {
-///         continue; // something came meanwhile; nobody will signal it
+///         continue; // an event came meanwhile, and will not be signalled
 ///     }
-///     // Here the loop sleeps, for sockets and timers too.
+///     // The loop sleeps here, also for its sockets and timers.
 ///     rustix::io::retry_on_intr(|| epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None))?;
 ///     for event in events.drain(..) {
 ///         if event.data.u64() == 7 {
@@ -68,78 +67,79 @@ use slipring::Waitable;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What the loop sees
+/// # Signals
 ///
 /// The descriptor is readable from the first signal until it is cleared. Each call of `arm` that
-/// says `false` leads to one signal, at the next progress or at the end of the ring, and to no
-/// more: what is published while nobody is armed does not touch the descriptor. A signal says
-/// *look*, not *there is something*: another worker of the same pool may have been faster, and a
-/// handle that was disarmed or dropped may have been signalled just before.
+/// returns `false` leads to one signal, at the next progress or at the end of the ring. Progress
+/// while no handle is armed does not touch the descriptor.
 ///
-/// Level-triggered and edge-triggered loops do the same: wait for reading (`EPOLLIN`, `POLLIN`),
-/// and at each report clear first, look then. A level-triggered loop that does not clear is told
-/// again at once; an edge-triggered one is told once, and never again until it has cleared, for
-/// signals that come before that are not written again.
+/// A signal asks the loop to poll; it does not promise an event. Another worker of the same pool may
+/// take the event first, and a handle may be disarmed or dropped just after its signal.
 ///
-/// Nobody but [`clear`](EventFd::clear) may read from the descriptor, and nobody write to it.
-/// `poll(2)`, epoll, mio's `SourceFd` and tokio's `AsyncFd` do neither.
+/// Level-triggered and edge-triggered loops are written alike: wait for `EPOLLIN` or `POLLIN`, and
+/// after each report clear first, then poll. A level-triggered loop that does not clear is woken
+/// again at once. An edge-triggered loop that does not clear is not woken again, because a signal
+/// is not written while an earlier one is uncleared.
+///
+/// Only [`clear`](EventFd::clear) may read from the descriptor, and only the `EventFd` may write to
+/// it. `poll(2)`, epoll, mio's `SourceFd` and tokio's `AsyncFd` do neither.
 ///
 /// # Why no wake-up is lost
 ///
-/// `arm` announces the waker at the ring, fences, and then looks. Whoever publishes stores the
-/// event, fences, and then looks for announcements. So one of the two sees the other: either `arm`
-/// finds the event and says `true`, or the publisher finds the waker and signals. A signal stays
-/// until it is cleared, so it may come at any time before the loop waits, or while it does.
+/// `arm` announces the waker in the ring's wait queue, fences, and then polls. A publisher stores
+/// the event, fences, and then reads the announcement. So one of the two sees the other: either
+/// `arm` finds the event and returns `true`, or the publisher finds the waker and signals. A signal
+/// lasts until it is cleared, so it may come before the loop waits, or while it does.
 ///
-/// One order does lose a wake-up: to clear between arming and waiting. Clear first; the next `arm`
-/// looks at all that was published until then, whatever the cleared signal was about.
+/// Clearing between `arm` and the wait does lose a wake-up. Clear before `arm`: it polls for all
+/// progress up to then, whichever handle the cleared signal belonged to.
 ///
 /// # One descriptor or several
 ///
-/// A descriptor for each ring tells the loop which ring to look at. One descriptor can also stand
-/// for many handles: arm all of them with it, and after a signal clear it once, look at all, and
-/// arm all again. Consumers and producers can be mixed. Those who signal while it is readable
-/// already do not write again.
+/// A descriptor for each ring tells the loop which ring to poll. One descriptor can also serve many
+/// handles, consumers and producers mixed: arm each of them with it; after a signal clear it once,
+/// poll each handle, and arm each again. Signals that come while it is readable are not written
+/// again.
 ///
-/// # What it costs
+/// # Cost
 ///
-/// A signal is a `write`, a system call on the thread that made the progress: the publisher's, or
-/// for a producer that waits for room the slowest stage's. It is paid once for each time the loop
-/// is armed, and not at all while the loop finds events without sleeping. `arm` takes a lock of the
-/// ring for a moment, so look first and arm when there is nothing.
+/// A signal is a `write`, a system call on the thread that makes the progress: the publishing one,
+/// or, for a producer that waits for room, the releasing one. That thread pays it at most once for
+/// each `arm`, and never while the loop finds events without sleeping. `arm` takes a lock of the
+/// ring for a moment, so poll first, and arm only when no event is available.
 ///
-/// # What it does not do
+/// # Limits
 ///
-/// - Where the graph's strategy does not park (of the library's own
-///   [`Adaptive`](slipring::Wait::Adaptive), the default, `Blocking` and the two
-///   `Alternating…Block` do), nobody signals progress: `arm` signals at once, and the loop never
-///   sleeps. [`Waitable::wakes`] tells.
-/// - A graph's own `deadline` signals nobody. Wait with a timeout, or add a timer.
-/// - At the end of a ring `arm` says `true` every time. Stop arming a handle whose calls say
+/// - If the handle's strategy does not park, its ring sends no signals: `arm` signals at once, and
+///   the loop never sleeps. [`Waitable::wakes`] returns `false` then. Of the library's strategies
+///   [`Adaptive`](slipring::Wait::Adaptive) (the default), `Blocking` and the two
+///   `Alternating…Block` park.
+/// - A graph's `deadline` sends no signal. Wait with a timeout, or add a timer.
+/// - After the end of a ring `arm` always returns `true`. Stop arming a handle whose calls return
 ///   [`WaitError`](slipring::WaitError).
 ///
 /// # Dropping
 ///
-/// Dropping it disarms whatever was armed with it: nobody signals any more, and the descriptor is
-/// closed, at once or when a publisher who is signalling at that moment has done so; epoll forgets
-/// it then. The handles can be armed with another one.
+/// Dropping an `EventFd` disarms each handle that was armed with it, and closes the descriptor. If
+/// another thread is signalling at that moment, that thread closes it afterwards. The handles can
+/// be armed with another `EventFd`.
 ///
-/// A handle may be dropped while it is armed. Its ring may keep the waker until its next progress
-/// and signal for nothing then; disarm it first ([`Waitable::disarm`]) where that matters.
+/// A handle may be dropped while it is armed. Its ring may then signal once without progress;
+/// [`Waitable::disarm`] before the drop avoids that.
 pub struct EventFd {
     counter: Arc<Counter>,
-    /// Made once, so that arming allocates nothing.
+    /// Waker of all handles, made once, so that arming allocates nothing.
     waker: Waker,
 }
 
 struct Counter {
-    /// The kernel's counter: signals since it was last read.
+    /// The kernel's counter: signals written since the last read.
     fd: OwnedFd,
-    /// Somebody has signalled since (I2).
+    /// Whether a signal came since the last `clear` (I2).
     signalled: AtomicBool,
 }
 
-/// What the waker of an [`EventFd`] does (I4).
+/// The implementation of an [`EventFd`]'s waker (I4).
 struct Signal(Weak<Counter>);
 
 impl Wake for Signal {
@@ -151,20 +151,21 @@ impl Wake for Signal {
         let Some(counter) = self.0.upgrade() else { return };
         // I2, I3: with the swap in `clear`.
         if !counter.signalled.swap(true, AcqRel) {
-            // `AGAIN`: the counter is as high as it goes, so the descriptor is readable, and that
-            // is all a signal is for. Nothing else can happen to a descriptor of our own, and the
-            // publisher, whose thread this is, could not mend it.
+            // `AGAIN` means that the counter is at its maximum, so the descriptor is readable
+            // already. No other error is possible for an own eventfd, and the notifying thread
+            // could not handle one.
             let _ = retry_on_intr(|| write(&counter.fd, &1u64.to_ne_bytes()));
         }
     }
 }
 
 impl EventFd {
-    /// A descriptor of its own, non-blocking and closed on `exec`; not readable yet.
+    /// Opens a descriptor that is non-blocking, closed on `exec`, and not readable yet.
+    ///
+    /// Example: [`EventFd`].
     ///
     /// # Errors
-    /// What the system says: too many descriptors are open (`EMFILE`, `ENFILE`), or there is no
-    /// memory.
+    /// The system's error: too many open descriptors (`EMFILE`, `ENFILE`), or no memory (`ENOMEM`).
     pub fn new() -> io::Result<EventFd> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?; // I1
         let counter = Arc::new(Counter { fd, signalled: AtomicBool::new(false) });
@@ -172,25 +173,46 @@ impl EventFd {
         Ok(EventFd { counter, waker })
     }
 
-    /// Has the descriptor signalled once, when it is worth looking at `handle` again; unless it is
-    /// now: then `true`, and nobody will signal. Arming a handle again replaces what it was armed
-    /// with before.
+    /// Requests one signal at the next progress of `handle`, or returns `true` if it can make
+    /// progress now; then no signal comes.
     ///
-    /// Worth a look is progress (events for a consumer, room for one event for a producer) and the
-    /// end of the ring, good or bad.
-    #[must_use = "if it is `true`, nobody will signal: look again before the loop waits"]
+    /// Progress is an event for a consumer, room for one event for a producer, and the end of the
+    /// ring, good or bad. Arming a handle again replaces its earlier waker.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// let ready = slipring_eventfd::EventFd::new()?;
+    /// assert!(!ready.arm(&mut rx)); // no event: one signal will come
+    /// tx.publish(|slot| *slot = 1)?; // signals
+    /// assert!(ready.clear()?);
+    /// assert!(ready.arm(&mut rx)); // the event is available: poll before the loop waits
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cost
+    /// A lock of the ring, a fence and a poll; the next notifying thread pays one `write`.
+    #[must_use = "if it is `true`, no signal comes: poll again before the loop waits"]
     pub fn arm(&self, handle: &mut dyn Waitable) -> bool {
         handle.arm(&self.waker)
     }
 
-    /// Makes the descriptor unreadable until the next signal; says whether it was readable. Never
-    /// blocks.
+    /// Makes the descriptor unreadable until the next signal, and returns whether it was readable.
+    /// Never blocks; one `read`.
     ///
-    /// Look at everything that is armed with it afterwards, not before.
+    /// Poll the handles that are armed with it after this call, not before.
+    ///
+    /// ```
+    /// let ready = slipring_eventfd::EventFd::new()?;
+    /// assert!(!ready.clear()?);
+    /// ready.waker().wake_by_ref();
+    /// assert!(ready.clear()?);
+    /// assert!(!ready.clear()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the descriptor cannot be read: it is not the one it was any more, because somebody closed
-    /// it or put another in its place. No safe code can.
+    /// The system's error if the descriptor cannot be read, because unsafe code closed or replaced
+    /// it.
     pub fn clear(&self) -> io::Result<bool> {
         let taken = match retry_on_intr(|| read(&self.counter.fd, &mut [0; 8])) {
             Ok(_) => true,
@@ -202,11 +224,18 @@ impl EventFd {
         Ok(taken)
     }
 
-    /// The waker that signals, for whatever else is to wake the loop: futures that it polls itself,
-    /// or threads of its own.
+    /// Returns the waker that signals, for other sources that wake the loop: futures that it polls,
+    /// or its own threads.
     ///
-    /// It may be woken from any thread, by as many as like; it does nothing once the `EventFd` is
-    /// dropped.
+    /// Any number of threads may wake it at once. After the `EventFd` is dropped it does nothing.
+    ///
+    /// ```
+    /// let ready = slipring_eventfd::EventFd::new()?;
+    /// let waker = ready.waker().clone();
+    /// std::thread::spawn(move || waker.wake()).join().unwrap();
+    /// assert!(ready.clear()?);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn waker(&self) -> &Waker {
         &self.waker
     }

@@ -1,5 +1,5 @@
-//! A process that has no descriptors left is told so. Alone in its file, for the limit is the whole
-//! process's.
+//! The error of a process that has no descriptor left. The test is alone in its file, because the
+//! limit applies to the whole process.
 #![cfg(target_os = "linux")]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]
@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slipring_eventfd::EventFd;
 
 #[test]
-fn too_many_descriptors_are_an_error() {
+fn a_process_without_free_descriptors_gets_emfile() {
     let _watched = watchdog::watched();
     let first = EventFd::new().unwrap();
     let before = getrlimit(Resource::Nofile);
@@ -28,6 +28,6 @@ fn too_many_descriptors_are_an_error() {
     };
     assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()), "{error}");
     drop(first);
-    EventFd::new().expect("there is room for one again");
+    EventFd::new().expect("one free descriptor");
     setrlimit(Resource::Nofile, before).unwrap();
 }

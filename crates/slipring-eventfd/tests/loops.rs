@@ -1,5 +1,4 @@
-//! Event loops on epoll and poll, as a user would write them. A wait that nobody ends within thirty
-//! seconds is a failure.
+//! Event loops on epoll and poll, as a user writes them. A wait of more than thirty seconds fails.
 #![cfg(target_os = "linux")]
 
 #[path = "../../slipring/tests/common/watchdog.rs"]
@@ -22,7 +21,7 @@ use slipring_eventfd::EventFd;
 const LIMIT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// An epoll set over some descriptors, which are known by their numbers here.
+/// An epoll set over several descriptors, named by their index.
 struct Epoll(OwnedFd);
 
 impl Epoll {
@@ -44,7 +43,7 @@ impl Epoll {
         Epoll(epoll)
     }
 
-    /// Which are readable, at the latest after `limit`.
+    /// Returns the readable descriptors, after at most `limit`.
     fn within(&self, limit: &Timespec) -> Vec<usize> {
         let mut events = Vec::with_capacity(8);
         retry_on_intr(|| epoll::wait(&self.0, spare_capacity(&mut events), Some(limit))).unwrap();
@@ -58,7 +57,7 @@ impl Epoll {
     }
 }
 
-/// Takes what is there; `false` when the ring has ended well.
+/// Takes all available events; returns `false` when the ring is closed and drained.
 fn take(rx: &mut Reader<u64>, next: &mut u64) -> bool {
     loop {
         match rx.poll(8, |&value, _| {
@@ -74,7 +73,7 @@ fn take(rx: &mut Reader<u64>, next: &mut u64) -> bool {
 }
 
 #[test]
-fn no_wake_up_is_lost() {
+fn no_wake_up_is_lost_with_level_triggered_epoll() {
     let _watched = watchdog::watched();
     // The smaller the ring, the more often both sides wait for each other.
     for (capacity, count) in [(1, 20_000), (2, 20_000), (64, 100_000)] {
@@ -97,7 +96,7 @@ fn no_wake_up_is_lost() {
             }
         }
         assert_eq!(next, count);
-        assert!(epoll.within(&NOW).is_empty(), "nothing is left of it");
+        assert!(epoll.within(&NOW).is_empty(), "a signal is left over");
         publishing.join().unwrap();
     }
 }
@@ -134,11 +133,11 @@ fn no_wake_up_is_lost_with_poll() {
 }
 
 #[test]
-fn no_wake_up_is_lost_where_edges_are_told() {
+fn no_wake_up_is_lost_with_edge_triggered_epoll() {
     let _watched = watchdog::watched();
     const EACH: u64 = 10_000;
     let (mut rxs, publishing) = several(3, EACH);
-    // The first stands for two rings, so that it is signalled while it is readable.
+    // The first descriptor serves two rings, so it is signalled while it is readable.
     let fds = [EventFd::new().unwrap(), EventFd::new().unwrap()];
     let epoll = Epoll::triggered_by(epoll::EventFlags::ET, &fds);
     let (mut next, mut open) = ([0; 3], [true; 3]);
@@ -161,9 +160,9 @@ fn no_wake_up_is_lost_where_edges_are_told() {
 }
 
 #[test]
-fn signals_that_come_together_are_written_once_and_none_is_lost() {
+fn signals_before_a_clear_are_written_once_and_none_is_lost() {
     let _watched = watchdog::watched();
-    // The kernel's counter tells how often somebody wrote.
+    // The kernel's counter holds the number of writes.
     let written = |fd: &EventFd| {
         let mut count = [0; 8];
         rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -174,26 +173,26 @@ fn signals_that_come_together_are_written_once_and_none_is_lost() {
     assert!(rxs.iter_mut().all(|rx| !fd.arm(rx)));
     txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
     assert_eq!(written(&fd), 1);
-    fd.clear().unwrap(); // by the book, now
+    fd.clear().unwrap(); // `written` does not reset `signalled`
     txs.iter_mut().for_each(|tx| assert!(tx.publish(|_| ()).is_ok()));
-    assert_eq!(written(&fd), 0, "nobody was armed");
+    assert_eq!(written(&fd), 0, "no handle was armed");
 
-    // Threads that signal as fast as they can: each waits until the loop has seen what it announced
-    // before it signalled.
+    // Threads signal as fast as they can. Each stores its round before the signal, and waits until
+    // the loop has seen that round.
     const ROUNDS: u64 = 10_000;
-    let said: Arc<[AtomicU64; 3]> = Arc::default();
-    let (told, tellers): (Vec<_>, Vec<_>) = (0..3)
+    let rounds: Arc<[AtomicU64; 3]> = Arc::default();
+    let (seen, signalling): (Vec<_>, Vec<_>) = (0..3)
         .map(|number| {
-            let (said, waker) = (said.clone(), fd.waker().clone());
-            let (told, seen) = std::sync::mpsc::channel();
-            let teller = thread::spawn(move || {
+            let (rounds, waker) = (rounds.clone(), fd.waker().clone());
+            let (sender, seen) = std::sync::mpsc::channel();
+            let signalling = thread::spawn(move || {
                 for round in 1..=ROUNDS {
-                    said[number].store(round, Relaxed);
+                    rounds[number].store(round, Relaxed);
                     waker.wake_by_ref();
                     while seen.recv().unwrap() < round {}
                 }
             });
-            (told, teller)
+            (sender, signalling)
         })
         .unzip();
     let fds = [fd];
@@ -203,26 +202,26 @@ fn signals_that_come_together_are_written_once_and_none_is_lost() {
         epoll.wait();
         fds[0].clear().unwrap();
         for number in 0..3 {
-            let now = said[number].load(Relaxed);
+            let now = rounds[number].load(Relaxed);
             if now != known[number] {
                 known[number] = now;
-                told[number].send(now).unwrap();
+                seen[number].send(now).unwrap();
             }
         }
     }
-    tellers.into_iter().for_each(|teller| teller.join().unwrap());
+    signalling.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
-fn what_is_left_of_a_look_counts_as_there() {
+fn events_that_a_poll_left_over_make_arm_return_true() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fd = EventFd::new().unwrap();
     tx.publish_all(0..3, |slot, i| *slot = i).unwrap();
     assert_eq!(rx.poll(2, |_, _| ()).unwrap(), 2);
-    assert!(fd.arm(&mut rx), "the third is there");
+    assert!(fd.arm(&mut rx), "the third event is available");
     assert_eq!(rx.try_batch(1).unwrap().len(), 1);
-    assert!(fd.arm(&mut rx), "a batch that was not released comes again");
+    assert!(fd.arm(&mut rx), "an unreleased batch is available again");
     assert_eq!(rx.poll(2, |_, _| ()).unwrap(), 1);
     assert!(!fd.arm(&mut rx));
     assert!(fd.arm(&mut tx), "there is room");
@@ -234,7 +233,7 @@ fn what_is_left_of_a_look_counts_as_there() {
 }
 
 #[test]
-fn a_future_is_polled_in_a_loop() {
+fn a_loop_polls_a_future_with_the_descriptors_waker() {
     let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
@@ -305,7 +304,7 @@ fn two_loops_wait_for_each_other() {
 }
 
 #[test]
-fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
+fn each_worker_of_a_pool_has_its_own_loop() {
     let _watched = watchdog::watched();
     const COUNT: u64 = 20_000;
     let graph = Graph::new(4, || 0u64);
@@ -354,7 +353,7 @@ fn workers_of_a_pool_share_one_ring_each_with_a_loop_of_its_own() {
     workers.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Publishes to several rings by turns; each closes at its end.
+/// Publishes to several rings in turn, and closes each at the end.
 fn several(rings: usize, each: u64) -> (Vec<Reader<u64>>, thread::JoinHandle<()>) {
     let (mut txs, rxs): (Vec<_>, Vec<_>) =
         (0..rings).map(|_| slipring::unicast(4, || 0u64).unwrap()).unzip();
@@ -379,28 +378,28 @@ fn one_epoll_waits_for_several_rings() {
     let fds: Vec<EventFd> = (0..3).map(|_| EventFd::new().unwrap()).collect();
     let epoll = Epoll::of(&fds);
     let (mut next, mut open) = ([0; 3], 3);
-    let mut look = vec![0, 1, 2];
+    let mut readable = vec![0, 1, 2];
     loop {
-        // Only those are looked at whose descriptor was readable.
-        while let Some(ring) = look.pop() {
+        // Only rings whose descriptor was readable are polled.
+        while let Some(ring) = readable.pop() {
             if !take(&mut rxs[ring], &mut next[ring]) {
                 open -= 1;
             } else if fds[ring].arm(&mut rxs[ring]) {
-                look.push(ring);
+                readable.push(ring);
             }
         }
         if open == 0 {
             break;
         }
-        look = epoll.wait();
-        look.iter().for_each(|&ring| assert!(fds[ring].clear().unwrap()));
+        readable = epoll.wait();
+        readable.iter().for_each(|&ring| assert!(fds[ring].clear().unwrap()));
     }
     assert_eq!(next, [EACH; 3]);
     publishing.join().unwrap();
 }
 
 #[test]
-fn one_descriptor_stands_for_several_rings() {
+fn one_descriptor_serves_several_rings() {
     let _watched = watchdog::watched();
     const EACH: u64 = 5_000;
     let (mut rxs, publishing) = several(3, EACH);
@@ -423,7 +422,7 @@ fn one_descriptor_stands_for_several_rings() {
 }
 
 #[test]
-fn an_end_is_signalled_and_stays() {
+fn an_end_is_signalled_and_arm_returns_true_after_it() {
     let _watched = watchdog::watched();
     for halted in [false, true] {
         let (tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
@@ -439,14 +438,14 @@ fn an_end_is_signalled_and_stays() {
             matches!((halted, &end), (true, WaitError::Halted) | (false, WaitError::Closed)),
             "{end}"
         );
-        assert!(fds[0].arm(&mut rx) && fds[0].arm(&mut rx), "it is over, and nobody will signal");
+        assert!(fds[0].arm(&mut rx) && fds[0].arm(&mut rx), "an ended ring sends no signal");
         ending.join().unwrap();
         assert!(epoll.within(&NOW).is_empty());
     }
 }
 
 #[test]
-fn a_failure_is_signalled_to_everybody() {
+fn a_failure_signals_each_armed_handle() {
     let _watched = watchdog::watched();
     let graph = Graph::new(1, || 0u64);
     let (first, other) = (graph.reader("first"), graph.reader("other"));
@@ -461,11 +460,11 @@ fn a_failure_is_signalled_to_everybody() {
         let _first = first;
         std::panic::resume_unwind(Box::new("oh")) // a panic that no hook prints
     });
-    let mut told = [false; 2];
-    while told != [true; 2] {
+    let mut signalled = [false; 2];
+    while signalled != [true; 2] {
         for fd in epoll.wait() {
             assert!(fds[fd].clear().unwrap());
-            told[fd] = true;
+            signalled[fd] = true;
         }
     }
     let failed = other.poll(1, |_, _| ()).unwrap_err();
@@ -478,19 +477,19 @@ fn a_failure_is_signalled_to_everybody() {
 }
 
 #[test]
-fn a_handle_is_dropped_while_armed() {
+fn an_armed_handle_may_be_dropped() {
     let _watched = watchdog::watched();
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
 
-    // A stage that is needed: the graph fails, and the publisher comes to no harm.
+    // A needed stage: the graph fails, and the producer gets the failure.
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     assert!(!fds[0].arm(&mut rx));
     drop(rx);
     assert!(matches!(tx.publish(|_| ()), Err(WaitError::Failed(_))));
     fds[0].clear().unwrap();
 
-    // A reader that may leave: the graph goes on, and so does the descriptor.
+    // A member of a tap: the graph continues, and the descriptor stays usable.
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
     let ring = graph.build().unwrap();
@@ -502,7 +501,7 @@ fn a_handle_is_dropped_while_armed() {
         tx.publish(|slot| *slot = i).unwrap();
         assert_eq!(end.poll(4, |_, _| ()).unwrap(), 1);
     }
-    fds[0].clear().unwrap(); // perhaps a signal for nothing
+    fds[0].clear().unwrap(); // the dropped member's waker may have signalled
     let mut next = tap.subscribe(StartAt::Now).unwrap();
     assert!(!fds[0].arm(&mut next));
     tx.publish(|slot| *slot = 8).unwrap();
@@ -512,7 +511,7 @@ fn a_handle_is_dropped_while_armed() {
 }
 
 #[test]
-fn being_asked_to_leave_is_signalled() {
+fn a_leaver_signals_an_armed_member() {
     let _watched = watchdog::watched();
     let graph = Graph::new(4, || 0u64);
     let (end, tap) = (graph.reader("end"), graph.tap("tap", 1));
@@ -539,7 +538,7 @@ fn being_asked_to_leave_is_signalled() {
 }
 
 #[test]
-fn a_handle_that_is_disarmed_is_not_signalled() {
+fn a_disarmed_handle_is_not_signalled() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fd = EventFd::new().unwrap();
@@ -550,7 +549,7 @@ fn a_handle_that_is_disarmed_is_not_signalled() {
 }
 
 #[test]
-fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
+fn dropping_a_descriptor_closes_it_and_disarms_its_handles() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let gone = [EventFd::new().unwrap()];
@@ -560,11 +559,11 @@ fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
     drop(gone);
     tx.publish(|slot| *slot = 0).unwrap();
     waker.wake();
-    assert!(epoll.within(&NOW).is_empty(), "it is still open, and was signalled");
+    assert!(epoll.within(&NOW).is_empty(), "a dropped descriptor is open and was signalled");
     let mut next = 0;
     assert!(take(&mut rx, &mut next));
 
-    // The ring is none the worse for it.
+    // The ring works with another descriptor.
     let fds = [EventFd::new().unwrap()];
     let epoll = Epoll::of(&fds);
     assert!(!fds[0].arm(&mut rx));
@@ -575,7 +574,7 @@ fn a_descriptor_that_is_dropped_is_closed_and_disarms() {
 }
 
 #[test]
-fn descriptors_are_dropped_while_somebody_publishes() {
+fn a_descriptor_may_be_dropped_while_a_producer_signals() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let publishing = thread::spawn(move || {
@@ -583,7 +582,7 @@ fn descriptors_are_dropped_while_somebody_publishes() {
     });
     let (mut next, mut rounds) = (0, 0u64);
     while take(&mut rx, &mut next) {
-        // A new one each time; every other one goes while the publisher may be signalling it.
+        // Every other descriptor is dropped while the producer may be signalling it.
         let fds = [EventFd::new().unwrap()];
         let epoll = Epoll::of(&fds);
         rounds += 1;
@@ -596,7 +595,7 @@ fn descriptors_are_dropped_while_somebody_publishes() {
 }
 
 #[test]
-fn where_nobody_rings_it_is_readable_at_once() {
+fn a_descriptor_of_a_strategy_that_does_not_park_is_readable_at_once() {
     let _watched = watchdog::watched();
     let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
@@ -613,7 +612,7 @@ fn where_nobody_rings_it_is_readable_at_once() {
 }
 
 #[test]
-fn a_full_counter_is_readable_and_holds_nobody_up() {
+fn a_counter_at_its_maximum_is_readable_and_does_not_block_the_producer() {
     let _watched = watchdog::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     let fds = [EventFd::new().unwrap()];
@@ -627,7 +626,7 @@ fn a_full_counter_is_readable_and_holds_nobody_up() {
 }
 
 #[test]
-fn the_descriptor_does_not_block_and_is_not_inherited() {
+fn a_descriptor_is_nonblocking_and_close_on_exec() {
     let _watched = watchdog::watched();
     let fd = EventFd::new().unwrap();
     assert!(rustix::fs::fcntl_getfl(fd.as_fd()).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
