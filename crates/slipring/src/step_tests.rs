@@ -1,5 +1,5 @@
-//! Single steps of the protocol that other steps mask: a test here fails when one of them alone is
-//! left out.
+//! Single steps of the protocol that other steps mask. Each test fails when its step alone is left
+//! out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -12,11 +12,11 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
-/// A worker that lost the race for a chunk shows the bound of the chunk that it did not get, until
-/// it stores the next one. No frontier that is computed meanwhile is less than what the caller
-/// knows.
+/// A worker that lost the race for a chunk keeps the bound of that chunk until it takes the next
+/// one, and a joiner's pin may be taken back. A frontier that is computed meanwhile is not below the
+/// caller's lower bound.
 #[test]
-fn no_frontier_is_less_than_what_is_known() {
+fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
     let pool = graph.pool_reader("pool", 2);
     let shards = graph.shard_reader("shards", 2, |v| *v).after(&pool);
@@ -44,7 +44,7 @@ fn no_frontier_is_less_than_what_is_known() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // The pool, with the bound that a worker shows that lost the race for the first chunk.
+    // The pool, with the stale bound of a worker that lost the race for the first chunk.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -52,12 +52,12 @@ fn no_frontier_is_less_than_what_is_known() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // Shards and a stage, of which another party knows more than this thread has seen.
+    // Shards and a stage, with a lower bound beyond the positions that this thread has loaded.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // A tap, with a pin that its joiner is about to take back.
+    // A tap, with a pin that its joiner will take back.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -73,19 +73,15 @@ fn no_frontier_is_less_than_what_is_known() {
         4,
         "a passer goes back over a pin"
     );
-    assert_eq!(
-        core.lag(end_stage, 1),
-        0,
-        "a stage that is ahead of an old position is not behind it"
-    );
+    assert_eq!(core.lag(end_stage, 1), 0, "a stage ahead of a stale position has no lag");
     pin.store(4 << 1, Relaxed);
     drop(member);
 }
 
-/// A worker that has not looked for long, behind a pool whose frontier shows less than a colleague
-/// has taken meanwhile: it takes nothing.
+/// The frontier of the pool before may fall below a chunk that another worker of this pool has
+/// taken. A worker with that limit takes no chunk.
 #[test]
-fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
+fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
     let first = graph.pool_writer("first", 2);
     let second = graph.pool_writer("second", 2).after(&first);
@@ -98,14 +94,14 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_nothing() {
     let state = first[0].state();
     let core = state.core.clone();
     core.control.line(state.plan().line + 2).store(0, Relaxed);
-    assert!(second[1].try_batch(1).is_err(), "a chunk that the stage before has not let go");
+    assert!(second[1].try_batch(1).is_err(), "a chunk that the stage before has not released");
     core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment.
-/// What a producer claimed before was allowed, and its limit stays behind none of it.
+/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment. The
+/// producer's limit does not fall behind its earlier claims.
 #[test]
-fn a_limit_never_falls_behind_what_is_claimed() {
+fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
         let graph = Graph::new(8, || 0u64);
         let stage = if pool { None } else { Some(graph.reader("stage")) };
@@ -131,9 +127,10 @@ fn a_limit_never_falls_behind_what_is_claimed() {
     }
 }
 
-/// Others may publish whole laps at a time, so they may go any distance while a handle is unused.
+/// Other producers may publish any number of events while a handle is unused, so its position and
+/// its limit may be any distance behind.
 #[test]
-fn a_producer_may_be_idle_for_any_distance() {
+fn an_idle_producer_claims_after_any_distance() {
     const QUARTER: u64 = 1 << 62;
     for far in [
         QUARTER - 3,
@@ -144,20 +141,20 @@ fn a_producer_may_be_idle_for_any_distance() {
         3 * QUARTER + 3,
         0u64.wrapping_sub(9),
     ] {
-        for what in ["a reader", "a pool", "a tap"] {
+        for gate in ["a reader", "a pool", "a tap"] {
             let graph = Graph::new(4, || 0u64).shared();
-            // Declared before the stage that it comes after.
-            let tap = (what == "a tap").then(|| graph.tap("tap", 1));
-            let reader = ["a reader", "a tap"].contains(&what).then(|| graph.reader("reader"));
+            // The tap is declared before the stage that it comes after.
+            let tap = (gate == "a tap").then(|| graph.tap("tap", 1));
+            let reader = ["a reader", "a tap"].contains(&gate).then(|| graph.reader("reader"));
             let _tap = tap.zip(reader.as_ref()).map(|(tap, reader)| tap.after(reader));
-            let _pool = (what == "a pool").then(|| graph.pool_reader("pool", 1));
+            let _pool = (gate == "a pool").then(|| graph.pool_reader("pool", 1));
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // What the others claimed and the stages let go: all but a lap.
+            // The other producers' claims; the stages' releases are a lap behind.
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
-            let lets_go = |seq: u64| match what {
+            let release_to = |seq: u64| match gate {
                 "a reader" => core.control.line(line(0)).store(seq, Relaxed),
                 "a tap" => core.control.line(line(1)).store(seq, Relaxed),
                 "a pool" => {
@@ -168,21 +165,21 @@ fn a_producer_may_be_idle_for_any_distance() {
                 }
                 _ => unreachable!(),
             };
-            lets_go(far - 4);
-            assert!(idle.try_claim().is_err(), "{what}, at {far:#x}: a slot that is not let go");
+            release_to(far - 4);
+            assert!(idle.try_claim().is_err(), "{gate}, at {far:#x}: a slot that is not released");
             assert_eq!(idle.clone().next_seq(), far, "a clone");
-            assert!(!is_ready(&mut ring.producer()), "{what}, at {far:#x}: no room");
-            lets_go(far - 1);
-            assert!(is_ready(&mut ring.producer()), "{what}, at {far:#x}: room for three");
+            assert!(!is_ready(&mut ring.producer()), "{gate}, at {far:#x}: no room");
+            release_to(far - 1);
+            assert!(is_ready(&mut ring.producer()), "{gate}, at {far:#x}: room for three");
             assert_eq!(ring.producer().remaining(), 3);
             assert_eq!(idle.try_claim().expect("room for three").publish(), far);
         }
     }
 }
 
-/// How many events one call publishes is up to the capacity; so the count of them may wrap.
+/// One call publishes up to a whole ring, so it may wrap the count of published events.
 #[test]
-fn the_counts_of_a_producer_may_wrap() {
+fn a_producers_count_of_published_events_may_wrap() {
     let graph = Graph::new(4, || 0u64).contiguous();
     let reader = graph.reader("reader");
     let ring = graph.build().unwrap();
@@ -194,7 +191,7 @@ fn the_counts_of_a_producer_may_wrap() {
     }
 }
 
-/// A call may handle more events than the count of them has room for.
+/// A call may handle more events than the count has left before it wraps.
 #[test]
 fn the_count_of_handled_events_may_wrap_within_a_call() {
     let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
@@ -204,10 +201,10 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
-// Positions that a stage goes back to, lets go, and looks at.
+// Positions that a stage rewinds to, releases, and polls.
 
-/// Walks everything that is there, without letting go; returns the positions of the events.
-fn walk(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
+/// Gathers all available events without a release; returns their positions.
+fn walk_all(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> {
     let mut lent = Vec::new();
     loop {
         let len = position.gather(8, 8);
@@ -219,15 +216,15 @@ fn walk(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     }
 }
 
-/// Goes back from behind tombstones, and walks the same events again: no slot that was given up
-/// among them.
-fn rewinds(position: &mut impl Availability<u64, Interleaved>) {
+/// Rewinds from behind tombstones, and asserts that the same events come again, without a
+/// tombstone's slot among them.
+fn assert_rewinds(position: &mut impl ConsumerPosition<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
     };
     position.state_mut().bookkeeping = true;
     for _ in 0..2 {
-        assert_eq!(walk(position), [0, 1, 4, 6]);
+        assert_eq!(walk_all(position), [0, 1, 4, 6]);
         counted(&|| (position.handled(), position.state().counts.tombstones), (4, 3));
         position.rewind();
         assert_eq!(position.next(), 0);
@@ -238,12 +235,12 @@ fn rewinds(position: &mut impl Availability<u64, Interleaved>) {
     position.advance(1, 1);
     position.release();
     for _ in 0..2 {
-        assert_eq!(walk(position), [1, 4, 6]);
+        assert_eq!(walk_all(position), [1, 4, 6]);
         counted(&|| (position.handled(), position.state().counts.tombstones), (4, 3));
         position.rewind();
         counted(&|| (position.handled(), position.state().counts.tombstones), (1, 0));
     }
-    assert_eq!(walk(position), [1, 4, 6]);
+    assert_eq!(walk_all(position), [1, 4, 6]);
     position.release();
 }
 
@@ -261,20 +258,20 @@ fn a_retry_passes_over_tombstones_again() {
     tx.publish(|_| ()).unwrap();
     drop(tx.claim().unwrap());
     tx.publish(|_| ()).unwrap();
-    rewinds(first.position());
-    rewinds(behind.position());
-    rewinds(shards[0].position());
+    assert_rewinds(first.position());
+    assert_rewinds(behind.position());
+    assert_rewinds(shards[0].position());
 }
 
-/// What a shard knows to be its own counts from its next event on, and not from where a retry
-/// begins.
+/// A shard's number of known own events counts from its next event on. After a rewind it does not
+/// apply to the events before.
 #[test]
-fn a_shard_that_starts_again_looks_whose_each_event_is() {
+fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);
     let shards = graph.shard_reader("shards", 2, |v| *v);
     let ring = graph.build().unwrap();
     let (mut tx, mut shards) = (ring.producer(), ring.shard_readers(shards));
-    // One run, so that a look finds several events in a row of one shard.
+    // One run, so that a poll finds several events of one shard in a row.
     let mut slots = tx.claim_n(32).unwrap();
     slots.iter_mut().zip(0..).for_each(|(v, i)| *v = i);
     slots.publish();
@@ -287,7 +284,7 @@ fn a_shard_that_starts_again_looks_whose_each_event_is() {
             position.advance(1, 1);
         }
         assert!(!own.is_empty());
-        // From behind each of its events in turn.
+        // A rewind from behind each of its events in turn.
         for handled in 1..own.len() {
             position.rewind();
             for &seq in &own[..handled] {
@@ -300,7 +297,7 @@ fn a_shard_that_starts_again_looks_whose_each_event_is() {
 }
 
 #[test]
-fn a_release_goes_no_further_than_what_was_lent() {
+fn a_release_covers_only_lent_events() {
     for shared in [false, true] {
         macro_rules! check {
             ($graph:expr) => {{
@@ -320,11 +317,7 @@ fn a_release_goes_no_further_than_what_was_lent() {
                 );
                 first.release_until(1);
                 let state = first.state();
-                assert_eq!(
-                    state.control().frontier(state.stage, 0),
-                    2,
-                    "what was let go is taken back"
-                );
+                assert_eq!(state.control().frontier(state.stage, 0), 2, "a release moves back");
                 let rest = first.try_batch(4).unwrap();
                 assert_eq!((rest.first_seq(), rest.len()), (2, 2));
             }};
@@ -337,10 +330,10 @@ fn a_release_goes_no_further_than_what_was_lent() {
     }
 }
 
-/// Slots that were given up one after the other, and found one after the other, go with the last
-/// event before them.
+/// Two tombstones that the reader found one after the other are released with the event before
+/// them.
 #[test]
-fn with_a_held_event_go_all_tombstones_behind_it() {
+fn releasing_a_held_event_releases_the_tombstones_behind_it() {
     let graph = Graph::new(8, || 0u64).shared();
     let reader = graph.reader("reader");
     let ring = graph.build().unwrap();
@@ -355,29 +348,29 @@ fn with_a_held_event_go_all_tombstones_behind_it() {
     assert_eq!(tx.remaining(), 8);
 }
 
-/// Whether a task would be told to look at once, instead of to sleep.
+/// Returns whether a task would poll again at once instead of sleeping.
 fn is_ready(handle: &mut impl Waitable) -> bool {
     let ready = handle.arm(Waker::noop());
     handle.disarm();
     ready
 }
 
-/// Takes three events one by one: as long as there is one more, nothing sleeps.
-macro_rules! stirs_until_all_is_taken {
-    ($handle:expr, $what:expr) => {{
+/// Takes three events one by one, and asserts that the handle is ready until the last is taken.
+macro_rules! ready_until_all_is_taken {
+    ($handle:expr, $name:expr) => {{
         let handle = $handle;
         for left in (0..3).rev() {
-            assert!(is_ready(handle), "{}: sleeps over {} events", $what, left + 1);
+            assert!(is_ready(handle), "{}: not ready with {} events", $name, left + 1);
             handle.try_batch(1).unwrap().release();
         }
-        assert!(!is_ready(handle), "{}: there is nothing", $what);
+        assert!(!is_ready(handle), "{}: ready without events", $name);
     }};
 }
 
 #[test]
-fn what_has_events_at_hand_does_not_sleep() {
+fn a_handle_with_available_events_is_ready() {
     macro_rules! check {
-        ($graph:expr, $runs:expr, $what:expr) => {{
+        ($graph:expr, $runs:expr, $name:expr) => {{
             let graph = $graph;
             let first = graph.reader("first");
             let behind = graph.reader("behind").after(&first);
@@ -393,11 +386,11 @@ fn what_has_events_at_hand_does_not_sleep() {
                 1 => _ = tx.claim_n(3).unwrap().publish(),
                 _ => (0..3).for_each(|_| _ = tx.publish(|_| ()).unwrap()),
             }
-            stirs_until_all_is_taken!(&mut own_pool[0], format!("{}, a pool", $what));
-            stirs_until_all_is_taken!(&mut first, format!("{}, the first stage", $what));
-            stirs_until_all_is_taken!(&mut behind, format!("{}, a stage behind", $what));
-            stirs_until_all_is_taken!(&mut pool[0], format!("{}, a pool behind", $what));
-            stirs_until_all_is_taken!(&mut shards[0], format!("{}, a shard", $what));
+            ready_until_all_is_taken!(&mut own_pool[0], format!("{}, a pool", $name));
+            ready_until_all_is_taken!(&mut first, format!("{}, the first stage", $name));
+            ready_until_all_is_taken!(&mut behind, format!("{}, a stage behind", $name));
+            ready_until_all_is_taken!(&mut pool[0], format!("{}, a pool behind", $name));
+            ready_until_all_is_taken!(&mut shards[0], format!("{}, a shard", $name));
         }};
     }
     for runs in [1, 3] {
@@ -412,10 +405,9 @@ fn what_has_events_at_hand_does_not_sleep() {
     }
 }
 
-/// A slot that was given up is something to pass over: who slept over it would hold the producers
-/// up.
+/// A stage must pass over a tombstone at once: asleep before it, the stage would hold the producers.
 #[test]
-fn what_has_a_tombstone_before_it_does_not_sleep() {
+fn a_handle_before_a_tombstone_is_ready() {
     let graph = Graph::new(4, || 0u64).shared();
     let (reader, pool, shards) = (
         graph.reader("reader"),
@@ -441,7 +433,7 @@ fn what_has_a_tombstone_before_it_does_not_sleep() {
     assert_eq!(
         [0, 1].map(|shard| shards[shard].state().counts.tombstones),
         [3, 0],
-        "all shards pass them, and one counts them"
+        "all shards pass the tombstones, and one counts them"
     );
     assert_eq!(tx.remaining(), 4);
 }
@@ -460,7 +452,7 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);
     assert_eq!(second[0].try_batch(1).unwrap().first_seq(), 0);
-    // The chunk of the first pool is left first.
+    // The chunk of the first pool is orphaned first.
     drop((first.remove(0), second.remove(0)));
     assert!(is_ready(&mut second[0]));
     let adopted = second[0].try_batch(1).unwrap();
@@ -471,10 +463,10 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     adopted.release();
 }
 
-/// A worker that joins learns of the claim word's high bits from the landmark: it is moved by
-/// chunks and by tombstones.
+/// A joining worker gets the high bits of the pool's position from the landmark, which chunks and
+/// tombstones move.
 #[test]
-fn the_landmark_follows_the_pool() {
+fn a_worker_that_joins_past_2_pow_32_events_starts_at_the_pools_position() {
     for tombstone in [false, true] {
         let start = (1 << 32) - 1;
         let graph = Graph::new(8, || 0u64).first_seq(start).shared();
@@ -500,7 +492,7 @@ fn the_landmark_follows_the_pool() {
 // Policies.
 
 #[test]
-fn no_event_is_marked_before_it_is_skipped() {
+fn only_skipped_events_are_marked() {
     for start in [0, 1, 7, u64::MAX - 8, u64::MAX - 3, u64::MAX] {
         for capacity in [1, 2, 8] {
             let marks = Marks::new();
@@ -521,12 +513,13 @@ fn no_event_is_marked_before_it_is_skipped() {
     }
 }
 
-struct Ends<'a> {
+/// A handler that panics at event 1, and whose next `batch_end` fails if `fails` is set.
+struct FailingEnd<'a> {
     log: &'a Mutex<Vec<String>>,
     fails: bool,
 }
 
-impl ReadHandler<u64> for Ends<'_> {
+impl ReadHandler<u64> for FailingEnd<'_> {
     fn event(&mut self, event: &u64, _: crate::At) -> Result<(), crate::Fault> {
         self.log.lock().unwrap().push(event.to_string());
         assert_ne!(*event, 1, "an event that panics");
@@ -542,13 +535,13 @@ impl ReadHandler<u64> for Ends<'_> {
     }
 }
 
-/// An event is skipped, and the end of its batch fails: that end alone is tried again.
+/// An event is skipped, and the end of its batch fails: only that end is retried.
 #[test]
-fn a_retry_does_not_go_back_over_what_was_skipped() {
+fn a_retry_does_not_go_back_over_a_skipped_event() {
     let log = Mutex::new(Vec::new());
     let done = crate::ring(8, || 0u64)
         .deadline(Duration::from_secs(60))
-        .read_with("life", Ends { log: &log, fails: true })
+        .read_with("life", FailingEnd { log: &log, fails: true })
         .on_panic(OnFault::skip())
         .on_error(OnFault::retry(3))
         .run_inline(|p| {
@@ -562,10 +555,9 @@ fn a_retry_does_not_go_back_over_what_was_skipped() {
 
 // Selecting.
 
-/// Handles that are not ready are disarmed when another one is, or the time is over; and those that
-/// are ready take turns.
+/// `Selector::wait` returns ready handles in turn, also with a deadline that has passed.
 #[test]
-fn a_selector_favours_its_handles_in_turn() {
+fn a_selector_returns_ready_handles_in_turn() {
     let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
     let (mut two, mut right) = crate::unicast(8, || 0u64).unwrap();
     let mut selector = crate::Selector::new();

@@ -1,27 +1,27 @@
-//! Numbers that are too large: every one is an error of the build, and none a panic or an abort.
+//! Sizes that are too large: each is a build error, never a panic or an abort.
 
 mod common;
 
 use slipring::{BuildError, Graph, MAX_STAGE_HANDLES, Mirror, Pool, Tap, Wait};
 
-/// Sizes that no machine has memory for, or that no arithmetic of a machine word holds.
+/// Sizes that exceed the memory of any machine, or the range of a machine word in arithmetic.
 const HUGE: [usize; 6] = [1 << 40, 1 << 44, 1 << 50, 1 << 62, 1 << 63, usize::MAX];
 
-fn problem<T>(what: &str, built: Result<T, slipring::Error>) -> BuildError {
-    match built.err().unwrap_or_else(|| panic!("{what}: it was built")).kind() {
+fn problem<T>(name: &str, built: Result<T, slipring::Error>) -> BuildError {
+    match built.err().unwrap_or_else(|| panic!("{name}: the build succeeded")).kind() {
         slipring::ErrorKind::Build(problem) => problem.clone(),
-        other => panic!("{what}: {other:?}"),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
 #[test]
-fn capacities_that_no_memory_holds() {
+fn a_capacity_beyond_memory_is_a_build_error() {
     let _watched = crate::common::watched();
     for capacity in
         HUGE.into_iter().filter(|capacity| capacity.is_power_of_two() && *capacity > 1 << 43)
     {
-        let memory = |what: &str, problem: BuildError| {
-            assert!(matches!(problem, BuildError::Memory { .. }), "{what}, {capacity}: {problem}");
+        let memory = |name: &str, problem: BuildError| {
+            assert!(matches!(problem, BuildError::Memory { .. }), "{name}, {capacity}: {problem}");
             assert!(problem.to_string().contains("no memory for"), "{problem}");
         };
         for every in [1, 3, u64::MAX] {
@@ -56,13 +56,13 @@ fn capacities_that_no_memory_holds() {
 }
 
 #[test]
-fn rooms_beyond_the_limit() {
+fn room_beyond_the_limit_is_a_build_error() {
     let _watched = crate::common::watched();
     for room in HUGE.into_iter().chain([MAX_STAGE_HANDLES + 1]) {
         let limit = MAX_STAGE_HANDLES.to_string();
-        let named = |what: &str, problem: BuildError| {
+        let named = |name: &str, problem: BuildError| {
             let text = problem.to_string();
-            assert!(text.contains(&limit) && text.contains(&room.to_string()), "{what}: {text}");
+            assert!(text.contains(&limit) && text.contains(&room.to_string()), "{name}: {text}");
         };
         let tap = Tap::<u64>::new().room(room);
         named(
@@ -73,7 +73,7 @@ fn rooms_beyond_the_limit() {
         let keys = [graph.tap("t", room), graph.tap("u", room)];
         named("taps of a graph", problem("taps", graph.build()));
         drop(keys);
-        // A ring that is as large as the pool, so that only the limit stands in the way.
+        // A ring as large as the pool, so that only the limit is exceeded.
         let capacity = room.checked_next_power_of_two().unwrap_or(1 << 63);
         let graph = Graph::new(capacity, || 0u64);
         let keys = (graph.pool_reader("p", room), graph.pool_reader("q", room));
@@ -96,7 +96,7 @@ fn rooms_beyond_the_limit() {
 }
 
 #[test]
-fn as_much_room_as_the_limit_allows() {
+fn a_tap_has_room_up_to_the_limit() {
     let _watched = crate::common::watched();
     let tap = Tap::new().room(MAX_STAGE_HANDLES);
     slipring::ring(8, || 0u64)
@@ -112,7 +112,7 @@ fn as_much_room_as_the_limit_allows() {
 }
 
 #[test]
-fn a_conflator_that_no_memory_holds() {
+fn a_conflator_beyond_memory_is_a_build_error() {
     let _watched = crate::common::watched();
     for room in HUGE.into_iter().filter(|room| *room > 1 << 43) {
         let (tx, _rx) = slipring::unicast(8, || 0u64).unwrap();

@@ -1,5 +1,5 @@
-//! Observers of a chain that is started again and again: they own nothing of a run, and no run
-//! depends on them.
+//! Monitors, taps and pools of a chain that is started repeatedly: they own no event of a run, and
+//! no run depends on them.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn runs() -> u64 {
     }
 }
 
-/// Notes which thread dropped it.
+/// A value that records the thread that drops it.
 struct Witness(Arc<Mutex<Vec<ThreadId>>>);
 
 impl Drop for Witness {
@@ -28,7 +28,7 @@ impl Drop for Witness {
 }
 
 #[test]
-fn a_monitor_that_looks_at_the_end_of_a_run_owns_nothing_of_it() {
+fn a_report_at_the_end_of_a_run_does_not_delay_the_drop_of_its_events() {
     let _watched = crate::common::watched();
     ends("monitor", || {
         let (monitor, over, dropped) =
@@ -52,15 +52,15 @@ fn a_monitor_that_looks_at_the_end_of_a_run_owns_nothing_of_it() {
 }
 
 #[test]
-fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
+fn members_that_join_at_the_end_of_a_run_do_not_block_the_next_run() {
     let _watched = crate::common::watched();
     ends("tap and pool", || {
         let (tap, pool) = (Tap::new(), Pool::reading(8));
         let (over, joined, refused) =
             (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
-            let count = |joined_it: bool| {
-                if joined_it { joined.fetch_add(1, SeqCst) } else { refused.fetch_add(1, SeqCst) }
+            let count = |success: bool| {
+                if success { joined.fetch_add(1, SeqCst) } else { refused.fetch_add(1, SeqCst) }
             };
             let (tap, pool, over) = (&tap, &pool, &over);
             scope.spawn(move || {
@@ -89,7 +89,7 @@ fn those_who_join_at_the_end_of_a_run_do_not_keep_the_next_from_starting() {
 }
 
 #[test]
-fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
+fn a_subscription_that_outlives_its_run_keeps_the_events_and_frees_the_tap() {
     let _watched = crate::common::watched();
     ends("outlives", || {
         let (tap, dropped) = (Tap::new(), Arc::new(Mutex::new(Vec::new())));
@@ -102,7 +102,7 @@ fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
             })
             .unwrap()
             .value;
-        assert!(dropped.lock().unwrap().is_empty(), "it may still read them");
+        assert!(dropped.lock().unwrap().is_empty(), "the subscription may still read the events");
         assert!(matches!(tap.subscribe(StartAt::Now), Err(slipring::SubscribeError::NotRunning)));
         let batch = late.batch(1).unwrap();
         chain().run(|p| Ok(p.publish(|_| ())?)).unwrap();
@@ -113,7 +113,7 @@ fn a_subscription_that_outlives_its_run_keeps_its_events_and_not_the_tap() {
 }
 
 #[test]
-fn one_tap_stands_in_one_running_graph_at_a_time() {
+fn a_tap_belongs_to_one_running_graph_at_a_time() {
     let _watched = crate::common::watched();
     ends("two places", || {
         let tap = Tap::new();
@@ -122,7 +122,7 @@ fn one_tap_stands_in_one_running_graph_at_a_time() {
             .run(|_| {
                 let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
                 assert!(error.to_string().contains("stands in a graph already"), "{error}");
-                // The refusal took nothing from the graph that has it.
+                // The refusal does not affect the graph that has the tap.
                 assert!(tap.subscribe(StartAt::Now).is_ok());
                 Ok(())
             })

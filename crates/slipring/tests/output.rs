@@ -1,5 +1,4 @@
-//! What the library prints: a warning fails nothing, wherever it goes, and states only what is
-//! known.
+//! Warnings: a warning that cannot be printed fails nothing, and a warning states only known facts.
 
 mod common;
 
@@ -12,15 +11,15 @@ use std::time::{Duration, Instant};
 use common::{Bomb, PURPOSE, child, ends_well, plays, quiet};
 use slipring::{BatchError, Graph, Wait};
 
-/// Builds a graph that has more spinning threads than there are cores.
-fn build_crowd() {
+/// Builds a graph with more spinning threads than cores.
+fn build_oversubscribed() {
     let graph = Graph::new(2, || 0u64).wait(Wait::BusySpin);
-    let crowd = thread::available_parallelism().unwrap().get() + 2;
-    let keys: Vec<_> = (0..crowd).map(|i| graph.reader(&format!("s{i}"))).collect();
+    let stages = thread::available_parallelism().unwrap().get() + 2;
+    let keys: Vec<_> = (0..stages).map(|i| graph.reader(&format!("s{i}"))).collect();
     drop((graph.build().unwrap(), keys));
 }
 
-/// Two stages that spin wait on the same core.
+/// Lets two spinning stages wait on the same core.
 #[cfg(target_os = "linux")]
 fn wait_on_one_core() {
     let graph = Graph::new(2, || 0u64).wait(Wait::BusySpin);
@@ -45,7 +44,7 @@ fn wait_on_one_core() {
     });
 }
 
-/// Binds this thread to the first core that it may run on.
+/// Binds this thread to the first of its allowed cores.
 #[cfg(target_os = "linux")]
 fn bind_to_one_core() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
@@ -61,9 +60,9 @@ fn a_warning_that_cannot_be_printed_fails_nothing() {
     let _watched = crate::common::watched();
     const ROLE: &str = "a_warning_that_cannot_be_printed_fails_nothing";
     if plays(ROLE) {
-        // The parent closes the pipe before it closes the standard input that this reads.
+        // Time for the parent to close the pipe.
         thread::sleep(Duration::from_millis(50));
-        build_crowd();
+        build_oversubscribed();
         return wait_on_one_core();
     }
     let mut piped = child(ROLE, Stdio::piped());
@@ -73,7 +72,7 @@ fn a_warning_that_cannot_be_printed_fails_nothing() {
     ends_well("a full device", child(ROLE, full.into()));
 }
 
-static TOLD: AtomicUsize = AtomicUsize::new(0);
+static WARNED: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
@@ -84,19 +83,19 @@ fn a_panic_of_the_warning_hook_fails_nothing() {
         quiet();
         assert!(slipring::on_warning(|warning| {
             assert!(!warning.to_string().is_empty());
-            match TOLD.fetch_add(1, SeqCst) {
+            match WARNED.fetch_add(1, SeqCst) {
                 0 => panic!("{PURPOSE}"),
                 _ => std::panic::panic_any(Bomb),
             }
         }));
-        build_crowd();
+        build_oversubscribed();
         wait_on_one_core();
-        return assert_eq!(TOLD.load(SeqCst), 2);
+        return assert_eq!(WARNED.load(SeqCst), 2);
     }
     ends_well("a hook that panics", child(ROLE, Stdio::inherit()));
 }
 
-static SAID: Mutex<String> = Mutex::new(String::new());
+static WARNING: Mutex<String> = Mutex::new(String::new());
 
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
@@ -104,12 +103,12 @@ fn a_build_on_one_core_claims_nothing_about_the_graphs_threads() {
     let _watched = crate::common::watched();
     const ROLE: &str = "a_build_on_one_core_claims_nothing_about_the_graphs_threads";
     if plays(ROLE) {
-        assert!(slipring::on_warning(|warning| *SAID.lock().unwrap() = warning.to_string()));
+        assert!(slipring::on_warning(|warning| *WARNING.lock().unwrap() = warning.to_string()));
         bind_to_one_core();
-        build_crowd();
-        let said = SAID.lock().unwrap().clone();
-        assert!(!said.contains("1 cores") && !said.contains("for 1 core"), "{said}");
-        return assert!(said.is_empty() || said.contains("the thread that built it"), "{said}");
+        build_oversubscribed();
+        let text = WARNING.lock().unwrap().clone();
+        assert!(!text.contains("1 cores") && !text.contains("for 1 core"), "{text}");
+        return assert!(text.is_empty() || text.contains("the thread that built it"), "{text}");
     }
     ends_well("a builder on one core", child(ROLE, Stdio::inherit()));
 }

@@ -1,4 +1,4 @@
-//! What becomes of a stage that fails, how much it handles at a time, and when it releases.
+//! Policies of stages: retry and skip after a failure, size of batches, time of release.
 
 mod common;
 
@@ -11,15 +11,17 @@ use slipring::{
     WaitError, WriteHandler,
 };
 
-/// Publishes `0..count` and lets the stages work in batches of `size`, on this thread.
+/// Publishes `0..count` and runs the stages on this thread.
 fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()>, Error> {
     chain.deadline(Duration::from_secs(60)).run_inline(|p| {
         (0..count).try_for_each(|i| p.publish(|slot| *slot = i).map(drop)).map_err(Into::into)
     })
 }
 
-/// What a handler sees that fails at some events, so many times each, in batches of so many.
-fn seen_with_retries(
+/// Runs a stage that fails at each event of `fails` the given number of times, in batches of at most
+/// `batch` events. Returns the events that it saw, those that the stage behind it saw, and the
+/// outcome.
+fn run_with_retries(
     fails: &[(u64, u32)],
     batch: usize,
     count: u64,
@@ -61,31 +63,31 @@ fn a_retry_starts_again_at_the_last_release() {
         (vec![(4, 1), (5, 1), (7, 1)], vec![0, 1, 2, 3, 4, 4, 5, 4, 5, 6, 7, 4, 5, 6, 7]),
         (vec![(0, 2)], vec![0, 0, 0, 1, 2, 3, 4, 5, 6, 7]),
     ] {
-        let (seen, behind, done) = seen_with_retries(&fails, 4, 8, on);
+        let (seen, behind, done) = run_with_retries(&fails, 4, 8, on);
         let done = done.unwrap();
         assert_eq!(seen, expected, "{fails:?}");
-        assert_eq!(behind, all, "nothing is lost, and nothing comes twice behind");
+        assert_eq!(behind, all, "the stage behind gets each event once");
         let stage = done.report.stage("tries").unwrap();
         let retries: u32 = fails.iter().map(|(_, times)| times).sum();
         assert_eq!((stage.retries, stage.events, stage.skipped), (u64::from(retries), 8, 0));
     }
-    // Batches of one see nothing again but what failed.
-    let (seen, behind, done) = seen_with_retries(&[(3, 2), (7, 1)], 1, 8, on);
+    // In batches of one only the failed event comes again.
+    let (seen, behind, done) = run_with_retries(&[(3, 2), (7, 1)], 1, 8, on);
     done.unwrap();
     assert_eq!((seen, behind), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], all));
 }
 
 #[test]
-fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
+fn after_the_last_retry_the_graph_fails_or_the_event_is_skipped() {
     let _watched = crate::common::watched();
-    let (seen, behind, outcome) = seen_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2));
+    let (seen, behind, outcome) = run_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2));
     let error = outcome.unwrap_err();
     let ErrorKind::Failed(failure) = error.kind() else { panic!("{error}") };
     assert_eq!((failure.stage().as_str(), failure.seq()), ("tries", Some(5)));
     assert!(error.to_string().contains("not yet"), "{error}");
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5]);
     assert!(behind.len() <= 4);
-    let (seen, behind, done) = seen_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2).then_skip());
+    let (seen, behind, done) = run_with_retries(&[(5, 10)], 4, 8, OnFault::retry(2).then_skip());
     let done = done.unwrap();
     assert_eq!(seen, [0, 1, 2, 3, 4, 5, 4, 5, 4, 5, 6, 7]);
     assert_eq!(behind, (0..8).collect::<Vec<_>>());
@@ -96,25 +98,25 @@ fn when_no_retry_is_left_the_graph_fails_or_the_event_is_skipped() {
 }
 
 #[test]
-fn tries_are_counted_for_each_event_anew() {
+fn each_event_has_its_own_number_of_retries() {
     let _watched = crate::common::watched();
     let fails: Vec<_> = (0..8).map(|i| (i, 2)).collect();
-    let (_, behind, done) = seen_with_retries(&fails, 1, 8, OnFault::retry(2));
+    let (_, behind, done) = run_with_retries(&fails, 1, 8, OnFault::retry(2));
     assert_eq!(done.unwrap().report.stage("tries").unwrap().retries, 16);
     assert_eq!(behind.len(), 8);
 }
 
 #[test]
-fn failures_that_alternate_come_to_an_end() {
+fn alternating_failures_use_up_their_retries() {
     let _watched = crate::common::watched();
-    // Two events of one batch that each fail now and then: tries are counted from one release to
-    // the next, so this cannot go on for ever.
+    // Two events of one batch fail alternately. Retries are counted from release to release, so they
+    // run out.
     let mut calls = 0u64;
     let error = inline(
         slipring::ring(16, || 0u64)
             .read("alternating", |v, _| {
                 calls += 1;
-                assert!(calls < 1000, "no end");
+                assert!(calls < 1000, "endless retries");
                 match *v {
                     1 if calls.is_multiple_of(3) => Err("one"),
                     2 => Err("two"),
@@ -126,16 +128,16 @@ fn failures_that_alternate_come_to_an_end() {
     )
     .unwrap_err();
     assert!(error.to_string().contains("alternating"), "{error}");
-    // What was skipped is not seen again when a later event is tried again.
+    // A retry of a later event does not go back over a skipped one.
     let (seen, behind, done) =
-        seen_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
+        run_with_retries(&[(1, 99), (2, 99), (3, 1)], 4, 4, OnFault::retry(1).then_skip());
     assert_eq!(seen, [0, 1, 0, 1, 2, 2, 3, 3]);
     assert_eq!(behind, [0, 1, 2, 3]);
     assert_eq!(done.unwrap().report.stage("tries").unwrap().skipped, 2);
 }
 
 #[test]
-fn a_batch_end_that_always_fails_may_be_skipped() {
+fn a_batch_end_that_always_fails_can_be_skipped() {
     let _watched = crate::common::watched();
     let log = Mutex::new(Vec::new());
     let done = inline(
@@ -160,7 +162,7 @@ fn a_batch_end_that_always_fails_may_be_skipped() {
 }
 
 #[test]
-fn a_writer_finds_events_as_it_left_them() {
+fn a_retried_writer_finds_its_own_changes() {
     let _watched = crate::common::watched();
     let mut failed = false;
     let mut behind = Vec::new();
@@ -210,14 +212,14 @@ fn skipped_events_are_counted_and_marked_for_later_stages() {
 }
 
 #[test]
-fn panics_have_a_policy_of_their_own() {
+fn panics_and_errors_have_separate_policies() {
     let _watched = crate::common::watched();
-    let told = Mutex::new(Vec::new());
+    let faults = Mutex::new(Vec::new());
     let (mut tries, mut behind) = (0, Vec::new());
     let done = inline(
         slipring::ring(8, || 0u64)
             .on_faults(|fault| {
-                told.lock().unwrap().push((fault.seq, fault.verdict, fault.to_string()))
+                faults.lock().unwrap().push((fault.seq, fault.verdict, fault.to_string()))
             })
             .read("fragile", |v, _| {
                 if *v == 3 {
@@ -241,12 +243,12 @@ fn panics_have_a_policy_of_their_own() {
         (2, 1)
     );
     assert_eq!(behind.len(), 8);
-    let told = told.into_inner().unwrap();
-    assert_eq!(told.len(), 3);
-    assert_eq!((told[0].0, told[0].1), (Some(3), Verdict::Retried));
-    assert_eq!((told[2].0, told[2].1), (Some(5), Verdict::Skipped));
-    assert!(told[0].2.contains("fragile") && told[0].2.contains("three"), "{}", told[0].2);
-    // An error's policy is none for panics.
+    let faults = faults.into_inner().unwrap();
+    assert_eq!(faults.len(), 3);
+    assert_eq!((faults[0].0, faults[0].1), (Some(3), Verdict::Retried));
+    assert_eq!((faults[2].0, faults[2].1), (Some(5), Verdict::Skipped));
+    assert!(faults[0].2.contains("fragile") && faults[0].2.contains("three"), "{}", faults[0].2);
+    // `on_error` does not apply to panics.
     let error = inline(
         slipring::ring(8, || 0u64)
             .read("s", |_, _| -> () { panic!("no") })
@@ -272,7 +274,7 @@ fn a_hook_that_panics_ends_the_graph_and_names_the_stage() {
 }
 
 #[test]
-fn a_handler_of_batches_skips_or_retries_its_batch() {
+fn a_batch_handler_skips_or_retries_its_batch() {
     let _watched = crate::common::watched();
     let (mut calls, mut behind) = (Vec::new(), 0);
     let marks = Marks::new();
@@ -299,7 +301,7 @@ fn a_handler_of_batches_skips_or_retries_its_batch() {
 }
 
 #[test]
-fn workers_of_a_pool_retry_and_skip_on_their_own() {
+fn each_worker_of_a_pool_retries_and_skips_its_own_events() {
     let _watched = crate::common::watched();
     for threads in [false, true] {
         let tries = AtomicU64::new(0);
@@ -348,16 +350,19 @@ fn a_pause_before_a_retry_ends_with_the_graph() {
             Ok(())
         });
     assert!(began.elapsed() < Duration::from_secs(600));
-    // Halting is no failure of a stage; that something was not handled is told by the report.
+    // A halt is not a stage's failure; the report shows that the event was not handled.
     match error {
         Ok(done) => assert_eq!(done.report.stage("stubborn").unwrap().events, 0),
         Err(error) => assert!(!error.is_build(), "{error}"),
     }
 }
 
+/// Logs its calls.
 struct Counting<'a> {
     log: &'a Mutex<Vec<String>>,
+    /// Number of `batch_end` calls that fail.
     fail_end: u32,
+    /// Number of `idle` calls that fail.
     fail_idle: u32,
 }
 
@@ -395,7 +400,7 @@ impl ReadHandler<u64> for Counting<'_> {
 }
 
 #[test]
-fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried() {
+fn a_batch_end_that_fails_is_retried_between_start_and_stop() {
     let _watched = crate::common::watched();
     let log = Mutex::new(Vec::new());
     inline(
@@ -410,7 +415,7 @@ fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried()
         log.into_inner().unwrap(),
         ["start", "0", "1", "end 2", "0", "1", "end 2", "2", "3", "end 4", "stop"]
     );
-    // Nothing can be skipped where no event was at fault: the batch goes on.
+    // A failed batch end has no event to skip, so the stage continues.
     let log = Mutex::new(Vec::new());
     let done = inline(
         slipring::ring(8, || 0u64)
@@ -428,7 +433,7 @@ fn a_life_has_a_start_batches_and_a_stop_and_a_batch_end_that_fails_is_retried()
 }
 
 #[test]
-fn idle_is_called_before_a_wait_and_again_as_often_as_asked() {
+fn idle_is_called_before_a_wait_and_then_periodically() {
     let _watched = crate::common::watched();
     for (own_thread, fail_idle) in [(true, 0), (false, 0), (true, 2), (false, 2)] {
         let log = Mutex::new(Vec::new());
@@ -440,10 +445,14 @@ fn idle_is_called_before_a_wait_and_again_as_often_as_asked() {
         chain
             .run(|tx| {
                 tx.publish(|slot| *slot = 1)?;
-                let soon = Instant::now() + Duration::from_secs(30);
-                // One that is called only once for a wait would keep this waiting.
+                let deadline = Instant::now() + Duration::from_secs(30);
+                // The loop ends only if `idle` is called several times in one wait.
                 while log.lock().unwrap().iter().filter(|line| *line == "idle").count() < 8 {
-                    assert!(Instant::now() < soon, "no more idle calls: {:?}", log.lock().unwrap());
+                    assert!(
+                        Instant::now() < deadline,
+                        "no more idle calls: {:?}",
+                        log.lock().unwrap()
+                    );
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 tx.publish(|slot| *slot = 2)?;
@@ -466,7 +475,7 @@ impl WriteHandler<u64> for Journal {
 }
 
 #[test]
-fn batches_are_no_larger_than_asked_for() {
+fn max_batch_limits_the_size_of_a_batch() {
     let _watched = crate::common::watched();
     let sizes = Mutex::new(Vec::new());
     let mut journal = Journal(Vec::new());
@@ -511,7 +520,7 @@ fn the_front_of_a_batch_is_released_early() {
 
 #[test]
 #[should_panic(expected = "cannot release 5 events of a batch of 4")]
-fn more_than_a_batch_has_cannot_be_released() {
+fn releasing_more_events_than_the_batch_has_panics() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(4, || 0u64).unwrap();
     (0..4).for_each(|i| drop(tx.publish(|slot| *slot = i)));
@@ -519,7 +528,7 @@ fn more_than_a_batch_has_cannot_be_released() {
 }
 
 #[test]
-fn a_journal_releases_late() {
+fn held_batches_are_released_up_to_a_position() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(8, || 0u64).unwrap();
     (0..8).for_each(|i| drop(tx.publish(|slot| *slot = i)));
@@ -530,9 +539,9 @@ fn a_journal_releases_late() {
     rx.release_until(2);
     (8..10).for_each(|i| _ = tx.try_publish(|slot| *slot = i).unwrap());
     assert!(tx.try_publish(|_| ()).is_err());
-    rx.release_until(1); // given back already
+    rx.release_until(1); // already released
     assert!(tx.try_publish(|_| ()).is_err());
-    rx.release_until(u64::MAX / 2); // all that it holds, and no more
+    rx.release_until(u64::MAX / 2); // releases only held events
     let mut seen = Vec::new();
     while let Ok(batch) = rx.try_batch(8) {
         seen.extend(batch.iter().copied());
@@ -544,7 +553,7 @@ fn a_journal_releases_late() {
 }
 
 #[test]
-fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
+fn held_events_before_a_tombstone_stay_held() {
     let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let (first, second) = (graph.reader("first"), graph.reader("second"));
@@ -558,14 +567,14 @@ fn held_events_stay_held_where_a_claim_behind_them_was_given_up() {
     assert!(matches!(first.try_batch(4), Err(BatchError::Unavailable)));
     assert!(
         matches!(second.try_batch(4), Err(BatchError::Unavailable)),
-        "the first has not let go"
+        "the first stage has not released it"
     );
     first.release_until(1);
     assert_eq!(second.try_batch(4).unwrap().len(), 1);
 }
 
 #[test]
-fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
+fn a_reader_that_holds_the_whole_ring_waits_for_itself() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
@@ -581,7 +590,7 @@ fn who_holds_the_whole_ring_is_told_instead_of_waiting() {
 }
 
 #[test]
-fn a_loop_of_its_own_may_fail_and_come_back_early() {
+fn a_stages_own_loop_may_return_early_or_panic() {
     let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
         .read_by("own", |rx| rx.batch(1).map(|batch| batch.release()))
@@ -606,7 +615,7 @@ fn a_loop_of_its_own_may_fail_and_come_back_early() {
 }
 
 #[test]
-fn settings_without_a_stage_and_marks_of_two_are_refused() {
+fn settings_without_a_stage_and_marks_of_two_stages_are_build_errors() {
     let _watched = crate::common::watched();
     let misplaced = |chain: slipring::Chain<'_, u64>| match inline(chain, 1) {
         Err(error) if error.is_build() => error.to_string(),

@@ -1,7 +1,7 @@
-//! Two panics at once end a process. So where user code may panic while the library holds something
-//! else of the user's, that is dropped by itself, after the first panic is caught.
+//! Two panics at once abort a process. So where user code may panic while the library owns another
+//! value of the user's, the library catches the panic first and drops that value afterwards.
 //!
-//! Each scenario runs in a process of its own, which an abort would end.
+//! Each scenario runs in a child process, which an abort would end.
 #![cfg(not(miri))]
 
 mod common;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::{PURPOSE, child, ends_well, plays, quiet};
 use slipring::{Error, Graph, OnFault, Wait, WaitAction, WaitContext, WaitStrategy};
 
-/// Panics when it is dropped, also while another panic unwinds.
+/// A value whose drop panics, also while another panic unwinds.
 struct Touchy;
 
 impl Drop for Touchy {
@@ -23,7 +23,7 @@ impl Drop for Touchy {
     }
 }
 
-/// An error whose drop panics, and its text if that is asked for.
+/// An error whose drop panics, and whose `Display` panics if the flag is set.
 struct TouchyError(Touchy, bool);
 
 impl fmt::Debug for TouchyError {
@@ -66,7 +66,7 @@ fn touchy_wait() -> Wait {
     Wait::Custom(Arc::new(TouchyWait(Touchy)))
 }
 
-/// Runs a scenario in a process of its own, under the name of the test that calls this.
+/// Runs a scenario in a child process. `test` is the name of the calling test.
 fn survives(test: &str, scenario: impl FnOnce()) {
     if plays(test) {
         quiet();
@@ -76,9 +76,9 @@ fn survives(test: &str, scenario: impl FnOnce()) {
 }
 
 #[test]
-fn a_hook_that_panics_while_an_error_is_held() {
+fn a_hook_that_panics_before_its_errors_drop_panics_does_not_abort() {
     let _watched = crate::common::watched();
-    survives("a_hook_that_panics_while_an_error_is_held", || {
+    survives("a_hook_that_panics_before_its_errors_drop_panics_does_not_abort", || {
         let ended = |shows: bool, hook: fn(&slipring::Faulted)| -> Result<(), Error> {
             slipring::ring(8, || 0u64)
                 .on_faults(hook)
@@ -87,8 +87,8 @@ fn a_hook_that_panics_while_an_error_is_held() {
                 .feed(0..1, |slot, i| *slot = i)
                 .map(drop)
         };
-        // The hook, the error's text, and last the error's drop alone.
-        for (shows, hook, says) in [
+        // Two panics: of the hook or the error's text, and of the error's drop. Last the drop alone.
+        for (shows, hook, cause) in [
             (false, (|_| panic!("hooked {PURPOSE}")) as fn(&slipring::Faulted), "hooked"),
             (true, |_| (), "shown"),
             (false, |_| (), "dropped"),
@@ -96,27 +96,27 @@ fn a_hook_that_panics_while_an_error_is_held() {
             let error = catch_unwind(AssertUnwindSafe(|| ended(shows, hook)))
                 .expect("no panic leaves `feed`")
                 .expect_err("a failure");
-            let said = error.to_string();
+            let text = error.to_string();
             assert!(
-                said.contains("stage") && said.contains(&format!("{says} {PURPOSE}")),
-                "{said}"
+                text.contains("stage") && text.contains(&format!("{cause} {PURPOSE}")),
+                "{text}"
             );
         }
     });
 }
 
 #[test]
-fn a_strategy_that_is_refused() {
+fn a_refused_strategy_whose_drop_panics_does_not_abort() {
     let _watched = crate::common::watched();
-    survives("a_strategy_that_is_refused", || {
+    survives("a_refused_strategy_whose_drop_panics_does_not_abort", || {
         let graph = Graph::new(8, || 0u64);
         // Its name keeps the panic out of the output.
         let key = graph.reader(&format!("refused {PURPOSE}"));
         let _ring = graph.build().expect("a graph");
         let panic = catch_unwind(AssertUnwindSafe(|| key.wait(touchy_wait())))
             .expect_err("the graph was built already");
-        let said = panic.downcast_ref::<String>().expect("a message");
-        assert!(said.contains("refused") && said.contains("built already"), "{said}");
+        let text = panic.downcast_ref::<String>().expect("a message");
+        assert!(text.contains("refused") && text.contains("built already"), "{text}");
 
         let chain =
             catch_unwind(AssertUnwindSafe(|| slipring::ring(8, || 0u64).stage_wait(touchy_wait())));
