@@ -1,4 +1,4 @@
-//! Shards: in sequence per key, and in sequence order again behind.
+//! Shards: the events of one key stay in order on one shard, and a stage behind sees all in order.
 
 mod common;
 
@@ -16,7 +16,8 @@ struct Order {
     sum: u64,
 }
 
-/// Runs a writer, so many shards and a collector on threads, and checks what each saw.
+/// Runs a writer (if `key_from_writer`), shards and a collector on threads, and asserts that each key
+/// keeps its shard and its order.
 fn run(
     (capacity, shards): (usize, usize),
     symbols: u64,
@@ -103,7 +104,7 @@ fn run(
 }
 
 #[test]
-fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
+fn each_key_keeps_its_shard_and_order_and_stages_behind_see_all_in_order() {
     let _watched = crate::common::watched();
     let events = if cfg!(miri) { 60 } else { 20_000 };
     for (i, (capacity, shards)) in
@@ -125,13 +126,13 @@ fn each_key_has_its_shard_and_its_sequence_and_behind_them_is_sequence_order() {
 }
 
 #[test]
-fn one_key_for_all_is_a_stage_of_one_and_the_other_shards_hold_nobody() {
+fn shards_without_events_do_not_gate() {
     let _watched = crate::common::watched();
     run((8, 4), 1, if cfg!(miri) { 40 } else { 5_000 }, 0, (true, false), Wait::Blocking);
 }
 
 #[test]
-fn shards_behind_shards_by_another_key_and_a_pool_between() {
+fn a_second_sharded_stage_partitions_by_another_key() {
     let _watched = crate::common::watched();
     let totals = [const { AtomicU64::new(0) }; 5];
     let mut last = None;
@@ -170,7 +171,7 @@ fn shards_behind_shards_by_another_key_and_a_pool_between() {
 }
 
 #[test]
-fn many_producers_give_claims_up_and_shards_pass_over_them() {
+fn shards_pass_over_tombstones_of_many_producers() {
     let _watched = crate::common::watched();
     let seen = AtomicU64::new(0);
     let mut behind = 0;
@@ -214,7 +215,7 @@ fn many_producers_give_claims_up_and_shards_pass_over_them() {
 }
 
 #[test]
-fn contiguous_rings_and_inline_runs_have_shards_too() {
+fn a_key_keeps_its_shard_in_contiguous_rings_and_inline_runs() {
     let _watched = crate::common::watched();
     let sums = [const { AtomicU64::new(0) }; 2];
     let add = |shard: usize| {
@@ -236,12 +237,12 @@ fn contiguous_rings_and_inline_runs_have_shards_too() {
         })
         .unwrap();
     let inline: Vec<u64> = sums.iter().map(|sum| sum.load(Relaxed)).collect();
-    assert_eq!(threaded, inline, "whose a key is does not change");
+    assert_eq!(threaded, inline, "a key changes its shard");
     assert_eq!(threaded.iter().sum::<u64>(), 99 * 50);
 }
 
 #[test]
-fn leases_of_shards_lend_what_is_their_own() {
+fn a_shards_lease_lends_only_its_own_events() {
     let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64);
     let shards = graph.shard_writer("shards", 2, |v: &u64| *v % 100);
@@ -256,7 +257,7 @@ fn leases_of_shards_lend_what_is_their_own() {
     let mut all = Vec::new();
     for shard in &mut shards {
         let mut own = Vec::new();
-        // What is dropped comes again.
+        // A dropped batch is delivered again.
         let again = shard.try_batch(10).unwrap().iter().copied().collect::<Vec<_>>();
         while let Ok(mut batch) = shard.try_batch(10) {
             assert!(!own.is_empty() || batch.iter().eq(&again));
@@ -280,7 +281,7 @@ fn leases_of_shards_lend_what_is_their_own() {
 }
 
 #[test]
-fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
+fn an_idle_shard_gates_the_producer() {
     let _watched = crate::common::watched();
     let graph = Graph::new(16, || 0u64);
     let shards = graph.shard_reader("shards", 2, |v: &u64| *v);
@@ -289,7 +290,7 @@ fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
     for i in 0..16 {
         tx.publish(|v| *v = i).unwrap();
     }
-    // Only one of them goes on.
+    // Only the first shard polls.
     while shards[0].poll(1, |_, _| ()).unwrap() != 0 {}
     assert!(tx.try_publish(|_| ()).is_err());
     while shards[1].poll(1, |_, _| ()).unwrap() != 0 {}
@@ -303,7 +304,7 @@ fn a_shard_that_stands_still_holds_those_behind_and_the_producer() {
 }
 
 #[test]
-fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
+fn a_key_that_panics_fails_the_stage_that_computes_it() {
     let _watched = crate::common::watched();
     for from_writer in [false, true] {
         let chain = slipring::ring(8, || 0u64);
@@ -316,7 +317,7 @@ fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
                 |v: &u64| if *v == 5 { panic!("no key") } else { *v },
                 |_| {
                     |v: &u64, _| {
-                        assert_ne!(*v, 5, "an event without a key is nobody's");
+                        assert_ne!(*v, 5, "an event without a key is not delivered");
                         seen.fetch_add(1, Relaxed);
                     }
                 },
@@ -335,7 +336,7 @@ fn a_key_that_panics_ends_the_graph_and_names_who_worked_it_out() {
 }
 
 #[test]
-fn a_key_that_panics_while_its_handler_panics_is_no_abort() {
+fn a_key_that_panics_after_its_handler_does_not_abort() {
     let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
         .write("before", |v, _| {
@@ -357,7 +358,7 @@ fn a_key_that_panics_while_its_handler_panics_is_no_abort() {
 }
 
 #[test]
-fn shards_retry_and_skip() {
+fn a_shard_retries_and_skips_its_own_events() {
     let _watched = crate::common::watched();
     let tries = AtomicU64::new(0);
     let mut behind = 0;
@@ -381,11 +382,11 @@ fn shards_retry_and_skip() {
         .unwrap();
     let stage = done.report.stage("shards").unwrap();
     assert_eq!((tries.load(Relaxed), stage.retries, stage.skipped, behind), (4, 6, 1, 50));
-    assert_eq!(stage.events, 50, "what is skipped counts, what is seen again does not count twice");
+    assert_eq!(stage.events, 50, "a skipped event counts, and a retried event counts once");
 }
 
 #[test]
-fn numbers_of_shards_that_make_no_sense_are_refused() {
+fn shards_out_of_range_or_on_a_shared_thread_are_build_errors() {
     let _watched = crate::common::watched();
     for shards in [0, 9, usize::MAX] {
         let error = slipring::ring(8, || 0u64)

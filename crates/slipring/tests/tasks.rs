@@ -1,4 +1,4 @@
-//! Futures, streams, and waiting for several rings at once, on executors of this file's own.
+//! Futures, and `Selector`, on this file's own executor.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use slipring::{Graph, Selector, StartAt, Wait, WaitError, Waitable};
 
-/// Wakes a thread, and counts.
+/// A waker that unparks its thread and counts its wake-ups.
 struct Unpark(Thread, AtomicUsize);
 
 impl Wake for Unpark {
@@ -22,8 +22,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread, which sleeps while nobody wakes it. A wake-up that is lost ends
-/// the test.
+/// Runs a future on this thread, which sleeps between polls. A lost wake-up fails the test.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
@@ -36,7 +35,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
         let end = Instant::now() + Duration::from_secs(30);
         while unpark.1.load(Relaxed) == woken {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "nobody woke the task");
+            assert!(!left.is_zero(), "a lost wake-up");
             thread::park_timeout(left);
         }
     }
@@ -77,7 +76,7 @@ fn a_task_feeds_a_task() {
 }
 
 #[test]
-fn tasks_stand_where_stages_stand() {
+fn tasks_can_run_every_role_of_a_graph() {
     let _watched = crate::common::watched();
     let claims = if cfg!(miri) { 50 } else { 500 };
     let graph = Graph::new(4, || 0u64).shared();
@@ -131,13 +130,13 @@ fn tasks_stand_where_stages_stand() {
         }
         sum
     });
-    // Two producers, two events a claim, each doubled.
+    // Two producers, two events per claim, each event doubled.
     assert_eq!((sum, following.join().unwrap()), (8 * claims, 8 * claims));
     workers.into_iter().chain(producers).for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
-fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
+fn a_dropped_future_takes_no_event_and_leaves_no_waker() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
     let unpark = Arc::new(Unpark(thread::current(), AtomicUsize::new(0)));
@@ -148,7 +147,7 @@ fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
         assert!(batch.as_mut().poll(&mut cx).is_pending());
     }
     tx.publish(|slot| *slot = 1).unwrap();
-    assert_eq!(unpark.1.load(Relaxed), 0, "its future is gone");
+    assert_eq!(unpark.1.load(Relaxed), 0, "the waker of a dropped future");
     let mut ran = false;
     {
         let mut publish = pin!(tx.publish_async(|_| ran = true));
@@ -159,13 +158,13 @@ fn a_future_that_is_dropped_has_done_nothing_and_leaves_no_waker() {
     let mut publish = pin!(tx.publish_async(|slot| *slot = 2));
     assert!(publish.as_mut().poll(&mut cx).is_pending());
     assert_eq!(rx.poll(1, |v, _| assert_eq!(*v, 1)).unwrap(), 1);
-    assert_eq!(unpark.1.load(Relaxed), 1, "woken once, and only by the release");
+    assert_eq!(unpark.1.load(Relaxed), 1, "only the release wakes the task");
     assert!(matches!(publish.as_mut().poll(&mut cx), Poll::Ready(Ok(1))));
     assert_eq!(Arc::strong_count(&unpark), 2, "a waker was left behind");
 }
 
 #[test]
-fn an_end_wakes_tasks() {
+fn an_end_wakes_a_task() {
     let _watched = crate::common::watched();
     for halted in [false, true] {
         let (tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
@@ -197,7 +196,7 @@ fn an_end_wakes_tasks() {
 }
 
 #[test]
-fn where_nobody_rings_a_task_looks_again() {
+fn a_task_with_a_strategy_that_does_not_park_is_polled_again() {
     let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64).wait(Wait::YIELDING);
     let end = graph.reader("end");
@@ -269,7 +268,7 @@ fn one_thread_waits_for_several_rings() {
 }
 
 #[test]
-fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
+fn a_selector_keeps_its_deadline_and_waits_for_room() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(1, || 0u64).unwrap();
     let mut selector = Selector::new();
@@ -286,16 +285,12 @@ fn a_selector_keeps_its_deadline_and_waits_for_room_too() {
     );
     assert_eq!(selector.wait(&mut [&mut tx, &mut rx], None), Some(1));
     drop(rx);
-    assert_eq!(
-        selector.wait(&mut [&mut tx], None),
-        Some(0),
-        "it has failed, which is worth a look"
-    );
+    assert_eq!(selector.wait(&mut [&mut tx], None), Some(0), "a handle of a failed ring is ready");
     assert!(tx.publish(|_| ()).is_err());
 }
 
 #[test]
-fn who_goes_takes_its_waker_along() {
+fn dropping_an_armed_handle_removes_its_waker() {
     let _watched = crate::common::watched();
     struct Counts(AtomicUsize);
     impl Wake for Counts {
@@ -319,8 +314,8 @@ fn who_goes_takes_its_waker_along() {
     for _ in 0..10 {
         assert!(!tx.clone().arm(&waker));
     }
-    assert_eq!(Arc::strong_count(&counts), 2, "none is kept");
+    assert_eq!(Arc::strong_count(&counts), 2, "a waker was left behind");
     end.poll(8, |_, _| ()).unwrap();
     while pool[0].poll(8, |_, _| ()).unwrap() != 0 {}
-    assert_eq!(counts.0.load(Relaxed), 0, "nobody is woken for nothing");
+    assert_eq!(counts.0.load(Relaxed), 0, "a dropped handle was woken");
 }

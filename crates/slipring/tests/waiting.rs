@@ -1,5 +1,5 @@
-//! Every wait has an end: the graph's deadline ends each of them, and a thread that waits for
-//! itself is told, wherever the wait begins.
+//! Every wait ends: the graph's deadline ends each of them, and a thread that waits for itself gets
+//! an error, wherever the wait begins.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn is_deadline(failure: &Failure) -> bool {
 }
 
 #[track_caller]
-fn timed_out(error: &Error, stage: &str) {
+fn assert_timed_out(error: &Error, stage: &str) {
     assert!(error.failure().is_some_and(is_deadline) && error.stage() == Some(stage), "{error}");
 }
 
@@ -45,16 +45,15 @@ fn the_deadline_ends_publishing_on_one_thread() {
             })
             .unwrap_err()
     });
-    timed_out(&error, PRODUCER);
+    assert_timed_out(&error, PRODUCER);
 }
 
 #[test]
-fn the_deadline_ends_the_last_turns_on_one_thread() {
+fn the_deadline_ends_the_draining_on_one_thread() {
     let _watched = crate::common::watched();
     for halves in [false, true] {
-        let error = ends(
-            &format!("inline, closing while a member holds what a writer waits for, {halves}"),
-            move || {
+        let error =
+            ends(&format!("inline, closing while a member gates a writer, {halves}"), move || {
                 let tap = Tap::new();
                 let kept = Mutex::new(None);
                 slipring::ring(4, || 0u64)
@@ -71,9 +70,8 @@ fn the_deadline_ends_the_last_turns_on_one_thread() {
                         Ok(())
                     })
                     .unwrap_err()
-            },
-        );
-        timed_out(&error, "behind");
+            });
+        assert_timed_out(&error, "behind");
     }
 }
 
@@ -105,7 +103,7 @@ fn the_deadline_of_each_ring_ends_a_selector() {
                     .failure()
                     .is_some_and(|failure| &**failure.stage() == "r")
             );
-            // The other graph goes on.
+            // The other graph continues.
             calm.publish(|_| ()).unwrap();
             assert_eq!(
                 selector
@@ -131,10 +129,10 @@ fn the_deadline_of_each_ring_ends_a_selector() {
     }
 }
 
-/// A selector's own deadline is not the graph's, and what is there is not hidden by a deadline that
-/// has passed.
+/// A selector's deadline does not fail the graph. After the graph's deadline a selector still
+/// returns a handle with available events.
 #[test]
-fn a_selector_says_what_is_there_after_the_deadline() {
+fn a_selector_returns_a_ready_handle_after_the_deadline() {
     let _watched = crate::common::watched();
     ends("events and a deadline that has passed", || {
         let graph = Graph::new(2, || 0u64).deadline(SOON);
@@ -151,9 +149,9 @@ fn a_selector_says_what_is_there_after_the_deadline() {
     });
 }
 
-/// The deadline wakes no task, but one that is polled past it is told.
+/// A deadline wakes no task, but a task that is polled after it gets the failure.
 #[test]
-fn a_task_that_is_polled_past_the_deadline_is_told() {
+fn a_task_polled_after_the_deadline_gets_the_failure() {
     let _watched = crate::common::watched();
     for wait in [Wait::Blocking, Wait::YIELDING] {
         ends(&format!("tasks, {wait}"), move || {
@@ -164,15 +162,15 @@ fn a_task_that_is_polled_past_the_deadline_is_told() {
             let mut cx = Context::from_waker(Waker::noop());
             {
                 let mut batch = std::pin::pin!(rx.batch_async(1));
-                let told = loop {
+                let error = loop {
                     match batch.as_mut().poll(&mut cx) {
-                        Poll::Ready(told) => break told.err().unwrap(),
+                        Poll::Ready(error) => break error.err().unwrap(),
                         Poll::Pending => thread::yield_now(),
                     }
                 };
-                assert!(told.failure().is_some_and(is_deadline), "{told}");
+                assert!(error.failure().is_some_and(is_deadline), "{error}");
             }
-            assert!(rx.arm(Waker::noop()), "the end is worth a look");
+            assert!(rx.arm(Waker::noop()), "a handle of a failed ring is ready");
         });
     }
 }
@@ -193,7 +191,7 @@ fn the_deadline_ends_retries_and_their_pauses() {
                     let on = OnFault::retry(u32::MAX).pause(pause);
                     chain.on_error(on).on_panic(on).feed(0..1, |slot, i| *slot = i).unwrap_err()
                 });
-            timed_out(&error, "stubborn");
+            assert_timed_out(&error, "stubborn");
         }
     }
     let error = ends("retried for ever on one thread", || {
@@ -204,16 +202,15 @@ fn the_deadline_ends_retries_and_their_pauses() {
             .run_inline(|p| Ok(p.publish_all(0..9, |slot, i| *slot = i)?))
             .unwrap_err()
     });
-    timed_out(&error, "stubborn");
+    assert_timed_out(&error, "stubborn");
 }
 
-/// An `idle` that fails each time, and is skipped, comes before each wait; the stage never gets to
-/// one.
+/// `idle` comes before each wait. If it fails each time and is skipped, the stage never waits.
 #[test]
 fn the_deadline_ends_a_stage_whose_idle_always_fails() {
     let _watched = crate::common::watched();
-    struct Restless;
-    impl ReadHandler<u64> for Restless {
+    struct FailingIdle;
+    impl ReadHandler<u64> for FailingIdle {
         fn event(&mut self, _: &u64, _: slipring::At) -> Result<(), Fault> {
             Ok(())
         }
@@ -225,7 +222,7 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
         let error = ends(&format!("idle fails, together: {together}"), move || {
             let chain = slipring::ring(2, || 0u64)
                 .deadline(SOON)
-                .read_with("restless", Restless)
+                .read_with("idle", FailingIdle)
                 .on_error(OnFault::skip());
             let chain =
                 if together { chain.on("t").read("other", |_, _| ()).on("t") } else { chain };
@@ -234,13 +231,13 @@ fn the_deadline_ends_a_stage_whose_idle_always_fails() {
             drop(tx);
             error
         });
-        timed_out(&error, "restless");
+        assert_timed_out(&error, "idle");
     }
 }
 
-/// Past its deadline a graph goes on while nobody has to wait.
+/// A stage skips the last event of a full ring after the deadline, and the producer needs no wait.
 #[test]
-fn a_stage_that_skips_the_last_event_of_a_full_ring_keeps_nobody_waiting() {
+fn a_graph_past_its_deadline_continues_while_no_thread_waits() {
     let _watched = crate::common::watched();
     ends("skips, on one thread", || {
         let chain = slipring::ring(2, || 0u64).deadline(Duration::from_millis(1));
@@ -257,13 +254,13 @@ fn a_stage_that_skips_the_last_event_of_a_full_ring_keeps_nobody_waiting() {
 
 // Waiting for oneself.
 
-fn own(told: &WaitError, stage: &str) {
-    assert!(matches!(told, WaitError::WaitsForItself(name) if name.as_str() == stage), "{told}");
+fn assert_waits_for_itself(error: &WaitError, stage: &str) {
+    assert!(matches!(error, WaitError::WaitsForItself(name) if name.as_str() == stage), "{error}");
 }
 
-/// A worker that works at a chunk that another left.
+/// A worker that handles an adopted chunk holds the ring just like one with a chunk of its own.
 #[test]
-fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
+fn a_worker_with_an_adopted_chunk_that_publishes_gets_an_error() {
     let _watched = crate::common::watched();
     for joined in [false, true] {
         ends(&format!("adopted, joined: {joined}"), move || {
@@ -275,33 +272,33 @@ fn a_worker_with_an_adopted_chunk_that_publishes_is_told() {
             tx.publish(|_| ()).unwrap();
             let mut first = workers.remove(0);
             if joined {
-                drop(workers.remove(0)); // another takes its seat
+                drop(workers.remove(0)); // a joining worker takes its seat
                 let second = first.pool().join().unwrap();
                 workers.push(second);
             }
-            assert_eq!(first.try_batch(1).unwrap().len(), 1); // dropped, it comes again
-            drop(first); // its chunk is the other one's now
-            let (mut told, mut seen) = (Vec::new(), 0);
+            assert_eq!(first.try_batch(1).unwrap().len(), 1); // dropped: the chunk stays unfinished
+            drop(first); // orphans its chunk
+            let (mut errors, mut seen) = (Vec::new(), 0);
             let mut other: PoolReader<u64> = workers.remove(0);
             let mut tx = Some(tx);
             let handled = other.for_each(|_, _| {
-                // First at the other one's chunk, then at one of its own.
+                // First in the adopted chunk, then in its own.
                 seen += 1;
                 if let Some(tx) = tx.as_mut().filter(|_| seen <= 2) {
-                    while told.len() < seen {
-                        told.extend(tx.publish(|_| ()).err());
+                    while errors.len() < seen {
+                        errors.extend(tx.publish(|_| ()).err());
                     }
                 } else {
                     tx = None;
                 }
             });
-            told.iter().for_each(|told| own(told, "pool"));
+            errors.iter().for_each(|error| assert_waits_for_itself(error, "pool"));
             assert_eq!((handled.unwrap(), seen), (3, 3));
         });
     }
 }
 
-/// Nobody sees that a wait in the closure of `poll` will never end; the deadline ends it.
+/// The library does not detect that a wait in the closure of `poll` never ends; the deadline ends it.
 #[test]
 fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
     let _watched = crate::common::watched();
@@ -312,22 +309,26 @@ fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
         let ring = graph.build().unwrap();
         let (mut tx, mut rx, mut later) = (ring.producer(), ring.reader(key), ring.reader(later));
         tx.publish(|_| ()).unwrap();
-        let mut told = Vec::new();
+        let mut errors = Vec::new();
         let polled = rx.poll(1, |_, _| {
-            while told.is_empty() {
-                told.extend(tx.publish(|_| ()).err());
+            while errors.is_empty() {
+                errors.extend(tx.publish(|_| ()).err());
             }
-            told.extend(later.batch(1).err());
+            errors.extend(later.batch(1).err());
         });
-        assert_eq!((polled.unwrap(), told.len()), (1, 2));
-        assert!(told.iter().all(|closed| closed.failure().is_some_and(is_deadline)), "{told:?}");
+        assert_eq!((polled.unwrap(), errors.len()), (1, 2));
+        assert!(
+            errors.iter().all(|closed| closed.failure().is_some_and(is_deadline)),
+            "{errors:?}"
+        );
     });
 }
 
 type Later = Reader<u64>;
 
-/// What a handler of an earlier stage is told that waits for a later one.
-fn waits_for_a_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
+/// Waits for the last stage in a handler of the first, and asserts that the wait returns an error.
+/// With `between`, a third stage stands between the two.
+fn wait_for_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
     ends(&format!("a later stage, between: {between}"), move || {
         let graph = Graph::new(4, || 0u64);
         let first = graph.reader("first");
@@ -348,9 +349,9 @@ fn waits_for_a_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
         drop(ring);
         tx.publish(|_| ()).unwrap();
         tx.close();
-        let mut told = None;
-        first.for_each(|_, _| told = Some(how(&mut last))).unwrap();
-        own(&told.unwrap(), "first");
+        let mut error = None;
+        first.for_each(|_, _| error = Some(how(&mut last))).unwrap();
+        assert_waits_for_itself(&error.unwrap(), "first");
         assert_eq!(last.for_each(|_, _| ()).unwrap(), 1);
         if let Some(middle) = middle {
             middle.join().unwrap().unwrap();
@@ -359,12 +360,12 @@ fn waits_for_a_later_stage(how: fn(&mut Later) -> WaitError, between: bool) {
 }
 
 #[test]
-fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
+fn a_consumer_that_waits_in_a_handler_of_an_earlier_stage_gets_an_error() {
     let _watched = crate::common::watched();
     for between in [false, true] {
-        waits_for_a_later_stage(|last| last.batch(1).err().unwrap(), between);
-        waits_for_a_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
-        waits_for_a_later_stage(
+        wait_for_later_stage(|last| last.batch(1).err().unwrap(), between);
+        wait_for_later_stage(|last| last.for_each(|_, _| ()).unwrap_err(), between);
+        wait_for_later_stage(
             |last| match last.batch_by(1, std::time::Instant::now() + common::LIMIT) {
                 Err(slipring::BatchError::Wait(closed)) => closed,
                 other => panic!("{other:?}"),
@@ -374,19 +375,19 @@ fn a_consumer_that_waits_inside_an_earlier_stage_is_told() {
     }
 }
 
-/// A member of a tap, in the handler of the stage before it: of a chain on threads, and on one.
+/// A handler of the stage before a tap waits as a member of that tap, on threads and inline.
 #[test]
-fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
+fn a_member_that_waits_in_a_handler_before_its_tap_gets_an_error() {
     let _watched = crate::common::watched();
     for inline in [false, true] {
         ends(&format!("a member inside the stage before it, inline: {inline}"), move || {
             let tap = Tap::new();
-            let told = Mutex::new(None);
+            let errors = Mutex::new(None);
             let joiner = tap.clone();
             let chain = slipring::ring(4, || 0u64)
                 .write("first", |_, _| {
                     let mut member = joiner.subscribe(StartAt::Now).unwrap();
-                    told.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
+                    errors.lock().unwrap().get_or_insert(member.batch(1).err().unwrap());
                 })
                 .tap(&tap);
             if inline {
@@ -397,15 +398,15 @@ fn a_member_that_waits_inside_the_stage_before_its_tap_is_told() {
             } else {
                 chain.feed(0..9, |slot, i| *slot = i).map(drop).unwrap();
             }
-            own(&told.lock().unwrap().take().unwrap(), "first");
+            assert_waits_for_itself(&errors.lock().unwrap().take().unwrap(), "first");
         });
     }
 }
 
-/// One that holds the whole ring keeps every stage beside it from another event, but not from the
+/// A stage that holds the whole ring delays every further event of a stage beside it, but not the
 /// end.
 #[test]
-fn a_consumer_beside_one_that_holds_the_whole_ring_sees_the_end() {
+fn a_consumer_beside_a_stage_that_holds_the_whole_ring_gets_the_end() {
     let _watched = crate::common::watched();
     ends("side by side", || {
         let graph = Graph::new(2, || 0u64);
@@ -424,7 +425,7 @@ fn a_consumer_beside_one_that_holds_the_whole_ring_sees_the_end() {
     });
 }
 
-/// Follows a tap behind itself, from where it has nothing to handle on.
+/// A handler that joins the tap behind its own stage, and reads there in `idle`.
 struct Follower<'a> {
     tap: &'a Tap<u64>,
     member: Option<Subscription<u64>>,
@@ -446,9 +447,9 @@ impl ReadHandler<u64> for Follower<'_> {
     }
 }
 
-/// A stage that has nothing to handle holds no event, and the stream may end there.
+/// A stage holds no event while it is idle, so the stages behind it may reach the end then.
 #[test]
-fn a_wait_for_the_end_where_nothing_is_held_is_fine() {
+fn an_idle_handler_may_wait_for_the_end() {
     let _watched = crate::common::watched();
     ends("the end, from idle", || {
         for (many, watched) in [(false, false), (false, true), (true, false)] {
@@ -475,15 +476,15 @@ fn a_wait_for_the_end_where_nothing_is_held_is_fine() {
                     .map(drop)
                     .unwrap();
             }
-            let seen = seen.into_inner().unwrap().expect("it was idle");
+            let seen = seen.into_inner().unwrap().expect("a call of `idle`");
             assert!(matches!(seen, Ok(1..=3)), "{seen:?}");
         }
     });
 }
 
-/// None of this is told falsely: a handler may wait for consumers that others move on.
+/// A handler's wait for a consumer that other threads move is not taken for a wait for itself.
 #[test]
-fn waiting_for_others_inside_a_handler_is_fine() {
+fn a_handler_may_wait_for_consumers_of_other_threads() {
     let _watched = crate::common::watched();
     let count = if cfg!(miri) { 20 } else { 500 };
     ends("an earlier stage, and one of another ring, inside a handler", move || {
@@ -510,8 +511,7 @@ fn waiting_for_others_inside_a_handler_is_fine() {
                 });
             }
             let beside = RefCell::new(beside);
-            // The last stage waits in its handler for the one beside the first, and for the other
-            // ring.
+            // The last stage's handler waits for the stage beside the first, and for the other ring.
             let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
             let done = last
                 .for_each(|v, _| {

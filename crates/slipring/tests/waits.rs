@@ -1,7 +1,7 @@
-//! How stages and producers wait: strategies for each of them, timeouts, warnings, and no wake-up
-//! lost, whatever strategies meet.
+//! Strategies: no pair of them loses a wake-up; one per stage and producer; timeouts; learners;
+//! warnings.
 //!
-//! `SLIPRING_SOAK` makes the long test longer.
+//! `SLIPRING_SOAK` prolongs the tests of lost wake-ups.
 
 mod common;
 
@@ -16,10 +16,10 @@ use slipring::{
     Warning,
 };
 
-/// A wait that lasts longer than this has lost its wake-up, on a machine however busy.
+/// Time after which a wake-up counts as lost, also on a busy machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// One of each kind, budgets included.
+/// Strategies of each kind, some with a CPU budget or a timeout.
 fn strategies() -> Vec<Wait> {
     let mut all = Wait::all().to_vec();
     all.extend(
@@ -29,8 +29,7 @@ fn strategies() -> Vec<Wait> {
     all
 }
 
-/// A thread that spins for a time, not asleep and not yielding, so that gaps may be shorter than a
-/// wake.
+/// Spins for a time without sleeping or yielding, so that a gap may be shorter than a wake-up.
 fn spin(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -38,7 +37,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// What it costs here to be woken, about.
+/// Measures the median time of a wake-up on this machine.
 fn wake_cost() -> Duration {
     let (parked, mut costs) = (AtomicU64::new(0), Vec::new());
     let epoch = Instant::now();
@@ -64,10 +63,17 @@ fn wake_cost() -> Duration {
     costs[costs.len() / 2]
 }
 
-/// Runs until the time is up: a ring of one or two slots, so that both sides wait for each other
-/// again and again, after gaps around what a wake costs, so that each begins to wait, or to sleep,
-/// just when the other one has come. Each event is the last one until the other side has seen it.
-fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time: Duration) -> u64 {
+/// Passes events through a ring of one or two slots for `time`, and returns their number. Both sides
+/// wait for each other after gaps of about the time of a wake-up, so that each begins to wait, or to
+/// sleep, just when the other makes progress. No further event comes before the other side has seen
+/// the last one, so a lost wake-up shows.
+fn ping_pong(
+    producers: &Wait,
+    readers: &Wait,
+    capacity: usize,
+    wake: Duration,
+    time: Duration,
+) -> u64 {
     note_warnings();
     let about = format!("{producers} producing, {readers} reading, {capacity} slots");
     let graph =
@@ -76,7 +82,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
     let until = Instant::now() + time;
-    // From nothing to twice the cost of a wake, most of them in the neighbourhood of it.
+    // From 0 to twice the time of a wake-up, mostly near it.
     let gap = move |random: &mut fastrand::Rng| match random.u32(..4) {
         0 => Duration::ZERO,
         1 => wake.mul_f64(2.0 * random.f64()),
@@ -87,10 +93,13 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
             let (mut seen, mut random) = (0, fastrand::Rng::with_seed(1));
             loop {
                 let began = Instant::now();
-                // Later than the other side would, so that none wakes the other up by giving up.
+                // A longer deadline than the other side's, so that a timeout here does not wake it.
                 match rx.batch_by(1, began + 2 * BOUND) {
                     Ok(batch) => {
-                        assert!(began.elapsed() < BOUND, "event {seen} woke nobody");
+                        assert!(
+                            began.elapsed() < BOUND,
+                            "event {seen} did not wake the other side"
+                        );
                         assert_eq!(batch[0], seen);
                         seen += 1;
                         batch.release();
@@ -108,7 +117,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
                 Ok(_) => {
                     assert!(
                         began.elapsed() < BOUND,
-                        "{about}: the release before event {next} woke nobody"
+                        "{about}: the release before event {next} did not wake the other side"
                     );
                     next += 1;
                 }
@@ -128,7 +137,7 @@ fn meet(producers: &Wait, readers: &Wait, capacity: usize, wake: Duration, time:
 
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
-fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
+fn no_pair_of_strategies_loses_a_wake_up() {
     let _watched = crate::common::watched();
     let wake = wake_cost().clamp(Duration::from_micros(2), Duration::from_micros(100));
     let time =
@@ -137,15 +146,15 @@ fn every_strategy_meets_every_other_around_the_cost_of_a_wake() {
     for producers in &strategies() {
         for readers in &strategies() {
             for capacity in [1, 2] {
-                events += meet(producers, readers, capacity, wake, time);
+                events += ping_pong(producers, readers, capacity, wake, time);
             }
         }
     }
     println!("{events} events, a wake of {wake:?}");
 }
 
-/// Bursts long enough for the bell to fall quiet, each ending with an event on which all depends,
-/// at any moment of the reader's falling asleep.
+/// Bursts are long enough for the wait queue to become quiet. After each, single events come at any
+/// moment of the reader's falling asleep, and each must wake it.
 #[test]
 #[cfg_attr(miri, ignore = "goes by the clock, and there is no barrier to check")]
 fn the_last_event_of_a_burst_wakes() {
@@ -172,7 +181,10 @@ fn the_last_event_of_a_burst_wakes() {
                     tx.publish(|event| *event = next).unwrap();
                     let began = Instant::now();
                     while seen.load(SeqCst) != next {
-                        assert!(began.elapsed() < BOUND, "{wait}: event {next} woke nobody");
+                        assert!(
+                            began.elapsed() < BOUND,
+                            "{wait}: event {next} did not wake the other side"
+                        );
                         std::hint::spin_loop();
                     }
                 }
@@ -183,12 +195,12 @@ fn the_last_event_of_a_burst_wakes() {
 }
 
 #[test]
-fn stages_and_producers_wait_each_in_its_own_way() {
+fn each_stage_and_producer_may_have_its_own_strategy() {
     let _watched = crate::common::watched();
     note_warnings();
     let all = strategies();
     for (i, _) in all.iter().enumerate() {
-        // Whoever spins for ever needs a core of its own, and here are four threads.
+        // A stage that never stops spinning needs a core of its own, and the test has four threads.
         let pick = |offset: usize| {
             let wait = all[(i + offset) % all.len()].clone();
             if wait.to_string() == "busy-spin" || wait.timeout().is_some() {
@@ -219,7 +231,7 @@ fn stages_and_producers_wait_each_in_its_own_way() {
 }
 
 #[test]
-fn a_graph_says_who_waits_how() {
+fn a_graph_prints_the_strategy_of_each_stage() {
     let _watched = crate::common::watched();
     let chain = slipring::ring(4, || 0u64)
         .wait(Wait::SLEEPING)
@@ -256,7 +268,7 @@ fn a_graph_says_who_waits_how() {
         both.contains("`a` (blocking)") && both.contains("`b` (yielding)") && both.contains("`t`"),
         "{both}"
     );
-    // One says it for both.
+    // One `stage_wait` applies to both stages of the thread.
     let mut sum = 0;
     slipring::ring(4, || 0u64)
         .wait(Wait::Blocking)
@@ -271,7 +283,7 @@ fn a_graph_says_who_waits_how() {
 }
 
 #[test]
-fn a_timeout_comes_back_and_loses_nothing() {
+fn a_strategys_timeout_returns_an_error_and_loses_no_event() {
     let _watched = crate::common::watched();
     for wait in Wait::all() {
         let wait = wait.or_timeout(Duration::from_millis(1));
@@ -280,19 +292,19 @@ fn a_timeout_comes_back_and_loses_nothing() {
         let ring = graph.build().unwrap();
         let (mut tx, mut rx) = (ring.producer(), ring.reader(key));
         assert!(
-            matches!(rx.batch(1), Err(WaitError::TimedOut(who)) if who.as_str() == "producer"),
+            matches!(rx.batch(1), Err(WaitError::TimedOut(name)) if name.as_str() == "producer"),
             "{wait}"
         );
         tx.publish_all(0..2, |event, i| *event = i).unwrap();
         assert!(
-            matches!(tx.publish(|_| panic!("there is no room")), Err(WaitError::TimedOut(who)) if who.as_str() == "reader"),
+            matches!(tx.publish(|_| panic!("there is no room")), Err(WaitError::TimedOut(name)) if name.as_str() == "reader"),
             "{wait}"
         );
         assert!(matches!(tx.claim(), Err(WaitError::TimedOut(_))), "{wait}");
         assert!(matches!(tx.claim_n(1), Err(ClaimError::TimedOut { .. })), "{wait}");
         let error = tx.publish(|_| ()).unwrap_err().to_string();
         assert!(error.contains("`reader` took longer than the strategy's timeout"), "{error}");
-        // Later calls go on where they were.
+        // Later calls continue at the same position.
         rx.poll(1, |event, _| assert_eq!(*event, 0)).unwrap();
         tx.publish(|event| *event = 2).unwrap();
         tx.close();
@@ -302,9 +314,10 @@ fn a_timeout_comes_back_and_loses_nothing() {
     }
 }
 
-/// Whoever publishes all of something has items in hand, and waits on.
+/// `publish_all` and `publish_batches` hold items of their iterator, so they wait on after a
+/// strategy's timeout instead of losing them.
 #[test]
-fn no_item_of_many_is_lost_to_a_timeout() {
+fn publish_all_waits_on_after_a_timeout() {
     let _watched = crate::common::watched();
     let wait = Wait::Blocking.or_timeout(Duration::from_micros(100));
     let mut idle = 0;
@@ -332,10 +345,10 @@ fn no_item_of_many_is_lost_to_a_timeout() {
         })
         .unwrap();
     assert_eq!(seen, (0..14).collect::<Vec<u64>>());
-    assert!(idle > 1, "the handler was told that nothing came {idle} times");
+    assert!(idle > 1, "`idle` was called {idle} times");
 }
 
-/// Learns nothing; notes what it is told, and which waits it was asked in.
+/// A learner that records the polls and the outcome of each wait.
 #[derive(Debug)]
 struct Noting(&'static Mutex<Vec<(u64, bool)>>);
 
@@ -352,12 +365,13 @@ impl Learner for Noting {
     }
 }
 
+/// A strategy with [`Noting`] as its learner.
 #[derive(Debug)]
 struct Noted(&'static Mutex<Vec<(u64, bool)>>);
 
 impl WaitStrategy for Noted {
     fn idle(&self, _: &WaitContext) -> WaitAction {
-        panic!("its learner is asked")
+        panic!("the library must ask the learner")
     }
     fn parks(&self) -> bool {
         true
@@ -371,7 +385,7 @@ impl WaitStrategy for Noted {
 }
 
 #[test]
-fn each_waiter_learns_for_itself() {
+fn each_handle_has_its_own_learner() {
     let _watched = crate::common::watched();
     let notes: &'static Mutex<Vec<(u64, bool)>> = Box::leak(Box::default());
     let graph = Graph::new(2, || 0u64).wait(Wait::Custom(std::sync::Arc::new(Noted(notes))));
@@ -399,14 +413,14 @@ fn each_waiter_learns_for_itself() {
 
 static WARNINGS: Mutex<Vec<Warning>> = Mutex::new(Vec::new());
 
-/// Every test in which somebody spins in a crowd begins with this: warnings come once per process,
-/// and the first hook stays.
+/// Installs the hook that records warnings. Every test with oversubscribed spinning threads calls it
+/// first: each warning comes once per process, and the first hook stays.
 fn note_warnings() {
     slipring::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.clone()));
 }
 
 #[test]
-fn who_spins_in_a_crowd_is_warned_once() {
+fn an_oversubscribed_spinning_stage_is_warned_of_once() {
     let _watched = crate::common::watched();
     note_warnings();
     let cores = thread::available_parallelism().unwrap().get();
@@ -435,10 +449,10 @@ fn who_spins_in_a_crowd_is_warned_once() {
     assert!(text.contains("holds a core") && text.contains("adaptive"), "{text}");
 }
 
-/// Needs a system that binds threads to cores, and says so.
+/// Needs a system that binds threads to cores.
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
-fn two_that_spin_on_one_core_are_warned_once() {
+fn two_spinning_stages_on_one_core_are_warned_of_once() {
     let _watched = crate::common::watched();
     note_warnings();
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
@@ -457,7 +471,7 @@ fn two_that_spin_on_one_core_are_warned_once() {
                         one.set(core);
                         rustix::thread::sched_setaffinity(None, &one).unwrap();
                     }
-                    // For as long as it takes both of them to have their turn there.
+                    // Long enough for both threads to run on the core.
                     assert!(matches!(
                         rx.batch_by(1, Instant::now() + Duration::from_millis(100)),
                         Err(BatchError::TimedOut)
@@ -465,22 +479,24 @@ fn two_that_spin_on_one_core_are_warned_once() {
                     rx
                 })
             });
-            // A handle that went would end the graph for the others.
+            // Dropping a handle would fail the graph for the others.
             let all: Vec<_> =
                 waiting.collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).collect();
             assert_eq!(all.len(), 3);
         });
     }
-    let told: Vec<Warning> = WARNINGS
+    let warnings: Vec<Warning> = WARNINGS
         .lock()
         .unwrap()
         .iter()
         .filter(|warning| matches!(warning, Warning::SharedCore { .. }))
         .cloned()
         .collect();
-    let [Warning::SharedCore { stage, other, core: held }] = &told[..] else { panic!("{told:?}") };
+    let [Warning::SharedCore { stage, other, core: held }] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
     let mut both = [stage.to_string(), other.to_string()];
     both.sort();
     assert_eq!((both, *held), (["left".to_owned(), "right".to_owned()], core));
-    assert!(told[0].to_string().contains(&format!("bound to core {core}")), "{}", told[0]);
+    assert!(warnings[0].to_string().contains(&format!("bound to core {core}")), "{}", warnings[0]);
 }

@@ -1,0 +1,8 @@
+//! Positions instead of leases, and producers at a full ring.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod full_ring;
+mod own_ring;
+mod positions;
