@@ -1,4 +1,4 @@
-//! No panic of a user's drop leaves a call that promises an error, and none aborts.
+//! Panics of user drops do not leave a call that returns an error, and do not abort.
 
 mod common;
 
@@ -11,28 +11,29 @@ use slipring::{
     WaitContext, WaitStrategy,
 };
 
-/// What a call comes back with that must not panic.
-fn contained<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| panic!("a panic left the call: {what}"))
+/// Returns the result of a call that must not panic.
+fn contained<T>(name: &str, call: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| panic!("a panic left the call: {name}"))
 }
 
-/// The graph failed by a panic made on purpose, as the producer's.
-fn failed(what: &str, call: impl FnOnce() -> Result<(), Error>) {
-    let error = contained(what, call).expect_err(what);
-    assert!(error.to_string().contains(PURPOSE), "{what}: {error}");
-    assert!(error.failure().is_some(), "{what}: {error}");
+/// Asserts that the graph failed by a panic that was made on purpose.
+fn failed(name: &str, call: impl FnOnce() -> Result<(), Error>) {
+    let error = contained(name, call).expect_err(name);
+    assert!(error.to_string().contains(PURPOSE), "{name}: {error}");
+    assert!(error.failure().is_some(), "{name}: {error}");
 }
 
-fn refused(what: &str, call: impl FnOnce() -> Result<(), Error>) -> BuildError {
-    let error = contained(what, call).expect_err(what);
+/// Asserts that the build failed, and returns its error.
+fn refused(name: &str, call: impl FnOnce() -> Result<(), Error>) -> BuildError {
+    let error = contained(name, call).expect_err(name);
     match error.kind() {
         slipring::ErrorKind::Build(problem) => problem.clone(),
-        other => panic!("{what}: {other:?}"),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
 #[test]
-fn hooks_that_panic_when_they_go_fail_the_graph() {
+fn a_hook_whose_drop_panics_fails_the_graph() {
     let _watched = crate::common::watched();
     ends("hooks", || {
         let hook = |own: Fragile| move |_: &slipring::Faulted| _ = &own;
@@ -76,7 +77,7 @@ fn hooks_that_panic_when_they_go_fail_the_graph() {
 }
 
 #[test]
-fn what_a_refused_graph_was_given_goes_without_a_panic() {
+fn a_refused_graph_contains_panics_of_dropped_parts() {
     let _watched = crate::common::watched();
     ends("refused", || {
         let key = |own: Fragile| move |event: &u64| (*event, _ = &own).0;
@@ -151,7 +152,7 @@ fn what_a_refused_graph_was_given_goes_without_a_panic() {
 }
 
 #[test]
-fn events_of_a_build_that_fails_after_filling_go_without_a_panic() {
+fn a_build_that_fails_late_contains_panics_of_dropped_events() {
     let _watched = crate::common::watched();
     ends("filled", || {
         let problem = refused("a worker's factory", || {
@@ -199,13 +200,13 @@ fn events_of_a_build_that_fails_after_filling_go_without_a_panic() {
     });
 }
 
-/// A pool handle as it is given.
+/// Returns the pool, with its event type fixed.
 fn pool_of(pool: Pool<Fragile, slipring::Writing>) -> Pool<Fragile, slipring::Writing> {
     pool
 }
 
 #[test]
-fn factories_that_panic_when_they_go_fail_the_graph() {
+fn a_factory_whose_drop_panics_fails_the_graph() {
     let _watched = crate::common::watched();
     ends("factories", || {
         let factory = |own: Fragile| move || (0u64, _ = &own).0;
@@ -265,7 +266,7 @@ impl Learner for BrittleLearner {
 }
 
 #[test]
-fn strategies_and_learners_that_panic_when_they_go_leave_no_call() {
+fn panics_of_dropped_strategies_and_learners_are_contained() {
     let _watched = crate::common::watched();
     ends("strategies", || {
         let strategy = |learns| Wait::Custom(Arc::new(Brittle(Own(Fragile(true)), learns)));
@@ -307,7 +308,7 @@ fn strategies_and_learners_that_panic_when_they_go_leave_no_call() {
 }
 
 #[test]
-fn a_closure_that_is_not_called_goes_without_a_panic() {
+fn a_panic_of_an_uncalled_closures_drop_is_contained() {
     let _watched = crate::common::watched();
     ends("not called", || {
         struct NoStart;

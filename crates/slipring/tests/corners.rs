@@ -1,4 +1,4 @@
-//! Corners where several features meet: each of these once went wrong.
+//! Cases where several features meet. Each of them once was a defect.
 
 mod common;
 
@@ -15,14 +15,14 @@ use slipring::{
     SharedProducer, StartAt, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
 };
 
-/// One event, four slots given up, another event: positions 0, 1 to 4, and 5.
+/// Publishes an event (position 0), a tombstone (1 to 4), and another event (5).
 fn with_a_tombstone(tx: &mut SharedProducer<u64>) {
     tx.publish(|v| *v = 100).unwrap();
     drop(tx.claim_n(4).unwrap());
     tx.publish(|v| *v = 105).unwrap();
 }
 
-/// Holds the first event, looks past the tombstone, and lets go up to the middle of it.
+/// Holds the first event, polls past the tombstone, and releases up to its middle.
 macro_rules! release_into_the_tombstone {
     ($handle:expr) => {
         $handle.try_batch(1).unwrap().hold();
@@ -31,7 +31,7 @@ macro_rules! release_into_the_tombstone {
     };
 }
 
-/// What a handle is lent, up to three batches.
+/// Collects position and length of up to three batches.
 macro_rules! lent {
     ($handle:expr) => {{
         let mut lent = Vec::new();
@@ -50,7 +50,7 @@ macro_rules! lent {
 }
 
 #[test]
-fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
+fn a_release_up_to_the_middle_of_a_tombstone_keeps_the_event_behind_it() {
     let _watched = crate::common::watched();
     for follower in ["writer", "pool", "shards"] {
         let graph = Graph::new(16, || 0u64).shared();
@@ -66,7 +66,7 @@ fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
                 let mut batch = first.try_batch(1).unwrap();
                 let own: &mut u64 = &mut batch[0];
                 let lent = lent!(behind);
-                *own += 1; // nobody else has this event
+                *own += 1; // only this stage has the event
                 assert_eq!(lent, [(0, 1)], "{follower}");
                 batch.release();
                 assert_eq!(lent!(behind), [(5, 1)], "{follower}");
@@ -88,7 +88,7 @@ fn whoever_releases_up_to_the_middle_of_a_tombstone_keeps_what_is_behind() {
 }
 
 #[test]
-fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
+fn a_reader_that_joins_in_the_middle_of_a_tombstone_holds_the_event_behind_it() {
     let _watched = crate::common::watched();
     for pins in [true, false] {
         let graph = Graph::new(16, || 0u64).shared();
@@ -110,7 +110,7 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
         assert_eq!(lent!(behind), [(0, 1)]);
         assert_eq!(batch[0], 105);
     }
-    // And the producers count the whole lap from there.
+    // The producers may fill a whole lap from that position.
     let graph = Graph::new(8, || 0u64).shared();
     let tap = graph.tap("tap", 2);
     let behind = graph.pool_writer("behind", 1).after(&tap);
@@ -127,7 +127,7 @@ fn whoever_joins_in_the_middle_of_a_tombstone_holds_what_is_behind() {
 }
 
 #[test]
-fn what_a_producer_was_allowed_it_stays_allowed() {
+fn a_refused_joiner_does_not_lower_a_producers_limit() {
     let _watched = crate::common::watched();
     let polls = if cfg!(miri) { 30 } else { 2_000 };
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
@@ -149,11 +149,12 @@ fn what_a_producer_was_allowed_it_stays_allowed() {
         });
         tx.done(7).unwrap();
         assert_eq!(reader.try_batch(8).unwrap().len(), 8);
-        assert!(tx.next().is_err(), "all are lent");
+        assert!(tx.next().is_err(), "all events are lent");
     }
 }
 
-/// Panics in the waits of the stage `skips`, so often.
+/// A strategy that panics in the waits of the stage `skips`; counts them, and stops panicking after
+/// the given number.
 #[derive(Debug)]
 struct Panics(AtomicUsize, usize);
 
@@ -172,15 +173,15 @@ impl WaitStrategy for Panics {
 }
 
 #[test]
-fn a_wait_that_panics_is_no_events_fault() {
+fn a_wait_that_panics_skips_no_event() {
     let _watched = crate::common::watched();
-    for crew in ["one", "shards", "pool"] {
+    for delivery in ["one", "shards", "pool"] {
         let seen = Mutex::new(Vec::new());
         let strategy = Arc::new(Panics(AtomicUsize::new(0), 3));
         let chain = slipring::ring(8, || 7777u64)
             .wait(Wait::Custom(strategy.clone()))
             .deadline(Duration::from_secs(60));
-        let chain = match crew {
+        let chain = match delivery {
             "one" => chain.write("skips", |_, _| ()),
             "shards" => chain.write_shards("skips", 1, |v| *v, |_| |_: &mut u64, _| ()),
             _ => chain.write_pool("skips", 1, |_| |_: &mut u64, _| ()),
@@ -196,13 +197,13 @@ fn a_wait_that_panics_is_no_events_fault() {
                 Ok(())
             })
             .unwrap();
-        assert_eq!(seen.into_inner().unwrap(), [0, 1, 2, 3], "{crew}");
-        assert_eq!(done.report.stage("skips").unwrap().skipped, 0, "{crew}");
+        assert_eq!(seen.into_inner().unwrap(), [0, 1, 2, 3], "{delivery}");
+        assert_eq!(done.report.stage("skips").unwrap().skipped, 0, "{delivery}");
     }
 }
 
 #[test]
-fn what_is_held_and_never_let_go_fails_the_graph() {
+fn a_loop_that_returns_with_held_events_fails_the_graph() {
     let _watched = crate::common::watched();
     let error = slipring::ring(8, || 0u64)
         .read_by("journal", |rx| {
@@ -217,7 +218,7 @@ fn what_is_held_and_never_let_go_fails_the_graph() {
 }
 
 #[test]
-fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
+fn releasing_the_last_held_event_releases_the_tombstones_behind_it() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(60));
     let first = graph.reader("first");
@@ -241,7 +242,7 @@ fn with_the_last_event_that_is_held_go_the_tombstones_behind_it() {
 }
 
 #[test]
-fn a_task_that_holds_the_whole_ring_is_told_too() {
+fn a_task_that_holds_the_whole_ring_waits_for_itself() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || 0u64).unwrap();
     (0..2).for_each(|i| _ = tx.publish(|v| *v = i).unwrap());
@@ -252,18 +253,18 @@ fn a_task_that_holds_the_whole_ring_is_told_too() {
 }
 
 #[test]
-fn a_loop_of_its_own_may_be_driven_by_another_thread() {
+fn a_stages_own_loop_may_run_on_another_thread() {
     let _watched = crate::common::watched();
     let sent = Mutex::new(None);
     let over = AtomicBool::new(false);
     let (tx, pipeline) = {
         let (sent, over) = (Arc::new(sent), Arc::new(over));
-        let (theirs, done) = (sent.clone(), over.clone());
+        let (received, done) = (sent.clone(), over.clone());
         let (tx, pipeline) = slipring::ring(2, || 0u64)
             .deadline(Duration::from_secs(60))
             .read_by("own", move |rx| {
                 let mut tx: slipring::Producer<u64> = loop {
-                    if let Some(tx) = theirs.lock().unwrap().take() {
+                    if let Some(tx) = received.lock().unwrap().take() {
                         break tx;
                     }
                     thread::yield_now();
@@ -271,7 +272,7 @@ fn a_loop_of_its_own_may_be_driven_by_another_thread() {
                 thread::scope(|s| {
                     s.spawn(|| rx.for_each(|_, _| thread::yield_now()));
                     for i in 0..200 {
-                        tx.publish(|v| *v = i).expect("somebody else moves the stage on");
+                        tx.publish(|v| *v = i).expect("another thread moves the stage");
                     }
                     drop(tx);
                 });
@@ -287,7 +288,7 @@ fn a_loop_of_its_own_may_be_driven_by_another_thread() {
 }
 
 #[test]
-fn a_forgotten_claim_is_settled_before_its_handle_waits() {
+fn a_selector_buries_a_forgotten_claim_before_it_waits() {
     let _watched = crate::common::watched();
     let graph = Graph::new(2, || 0u64).shared();
     let end = graph.reader("end");
@@ -304,7 +305,7 @@ fn a_forgotten_claim_is_settled_before_its_handle_waits() {
 }
 
 #[test]
-fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
+fn a_tap_without_members_behind_many_producers_has_no_lag() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).shared();
     let (reader, tap) = (graph.reader("reader"), graph.tap("tap", 2));
@@ -320,7 +321,7 @@ fn a_tap_directly_behind_many_producers_is_not_behind_if_nobody_is_there() {
 }
 
 #[test]
-fn each_sampled_event_is_timed_once_by_each_stage() {
+fn each_stage_samples_each_events_latency_once() {
     let _watched = crate::common::watched();
     for shards in [false, true] {
         let mut tries = 0;
@@ -348,7 +349,7 @@ fn each_sampled_event_is_timed_once_by_each_stage() {
 }
 
 #[test]
-fn a_monitor_of_another_layout_is_refused() {
+fn a_monitor_of_another_layout_is_a_build_error() {
     let _watched = crate::common::watched();
     let monitor: Monitor<u64> = Monitor::new();
     let error = slipring::ring(8, || 0u64)

@@ -1,4 +1,4 @@
-//! What a graph tells about itself while it runs.
+//! Reports of a running graph: positions, lags, counts, waits and latencies.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use slipring::{Graph, Monitor, PRODUCER, Wait};
 
 #[test]
-fn positions_lags_and_free_slots_are_told_while_it_runs() {
+fn a_running_graph_reports_positions_lags_and_free_slots() {
     let _watched = crate::common::watched();
     let graph = Graph::new(8, || 0u64).publish_cursor().first_seq(u64::MAX - 1);
     let parse = graph.pool_writer("parse", 2);
@@ -17,33 +17,36 @@ fn positions_lags_and_free_slots_are_told_while_it_runs() {
     let (mut tx, mut parse, mut end, _tap) =
         (ring.producer(), ring.pool_writers(parse), ring.reader(end), ring.tap(tap));
     let monitor = ring.monitor();
-    let told = |stage: &str| {
+    let position_and_lag = |stage: &str| {
         let report = monitor.report().unwrap();
         let stage = report.stage(stage).unwrap();
         (stage.seq, stage.lag)
     };
     (0..5).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     assert_eq!(
-        (told("parse"), told("end"), told("tap")),
+        (position_and_lag("parse"), position_and_lag("end"), position_and_lag("tap")),
         ((u64::MAX - 1, 5), (u64::MAX - 1, 5), (u64::MAX - 1, 5))
     );
-    assert_eq!(told(PRODUCER), (3, 0));
+    assert_eq!(position_and_lag(PRODUCER), (3, 0));
     let mut parsed = 0;
     while parsed < 5 {
         parsed +=
             parse.iter_mut().map(|worker| worker.poll(1, |v, _| *v += 1).unwrap()).sum::<usize>();
     }
-    assert_eq!((told("parse"), told("end"), told("tap")), ((3, 0), (u64::MAX - 1, 5), (3, 0)));
+    assert_eq!(
+        (position_and_lag("parse"), position_and_lag("end"), position_and_lag("tap")),
+        ((3, 0), (u64::MAX - 1, 5), (3, 0))
+    );
     assert_eq!(end.poll(2, |_, _| ()).unwrap(), 2);
     let now = monitor.report().unwrap();
     assert_eq!((now.capacity(), now.published_seq(), now.remaining()), (8, Some(3), Some(5)));
-    assert_eq!(told("end"), (0, 3));
+    assert_eq!(position_and_lag("end"), (0, 3));
     drop((ring, tx, parse, end));
-    assert!(monitor.report().is_none(), "a monitor keeps no graph");
+    assert!(monitor.report().is_none(), "a monitor does not keep the graph alive");
 }
 
 #[test]
-fn counts_are_told_at_waits_and_after_many_batches() {
+fn counts_are_flushed_at_waits_and_after_many_batches() {
     let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).shared();
     let end = graph.reader("end");
@@ -56,8 +59,8 @@ fn counts_are_told_at_waits_and_after_many_batches() {
     drop(tx.try_claim().unwrap());
     let now = ring.report();
     assert_eq!((now.stage("end").unwrap().events, now.stage("end").unwrap().batches), (2048, 2048));
-    assert_eq!(now.published_seq(), Some(2049), "claimed, that is");
-    // A short wait may be over before it came to sleep; interpreted code takes long to come there.
+    assert_eq!(now.published_seq(), Some(2049), "includes claims");
+    // A short wait may end before it sleeps, and Miri takes long to get there.
     let short = Duration::from_millis(if cfg!(miri) { 500 } else { 5 });
     let slept = (0..1000).any(|_| {
         assert!(end.batch_by(1, Instant::now() + short).is_err());
@@ -71,7 +74,7 @@ fn counts_are_told_at_waits_and_after_many_batches() {
         now.waited("end", PRODUCER).unwrap() > Duration::ZERO
             && now.waited(PRODUCER, "end") == Some(Duration::ZERO)
     );
-    assert_eq!(now.waited("end", "nobody"), None);
+    assert_eq!(now.waited("end", "missing"), None);
     drop(tx);
     let now = ring.report();
     assert_eq!((now.producer().events, now.producer().tombstones), (2048, 1));
@@ -80,17 +83,17 @@ fn counts_are_told_at_waits_and_after_many_batches() {
 const EVENTS: u64 = if cfg!(miri) { 1_000 } else { 20_000 };
 
 #[test]
-fn a_monitor_looks_at_a_chain_from_another_thread() {
+fn a_monitor_reports_a_chain_from_another_thread() {
     let _watched = crate::common::watched();
     let monitor = Monitor::new();
     assert!(monitor.report().is_none());
     let watching = thread::scope(|s| {
-        let looking = monitor.clone();
+        let watched = monitor.clone();
         let watcher = s.spawn(move || {
             let end = Instant::now() + Duration::from_secs(20);
             let mut polls = 0;
             while Instant::now() < end {
-                match looking.report() {
+                match watched.report() {
                     None if polls > 0 => break,
                     None => thread::yield_now(),
                     Some(report) => {
@@ -117,7 +120,7 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
             .map(|done| (done, watcher.join().unwrap()))
     });
     let (done, polls) = watching.unwrap();
-    assert!(polls > 0, "it was never seen running");
+    assert!(polls > 0, "no report while the chain ran");
     let latency = |stage: &str| done.report.stage(stage).unwrap().latency.expect("sampled");
     for stage in ["first", "second"] {
         let latency = latency(stage);
@@ -136,14 +139,14 @@ fn a_monitor_looks_at_a_chain_from_another_thread() {
 }
 
 #[test]
-fn pools_and_shared_producers_sample_latencies_too() {
+fn a_pool_behind_many_producers_samples_latencies() {
     let _watched = crate::common::watched();
     let done = slipring::ring(16, || 0u64)
         .sample_latency(1)
         .read_pool("pool", 2, |_| |_, _| ())
         .run_shared(|p| {
             let mut other = p.clone();
-            // Often enough that workers lose races for the last event there is.
+            // Enough events that workers lose races for the last available one.
             for i in 0..if cfg!(miri) { 100 } else { 5_000 } {
                 p.publish(|slot| *slot = i)?;
                 other.publish(|slot| *slot = i)?;
@@ -158,7 +161,7 @@ fn pools_and_shared_producers_sample_latencies_too() {
 
 #[cfg(feature = "metrics")]
 #[test]
-fn a_recorder_is_told_by_ring_and_stage() {
+fn a_recorder_gets_each_series_by_ring_and_stage() {
     let _watched = crate::common::watched();
     use metrics::{
         Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,

@@ -1,9 +1,9 @@
-//! What must not compile does not, and says why in words a person can act on.
+//! Programs that must not compile, with error messages that tell the user what to do.
 //!
-//! Every program in `must-fail/` is wrong in one way, and names in its first lines (`//@ says:
-//! ...`) what the compiler must say about it. Its twin in `must-pass/` is right and otherwise the
-//! same, so that a case cannot fail for a reason that is not its own. To read what a user would
-//! read: `cargo test --test must_fail -- --nocapture`.
+//! Each program in `must-fail/` has one defect. Its first lines (`//@ says: ...`) state the phrases
+//! that the compiler's error must contain. Its twin in `must-pass/` lacks the defect and is
+//! otherwise the same, so a program cannot fail for another reason. `cargo test --test must_fail --
+//! --nocapture` prints the messages.
 #![cfg(not(any(miri, slipring_loom)))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,50 +16,51 @@ use std::{env, fs};
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
 #[test]
-fn what_must_not_compile_says_why() {
-    let Some(said) = compiled() else { return };
+fn each_wrong_program_fails_with_its_phrases() {
+    let Some(errors) = compiled() else { return };
     let mut wrong = String::new();
     for (name, path) in programs("must-fail") {
-        let said = said.get(&format!("fail_{name}")).map_or("", String::as_str);
-        println!("---- {name}\n{said}");
+        let error = errors.get(&format!("fail_{name}")).map_or("", String::as_str);
+        println!("---- {name}\n{error}");
         let phrases = phrases(&path);
         assert!(
             !phrases.is_empty(),
-            "{name} does not name what the compiler must say: `//@ says: ...`"
+            "{name} states no phrase of the compiler's error: begin it with `//@ says: ...`"
         );
-        if said.is_empty() {
+        if error.is_empty() {
             _ = writeln!(wrong, "---- {name} compiles, but must not");
         }
-        for phrase in phrases.iter().filter(|phrase| !said.is_empty() && !said.contains(*phrase)) {
-            _ = writeln!(wrong, "---- {name} is to say `{phrase}`, but says\n{said}");
+        for phrase in phrases.iter().filter(|phrase| !error.is_empty() && !error.contains(*phrase))
+        {
+            _ = writeln!(wrong, "---- {name} must fail with `{phrase}`, but fails with\n{error}");
         }
     }
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
 #[test]
-fn their_twins_compile() {
-    let Some(said) = compiled() else { return };
-    let wrong: Vec<_> = said.iter().filter(|(name, _)| name.starts_with("pass_")).collect();
+fn each_twin_compiles() {
+    let Some(errors) = compiled() else { return };
+    let wrong: Vec<_> = errors.iter().filter(|(name, _)| name.starts_with("pass_")).collect();
     assert!(
         wrong.is_empty(),
-        "these must compile, but do not:\n{}",
-        wrong.iter().map(|(_, said)| said.as_str()).collect::<String>()
+        "twins must compile, but do not:\n{}",
+        wrong.iter().map(|(_, error)| error.as_str()).collect::<String>()
     );
 }
 
 #[test]
-fn every_case_has_a_twin() {
+fn each_wrong_program_has_a_twin() {
     let names = |folder| programs(folder).into_keys().collect::<BTreeSet<_>>();
     assert!(!names("must-fail").is_empty());
     assert_eq!(names("must-fail"), names("must-pass"));
 }
 
-/// The programs in a folder beside this file, by name.
+/// Returns the programs in a folder beside this file, by name.
 fn programs(folder: &str) -> BTreeMap<String, PathBuf> {
-    let entries = fs::read_dir(Path::new(HERE).join(folder)).expect("the folder is there");
+    let entries = fs::read_dir(Path::new(HERE).join(folder)).expect("a readable folder");
     let paths = entries
-        .map(|entry| entry.expect("it can be read").path())
+        .map(|entry| entry.expect("a readable entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == "rs"));
     paths
         .map(|path| {
@@ -68,25 +69,25 @@ fn programs(folder: &str) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// What the compiler must say about a program.
+/// Returns the phrases that the compiler's error about a program must contain.
 fn phrases(path: &Path) -> Vec<String> {
-    let text = fs::read_to_string(path).expect("it can be read");
+    let text = fs::read_to_string(path).expect("a readable program");
     text.lines()
         .filter_map(|line| line.strip_prefix("//@ says: "))
         .map(|phrase| phrase.trim().to_owned())
         .collect()
 }
 
-/// The errors of every program that does not compile, by `fail_` or `pass_` and its name.
+/// Compiles all programs, and returns the errors by `fail_` or `pass_` and the program's name.
 ///
-/// `None` where the compiler's verdict would say nothing new, but take minutes: under a sanitizer.
+/// Returns `None` under a sanitizer, where the same verdict takes minutes.
 fn compiled() -> Option<&'static BTreeMap<String, String>> {
     if env::var("RUSTFLAGS").is_ok_and(|flags| flags.contains("sanitizer")) {
         println!("not run under a sanitizer");
         return None;
     }
-    static SAID: OnceLock<BTreeMap<String, String>> = OnceLock::new();
-    Some(SAID.get_or_init(|| {
+    static ERRORS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    Some(ERRORS.get_or_init(|| {
         let package = package();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         for name in [
@@ -111,28 +112,28 @@ fn compiled() -> Option<&'static BTreeMap<String, String>> {
             .arg(package.join("target"))
             .current_dir(&package)
             .output()
-            .expect("cargo can be started");
+            .expect("a run of cargo");
         let messages = String::from_utf8_lossy(&output.stdout);
         assert!(
             messages.contains(r#""reason":"build-finished""#),
-            "cargo did not come as far as compiling:\n{}",
+            "cargo did not start to compile:\n{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        let mut said = BTreeMap::<String, String>::new();
+        let mut errors = BTreeMap::<String, String>::new();
         for (program, error) in messages.lines().filter_map(error) {
-            said.entry(program).or_default().push_str(&error);
+            errors.entry(program).or_default().push_str(&error);
         }
-        if let Some(error) = said.get("slipring") {
+        if let Some(error) = errors.get("slipring") {
             panic!("the library itself does not compile:\n{error}");
         }
-        said
+        errors
     }))
 }
 
-/// A package of all the programs, in a folder of its own.
+/// Makes a package of all programs, and returns its folder.
 fn package() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("must-fail");
-    fs::create_dir_all(&folder).expect("a folder can be made");
+    fs::create_dir_all(&folder).expect("a new folder");
     let library = env!("CARGO_MANIFEST_DIR");
     let mut manifest = format!(
         "[package]\nname = \"must-fail\"\nedition = \"2024\"\nautobins = false\n\n\
@@ -147,16 +148,16 @@ fn package() -> PathBuf {
             );
         }
     }
-    fs::write(folder.join("Cargo.toml"), manifest).expect("a file can be written");
-    // With the workspace's versions nothing needs to be looked up.
+    fs::write(folder.join("Cargo.toml"), manifest).expect("a written manifest");
+    // With the workspace's lock file cargo needs no network.
     let lock = Path::new(library).join("../../Cargo.lock");
     if lock.exists() {
-        fs::copy(lock, folder.join("Cargo.lock")).expect("a file can be copied");
+        fs::copy(lock, folder.join("Cargo.lock")).expect("a copied lock file");
     }
     folder
 }
 
-/// The program and the text of an error, if that is what a line of cargo's messages is about.
+/// Returns the program and the text of the error in a line of cargo's messages, if it has one.
 fn error(line: &str) -> Option<(String, String)> {
     let target = line.split_once(r#""target":{"#)?.1;
     let program = string(target.split_once(r#""name":""#)?.1);
@@ -164,7 +165,7 @@ fn error(line: &str) -> Option<(String, String)> {
     text.starts_with("error").then_some((program, text))
 }
 
-/// The JSON string whose opening quote lies right before `text`.
+/// Decodes the JSON string whose opening quote stands right before `text`.
 fn string(text: &str) -> String {
     let mut plain = String::new();
     let mut chars = text.chars();

@@ -1,6 +1,6 @@
-//! Nothing is allocated between the first event and the last one, on any thread.
+//! No thread allocates between the first event and the last.
 //!
-//! One test, so that nothing else in the process allocates meanwhile.
+//! The file has a single test, because another one in the process would allocate meanwhile.
 
 mod common;
 
@@ -14,27 +14,27 @@ use slipring::{BatchError, ConflateError, Graph, Mirror, StartAt, Wait};
 struct Counting;
 
 const CAPACITY: u64 = 1024;
-/// A million handed over, and the two ends that are not counted.
+/// Number of events: a million counted ones, and the uncounted first and last.
 const EVENTS: u64 = 1_000_000 + 3 * CAPACITY;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is the system allocator's; this one only counts.
+// SAFETY: each call is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract is the system allocator's.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract is the system allocator's.
         unsafe { System.dealloc(at, layout) }
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract is the system allocator's.
         unsafe { System.realloc(at, layout, size) }
     }
 }
@@ -48,9 +48,10 @@ fn count() {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Counts while the last stage sees all events but the first and the last few: all threads have
-/// begun before the first event, and while the last stage is more than a ring away from the last
-/// event, none has ended.
+/// Counts allocations while the last stage handles all events but the first and the last few.
+///
+/// All threads start before the first event, and none ends while the last stage is more than a ring
+/// behind the last event.
 fn window(seq: u64) {
     if seq == CAPACITY {
         COUNTING.store(true, SeqCst);
@@ -65,28 +66,29 @@ fn wait_for(begun: &AtomicU64, threads: u64) {
     }
 }
 
-fn taken() -> u64 {
+/// Returns the number of allocations, and resets it.
+fn take_count() -> u64 {
     assert!(!COUNTING.load(SeqCst));
     COUNT.swap(0, SeqCst)
 }
 
 #[test]
-fn a_million_events_without_one_allocation() {
+fn a_million_events_pass_without_an_allocation() {
     let _watched = crate::common::watched();
     let begun = Instant::now();
     let parts: [(&str, fn()); 3] = [
         ("chain", || chain(Wait::Blocking)),
         ("leases", || leases(Wait::YIELDING)),
-        ("alive", || alive(Wait::YIELDING)),
+        ("members and shards", || members_and_shards(Wait::YIELDING)),
     ];
     for (name, part) in parts {
         let before = begun.elapsed();
         part();
-        let mut counted = taken();
-        // Once, after a minute, the test harness itself allocates: to say that this one is slow.
+        let mut counted = take_count();
+        // After a minute the test harness allocates once, for its message about slow tests.
         if before < MINUTE && begun.elapsed() >= MINUTE {
             part();
-            counted = taken();
+            counted = take_count();
         }
         assert_eq!(counted, 0, "{name}");
     }
@@ -98,11 +100,12 @@ fn chain(wait: Wait) {
     let begun = AtomicU64::new(0);
     let (mut left, mut right, mut sum) = (0u64, AtomicU64::new(0), 0u64);
     let (shared, started) = (&right, &begun);
-    // Before anything is counted: overtaken, waiting, or up to date, it allocates nothing either.
+    // The observer starts before the count does. It must not allocate when it is overtaken, waits,
+    // or is up to date.
     let mirror = Mirror::new(64).unwrap();
     let observer = mirror.mirrored().observe();
     let observing = thread::spawn(move || {
-        // Ends with the mirror's stage, which is not the last.
+        // The iterator ends with the mirror's stage, which is not the last one.
         observer.map(|seen| seen.missed + 1).sum::<u64>()
     });
     slipring::ring(CAPACITY as usize, || 0u64)
@@ -201,9 +204,8 @@ fn leases(wait: Wait) {
     });
 }
 
-/// What a running graph can do: readers and workers that come and go, shards, raw calls, a table
-/// for a full ring.
-fn alive(wait: Wait) {
+/// Readers and workers that come and go, shards, raw calls, and a conflator.
+fn members_and_shards(wait: Wait) {
     let begun = AtomicU64::new(0);
     let begun = &begun;
     let over = &AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! Observers: what they see is whole, what they miss is counted, and nobody waits for them.
+//! Observers of mirrors: each value is seen whole or counted as missed, and no stage waits for an
+//! observer.
 
 mod common;
 
@@ -12,14 +13,14 @@ use slipring::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// More where it is fast, few where each step is checked.
+/// Number of values; few under Miri.
 const PUTS: u64 = if cfg!(miri) { 60 } else { 100_000 };
 
-fn soon() -> Instant {
+fn far_deadline() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Words that all depend on the position: one that belongs to another value shows.
+/// A value whose words all depend on its position, so a word of another value shows.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Wide([u64; 13]);
@@ -42,7 +43,7 @@ struct Small {
     also: u8,
 }
 
-/// Adds up what an observer was told, and checks that positions only grow.
+/// The sums of an observer's seen and missed values; asserts that positions grow.
 #[derive(Default)]
 struct Account {
     seen: u64,
@@ -64,7 +65,7 @@ impl Account {
     }
 }
 
-fn rest<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
+fn drain<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
     let mut seen = Vec::new();
     loop {
         match observer.try_next() {
@@ -75,15 +76,15 @@ fn rest<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
     }
 }
 
-/// Position, missed, value; or nothing.
-fn told<T>(looked: Result<Seen<T>, ObserveError>) -> Option<(u64, u64, T)> {
-    looked.ok().map(|seen| (seen.seq, seen.missed, seen.value))
+/// Returns position, number of missed values, and value; `None` for an error.
+fn parts<T>(observed: Result<Seen<T>, ObserveError>) -> Option<(u64, u64, T)> {
+    observed.ok().map(|seen| (seen.seq, seen.missed, seen.value))
 }
 
-/// Waits for all there is.
+/// Observes each value until the mirror is closed.
 fn until_closed<T: Plain>(observer: &mut Observer<T>, mut each: impl FnMut(Seen<T>)) {
     loop {
-        match observer.next_by(soon()) {
+        match observer.next_by(far_deadline()) {
             Ok(seen) => each(seen),
             Err(ObserveError::Closed) => return,
             Err(other) => panic!("{other}"),
@@ -96,7 +97,7 @@ fn seqs<T>(seen: &[Seen<T>]) -> Vec<u64> {
 }
 
 #[test]
-fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
+fn each_value_is_seen_whole_or_counted_as_missed() {
     let _watched = crate::common::watched();
     for capacity in [1, 2, 4, 64] {
         let mut mirror = Mirror::new(capacity).unwrap();
@@ -126,7 +127,7 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
                         Err(ObserveError::Closed) => break,
                         Err(_) => thread::yield_now(),
                     }
-                    // All that is known of was seen, missed, or is still to be told.
+                    // Each completed put was seen, was missed, or is ahead of the observer.
                     assert!(account.total() + newest.behind() <= PUTS);
                 }
                 assert_eq!(account.total(), PUTS);
@@ -137,7 +138,7 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
                     let mut late = late.observe_from_oldest();
                     let mut next = 0;
                     for _ in 0..20 {
-                        match late.next_by(soon()) {
+                        match late.next_by(far_deadline()) {
                             Ok(seen) => {
                                 whole(&seen);
                                 assert!(seen.seq >= next);
@@ -158,59 +159,59 @@ fn nothing_torn_is_seen_and_nothing_is_lost_from_the_account() {
 }
 
 #[test]
-fn a_slow_observer_is_told_how_many_it_missed() {
+fn a_slow_observer_gets_the_number_of_missed_values() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(8).unwrap();
     let mut slow = mirror.mirrored().observe();
     (0..3).for_each(|i| mirror.put(i, &i));
-    assert_eq!(told(slow.try_next()), Some((0, 0, 0)));
+    assert_eq!(parts(slow.try_next()), Some((0, 0, 0)));
     (3..100).for_each(|i| mirror.put(i, &i));
     assert_eq!(slow.behind(), 99);
-    // A quarter of eight slots is left to the writer.
-    assert_eq!(told(slow.try_next()), Some((94, 93, 94)));
-    assert_eq!((slow.behind(), seqs(&rest(&mut slow))), (5, vec![95, 96, 97, 98, 99]));
+    // An overtaken observer leaves a quarter of the eight slots to the writer.
+    assert_eq!(parts(slow.try_next()), Some((94, 93, 94)));
+    assert_eq!((slow.behind(), seqs(&drain(&mut slow))), (5, vec![95, 96, 97, 98, 99]));
     (100..107).for_each(|i| mirror.put(i, &i));
-    assert_eq!(told(slow.latest()), Some((106, 6, 106)));
+    assert_eq!(parts(slow.latest()), Some((106, 6, 106)));
     assert_eq!(slow.latest(), Err(ObserveError::Unavailable));
     assert_eq!(slow.try_next(), Err(ObserveError::Unavailable));
 }
 
 #[test]
-fn an_observer_begins_now_or_at_the_oldest() {
+fn an_observer_starts_at_the_next_or_the_oldest_value() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mirrored = mirror.mirrored();
     let mut before = mirrored.observe_from_oldest();
     assert_eq!(before.try_next(), Err(ObserveError::Unavailable));
     (0..2).for_each(|i| mirror.put(i, &i));
-    assert_eq!(seqs(&rest(&mut mirrored.observe_from_oldest())), [0, 1]);
+    assert_eq!(seqs(&drain(&mut mirrored.observe_from_oldest())), [0, 1]);
     (2..10).for_each(|i| mirror.put(i, &i));
     let (mut now, mut oldest) = (mirrored.observe(), mirrored.observe_from_oldest());
     assert_eq!((now.behind(), oldest.behind(), before.behind()), (0, 4, 10));
     mirror.put(10, &10);
-    let (now, oldest) = (rest(&mut now), rest(&mut oldest));
+    let (now, oldest) = (drain(&mut now), drain(&mut oldest));
     assert_eq!((seqs(&now), now[0].missed), (vec![10], 0));
-    // One was overwritten before it looked, and it leaves one to the writer.
+    // One value was overwritten before the first poll, and the observer leaves a slot to the writer.
     assert_eq!((seqs(&oldest), oldest[0].missed), (vec![8, 9, 10], 2));
     let mut clone = before.clone();
-    assert_eq!(rest(&mut before), rest(&mut clone));
+    assert_eq!(drain(&mut before), drain(&mut clone));
 }
 
 #[test]
-fn positions_are_the_users_and_gaps_are_not_missed() {
+fn a_gap_in_the_users_positions_is_not_counted_as_missed() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
     for seq in [u64::MAX - 1, 7, 1_000_000, 3] {
         mirror.put(seq, &());
     }
-    let seen = rest(&mut observer);
+    let seen = drain(&mut observer);
     assert_eq!(seqs(&seen), [u64::MAX - 1, 7, 1_000_000, 3]);
     assert!(seen.iter().all(|seen| seen.missed == 0));
 }
 
 #[test]
-fn one_slot_and_two() {
+fn mirrors_of_one_and_two_slots_keep_the_newest_values() {
     let _watched = crate::common::watched();
     for capacity in [1, 2] {
         let mut mirror = Mirror::new(capacity).unwrap();
@@ -220,13 +221,13 @@ fn one_slot_and_two() {
             assert_eq!(observer.try_next().unwrap().value, i);
         }
         (10..20).for_each(|i| mirror.put(i, &i));
-        assert_eq!(told(observer.try_next()), Some((19, 9, 19)));
+        assert_eq!(parts(observer.try_next()), Some((19, 9, 19)));
         assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
     }
 }
 
 #[test]
-fn values_of_any_size() {
+fn values_of_any_size_are_copied_whole() {
     let _watched = crate::common::watched();
     fn round<T: Plain + PartialEq + std::fmt::Debug>(of: impl Fn(u64) -> T, bytes: usize) {
         assert_eq!(Mirror::<T>::BYTES_PER_SLOT, bytes);
@@ -234,7 +235,7 @@ fn values_of_any_size() {
         let mut observer = mirror.mirrored().observe();
         for i in 0..if cfg!(miri) { 5 } else { 20 } {
             mirror.put(i, &of(i));
-            assert_eq!(told(observer.try_next()), Some((i, 0, of(i))));
+            assert_eq!(parts(observer.try_next()), Some((i, 0, of(i))));
         }
     }
     round(|_| (), 16);
@@ -249,7 +250,7 @@ fn values_of_any_size() {
 }
 
 #[test]
-fn a_capacity_that_cannot_be_is_an_error() {
+fn a_mirrors_invalid_capacity_is_a_build_error() {
     let _watched = crate::common::watched();
     assert_eq!(Mirror::<u8>::new(0).unwrap_err(), BuildError::Capacity { asked: 0 });
     assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
@@ -265,7 +266,7 @@ fn a_capacity_that_cannot_be_is_an_error() {
 }
 
 #[test]
-fn a_mirror_that_goes_leaves_what_it_holds() {
+fn a_dropped_mirror_leaves_its_values_readable() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
     let (mut early, mirrored) = (mirror.mirrored().observe(), mirror.mirrored());
@@ -274,10 +275,10 @@ fn a_mirror_that_goes_leaves_what_it_holds() {
     assert_eq!(early.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(early.try_next(), Err(ObserveError::Closed));
     assert_eq!(early.latest(), Err(ObserveError::Closed));
-    assert_eq!(early.next_by(soon()), Err(ObserveError::Closed));
+    assert_eq!(early.next_by(far_deadline()), Err(ObserveError::Closed));
     assert_eq!(early.next(), None);
-    // Whoever comes now may still see it.
-    assert_eq!(seqs(&rest(&mut mirrored.observe_from_oldest())), [0, 1, 2]);
+    // A new observer still sees the values.
+    assert_eq!(seqs(&drain(&mut mirrored.observe_from_oldest())), [0, 1, 2]);
     assert_eq!(mirrored.observe().try_next(), Err(ObserveError::Closed));
     assert_eq!(mirrored.observe_from_oldest().latest().unwrap().missed, 2);
     let unused = Mirror::<u8>::new(1).unwrap().mirrored();
@@ -285,7 +286,7 @@ fn a_mirror_that_goes_leaves_what_it_holds() {
 }
 
 #[test]
-fn whoever_waits_is_not_left_alone() {
+fn a_waiting_observer_gets_the_next_value_or_the_end() {
     let _watched = crate::common::watched();
     for wait in Wait::all() {
         let name = wait.alias();
@@ -299,7 +300,7 @@ fn whoever_waits_is_not_left_alone() {
         );
         thread::scope(|scope| {
             let waiting = scope.spawn(move || {
-                (observer.next_by(soon()).unwrap().value, observer.next(), observer.next())
+                (observer.next_by(far_deadline()).unwrap().value, observer.next(), observer.next())
             });
             thread::sleep(Duration::from_millis(2));
             mirror.put(0, &5u8);
@@ -312,7 +313,7 @@ fn whoever_waits_is_not_left_alone() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn observe_errors_print_their_reason() {
     let _watched = crate::common::watched();
     for (error, text) in [
         (ObserveError::Unavailable, "nothing new was put into the mirror yet"),
@@ -328,11 +329,11 @@ fn errors_say_what_to_do() {
 }
 
 #[test]
-fn handles_go_to_other_threads() {
+fn mirrors_and_observers_are_send() {
     let _watched = crate::common::watched();
-    fn goes<T: Send + 'static>() {}
+    fn sendable<T: Send + 'static>() {}
     fn shared<T: Send + Sync + Clone + 'static>() {}
-    goes::<Mirror<Wide>>();
+    sendable::<Mirror<Wide>>();
     shared::<MirrorHandle<Wide>>();
     shared::<Observer<Wide>>();
 }
@@ -345,7 +346,7 @@ fn a_chain_shows_its_events_to_observers() {
     let mut observer = mirror.mirrored().observe();
     let mut sum = 0;
     thread::scope(|scope| {
-        let watching = scope.spawn(move || {
+        let observing = scope.spawn(move || {
             let mut account = Account::default();
             until_closed(&mut observer, |seen| {
                 assert_eq!(seen.value, [seen.seq * 2, !seen.seq]);
@@ -361,27 +362,27 @@ fn a_chain_shows_its_events_to_observers() {
             .feed(0..count, |slot, i| *slot = i)
             .unwrap();
         assert_eq!(done.report.stage("mirror").unwrap().events, count);
-        assert_eq!(watching.join().unwrap(), count);
+        assert_eq!(observing.join().unwrap(), count);
     });
     assert_eq!(sum, count * (count - 1));
 }
 
 #[test]
-fn an_observer_that_never_looks_holds_nobody_up() {
+fn an_idle_observer_does_not_delay_the_ring() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(2).unwrap();
     let mut idle = mirror.mirrored().observe();
-    // No thread at all looks, and ten times what ring and mirror hold goes through.
+    // No observer polls, and ten times the capacity of ring and mirror passes.
     slipring::ring(2, || 0u8)
         .observe("mirror", mirror, |v| *v)
         .feed(0..40, |slot, i| *slot = i)
         .unwrap();
-    // The ring is gone by now.
-    assert_eq!((told(idle.try_next()), idle.next()), (Some((39, 39, 39)), None));
+    // The ring has been dropped.
+    assert_eq!((parts(idle.try_next()), idle.next()), (Some((39, 39, 39)), None));
 }
 
 #[test]
-fn a_panic_in_the_projection_names_the_stage() {
+fn a_panic_in_the_projection_fails_the_mirrors_stage() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
@@ -397,7 +398,7 @@ fn a_panic_in_the_projection_names_the_stage() {
 }
 
 #[test]
-fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
+fn a_skipped_event_is_not_put_and_a_retried_event_is_put_again() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
     let mut observer = mirror.mirrored().observe();
@@ -406,7 +407,7 @@ fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
         .on_panic(OnFault::skip())
         .feed(0..6, |slot, i| *slot = i)
         .unwrap();
-    let seen = rest(&mut observer);
+    let seen = drain(&mut observer);
     assert_eq!(seqs(&seen), [0, 1, 2, 4, 5]);
     assert!(seen.iter().all(|seen| seen.missed == 0));
 
@@ -420,12 +421,12 @@ fn what_is_skipped_is_not_put_and_what_is_retried_is_put_again() {
         .on_panic(OnFault::retry(1))
         .feed(0..6, |slot, i| *slot = i)
         .unwrap();
-    let seen = seqs(&rest(&mut observer));
+    let seen = seqs(&drain(&mut observer));
     assert!(seen.len() >= 6 && seen.ends_with(&[3, 4, 5]), "{seen:?}");
 }
 
 #[test]
-fn a_chain_that_never_starts_closes_the_mirror() {
+fn a_chain_that_fails_to_build_closes_its_mirror() {
     let _watched = crate::common::watched();
     let mirror = Mirror::<u8>::new(4).unwrap();
     let mut observer = mirror.mirrored().observe();
@@ -436,7 +437,7 @@ fn a_chain_that_never_starts_closes_the_mirror() {
 }
 
 #[test]
-fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
+fn a_pipeline_closes_its_mirror_when_the_stage_ends() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
     let mut observer = mirror.mirrored().observe();
@@ -444,7 +445,7 @@ fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
         slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
     (0..20).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     drop(tx);
-    // Before anybody joins the threads.
+    // The mirror closes before the threads are joined.
     let mut account = Account::default();
     until_closed(&mut observer, |seen| account.add(&seen));
     assert_eq!(account.total(), 20);
@@ -452,7 +453,7 @@ fn a_pipeline_closes_the_mirror_when_its_stage_ends() {
 }
 
 #[test]
-fn on_a_graph_the_stage_is_a_loop_of_ones_own() {
+fn a_graphs_stage_may_fill_a_mirror_in_its_own_loop() {
     let _watched = crate::common::watched();
     let graph = Graph::new(4, || 0u64).wait(Wait::YIELDING).shared();
     let rx = graph.reader("mirror");
@@ -474,7 +475,7 @@ fn on_a_graph_the_stage_is_a_loop_of_ones_own() {
         rx.for_each(|event, at| mirror.put(at.seq, event)).unwrap();
         drop(mirror);
     });
-    // Claims that were given up leave no gap in the account.
+    // Tombstones are not counted as missed.
     let seen: Vec<_> = observer.by_ref().collect();
     assert_eq!(seqs(&seen), [0, 1, 3, 4, 6, 7, 9, 10]);
     assert!(seen.iter().all(|seen| seen.missed == 0 && seen.value == seen.seq));

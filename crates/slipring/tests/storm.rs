@@ -1,6 +1,6 @@
-//! Random graphs that end at random: each ends, every stage sees every event once and in order up
-//! to its end, every writer has written before whoever comes after it, and the report adds up. A
-//! seed makes a storm; `STORMS=from..to` runs others than the usual ones.
+//! Random graphs with a random ending: each graph ends; every stage sees each event once and in
+//! order, after all writers before that stage; the report's counts agree. A seed determines a graph
+//! (a *storm*); `STORMS=from..to` selects the seeds.
 
 mod common;
 
@@ -35,18 +35,20 @@ struct Ev {
     writes: u64,
 }
 
-/// What one stage has seen, all its workers together.
+/// The events that one stage has seen, over all of its workers.
 struct Seen {
     name: String,
-    /// How many writers come before it.
+    /// Number of writers before the stage.
     writers: u64,
+    /// Whether the stage has a single handle, which sees events in order.
     one: bool,
+    /// Offset of the last event, counted from 1.
     last: AtomicU64,
     count: AtomicU64,
     sum: AtomicU64,
 }
 
-/// How a storm ends.
+/// The ending of a storm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Well,
@@ -60,11 +62,14 @@ enum End {
 struct Storm {
     seed: u64,
     end: End,
-    /// The stage and the event at which it fails, if it comes to it.
+    /// The stage that fails, if `end` is `Panic` or `Error`.
     victim: usize,
+    /// Offset of the event after which it fails.
     at: u64,
+    /// First position of the ring.
     start: u64,
     seen: Vec<Seen>,
+    /// Whether the victim has failed.
     struck: AtomicBool,
 }
 
@@ -91,8 +96,8 @@ impl Storm {
     }
 }
 
-/// What a stage will be: decided before the chain is made, because its handlers need to know all of
-/// it.
+/// The kind of a stage. All kinds are chosen before the chain is made, because the handlers need
+/// them.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Write,
@@ -188,8 +193,8 @@ fn chain(
     chain
 }
 
-/// One producer's part: claims of every kind, some given up. Comes back with how many it published,
-/// and the sum of their offsets.
+/// Runs one producer: claims of 1 to 3 slots, some of them dropped or forgotten. Returns the number
+/// of published events, and the sum of their offsets.
 fn produce(
     tx: &mut SharedProducer<Ev>,
     mut dice: Dice,
@@ -229,17 +234,17 @@ fn produce(
 fn storm(seed: u64) {
     let mut dice = Dice::new(seed);
     let capacity = 1usize << dice.roll(5);
-    let crew = |dice: &mut Dice| 1 + dice.roll(capacity.min(3) as u64) as usize;
+    let workers = |dice: &mut Dice| 1 + dice.roll(capacity.min(3) as u64) as usize;
     let mut plans = Vec::new();
     for _ in 0..dice.roll(4) {
         let plan = match dice.roll(7) {
             0 => Plan::Write,
             1 => Plan::WriteBatch,
-            2 => Plan::WritePool(crew(&mut dice)),
+            2 => Plan::WritePool(workers(&mut dice)),
             3 => Plan::Fan,
             4 => Plan::Read,
             5 => Plan::ReadBatch,
-            _ => Plan::ReadPool(crew(&mut dice)),
+            _ => Plan::ReadPool(workers(&mut dice)),
         };
         plans.push((plan, dice.roll(4) == 0));
     }
@@ -273,7 +278,7 @@ fn storm(seed: u64) {
         End::CloseAll,
     ][dice.roll(7) as usize];
     let wait = match dice.roll(10) {
-        // Spinners that outnumber the cores take for ever and show nothing.
+        // Spinning threads that outnumber the cores take very long.
         0 if plans.len() < 2 => Wait::BusySpin,
         1 | 2 => Wait::YIELDING,
         3 => Wait::SLEEPING,
@@ -285,10 +290,10 @@ fn storm(seed: u64) {
         Arc::new(Storm { seed, end, victim, at, start, seen, struck: AtomicBool::new(false) });
     let producers = 1 + dice.roll(3);
     let claims = dice.roll(40);
-    let what = format!(
+    let name = format!(
         "storm {seed}: {plans:?}, {capacity} slots, {wait}, {producers} producers, {claims} claims each, {end:?}"
     );
-    ends(&what, move || {
+    ends(&name, move || {
         let chain = chain(&plans, &storm, capacity, wait);
         let mut published = (0, 0);
         let outcome = chain.run_shared(|p| {
@@ -316,15 +321,16 @@ fn storm(seed: u64) {
             }
             Ok(())
         });
-        judge(&storm, outcome.map(|done| done.report), published);
+        check(&storm, outcome.map(|done| done.report), published);
     });
 }
 
-fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u64, u64)) {
+/// Asserts that the outcome fits the storm's ending, and the counts the published events.
+fn check(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u64, u64)) {
     let seed = storm.seed;
     let all = |report: &slipring::Report| {
         for seen in &storm.seen {
-            let told = report.stage(&seen.name).unwrap();
+            let reported = report.stage(&seen.name).unwrap();
             assert_eq!(
                 (seen.count.load(SeqCst), seen.sum.load(SeqCst)),
                 published,
@@ -332,7 +338,7 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
                 seen.name
             );
             assert_eq!(
-                (told.events, told.tombstones),
+                (reported.events, reported.tombstones),
                 (published.0, report.producer().tombstones),
                 "seed {seed}\n{report}"
             );
@@ -342,7 +348,7 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
     match (storm.end, outcome) {
         (End::Well, Ok(report)) => all(&report),
         (End::Panic | End::Error, Ok(report)) => {
-            assert!(!storm.struck.load(SeqCst), "seed {seed}: it failed, and nobody was told");
+            assert!(!storm.struck.load(SeqCst), "seed {seed}: a stage failed without an error");
             all(&report);
         }
         (End::Panic, Err(error)) => {
@@ -360,11 +366,11 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
                 "seed {seed}: {error}"
             );
             let Oops(seq) = error.downcast_ref().unwrap();
-            // A batch handler's error names where its batch began.
+            // A batch handler's error names the first position of its batch.
             assert!(seq.wrapping_sub(error.seq().unwrap()) < 16, "seed {seed}: {error}");
         }
         (End::Halt, Ok(report)) => assert!(report.halted()),
-        // The producers learned of it from `Closed`, which the closure passed on.
+        // The producers got `Closed` or `Halted`, which the closure returned.
         (End::Halt | End::CloseAll, Err(error)) => {
             assert_eq!(error.stage(), Some(PRODUCER), "seed {seed}: {error}")
         }
@@ -378,7 +384,7 @@ fn judge(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
 }
 
 #[test]
-fn storms() {
+fn random_graphs_end_with_consistent_counts() {
     let _watched = crate::common::watched();
     let asked = std::env::var("STORMS").ok();
     let (from, to) = match asked.as_deref().and_then(|range| range.split_once("..")) {

@@ -1,5 +1,4 @@
-//! More of the wish: events that borrow locals; a handler with a life; a ring that feeds a ring.
-mod common;
+//! Events and handlers that borrow locals, and a ring that feeds a ring.
 
 use slipring::{At, Fault, ReadHandler};
 #[derive(Default)]
@@ -27,12 +26,12 @@ impl<E> ReadHandler<E> for Count {
     }
 }
 #[test]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn events_and_handlers_may_borrow_locals() -> Result<(), Box<dyn std::error::Error>> {
     let _watched = crate::common::watched();
     let text = String::from("alpha\nbeta\ngamma");
     let mut count = Count::default();
     let mut longest = "";
-    // E = &'text str: nothing is copied into the ring
+    // `E` is `&'text str`: the ring holds references to the local text.
     slipring::ring(8, || "")
         .fan_out(|x| {
             x.read("longest", |line, _| {
@@ -44,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })
         .feed(text.lines(), |slot, line| *slot = line)?;
     assert_eq!((longest, count.events, &count.log[..]), ("alpha", 3, &["start", "stop"][..]));
-    // a stage that publishes into the next ring
+    // A stage that publishes into another ring.
     let mut sum = 0;
     slipring::ring(8, || 0u64).read("sum", |v, _| sum += v).run(|second| {
         slipring::ring(8, || 0u64)

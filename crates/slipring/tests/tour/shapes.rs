@@ -1,7 +1,4 @@
-//! Every shape users ask for, as they would write it. It compiled and ran against a mutex stub on
-//! Rust 1.95; it is the wish, not the implementation: names and signatures may improve, none may
-//! become harder to use or need an annotation here.
-mod common;
+//! Every shape of graph that users ask for.
 
 use slipring::{Graph, StartAt, Tap, Wait};
 use std::{
@@ -23,7 +20,7 @@ impl Reading {
         self.raw.clear();
         self.raw.push_str(line);
         self.seen = 0
-    } // slots are reused: reset everything
+    } // slots are reused, so each field is reset
     fn parse(&mut self) -> Result<(), std::num::ParseFloatError> {
         let (s, v) = self.raw.split_once(',').unwrap_or(("0", &self.raw));
         self.station = s.parse().unwrap_or(0);
@@ -33,11 +30,11 @@ impl Reading {
 }
 
 #[test]
-fn main() -> Result<(), Box<dyn Error>> {
+fn every_shape_compiles_and_runs() -> Result<(), Box<dyn Error>> {
     let _watched = crate::common::watched();
     let lines: Vec<String> = (0..1000).map(|i| format!("{},{}", i % 7, i as f64 / 2.0)).collect();
 
-    // 1. The simplest unicast, no thread of ours.
+    // 1. Unicast; the library starts the thread.
     let (mut tx, mut rx) = slipring::unicast(64, || 0u64)?;
     thread::scope(|s| {
         s.spawn(move || {
@@ -51,8 +48,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(sum, 499_500);
     });
 
-    // 2. Parallel work, output in order (readings built by three, released in order), in one
-    //    expression; handlers borrow locals, no types annotated.
+    // 2. Three workers in parallel and output in order, in one expression whose handlers borrow
+    //    locals.
     let mut out = Vec::new();
     let done = slipring::ring(128, Reading::default)
         .write_pool("parse", 3, |_worker| |r, _| r.parse())
@@ -64,8 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(out.len(), 1000);
     print!("{}", done.report);
 
-    // 3. Diamond, with state that is simply still there after `run`, an I/O result as a handler's
-    //    verdict, `?` and `Ok(())` in the producer.
+    // 3. Diamond. Handlers use local state that is available after `run`, a handler returns an I/O
+    //    result, and the producer uses `?` and `Ok(())`.
     let (mut journal, mut stats, mut last) = (Vec::new(), HashMap::<u32, f64>::new(), 0);
     slipring::ring(1 << 10, Reading::default)
         .wait(Wait::Blocking)
@@ -98,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .feed(0..100, |slot, i| *slot = i)?;
     assert_eq!([b, c, d, e, f], [4950; 5]);
 
-    // 4b. QuestDB's worker pool as one branch beside a journal: needs a pool that only reads.
+    // 4b. QuestDB's worker pool as one branch beside a journal: a pool that only reads.
     let pool_sum = std::sync::atomic::AtomicU64::new(0);
     let mut all = 0;
     slipring::ring(64, || 0u64)
@@ -113,7 +110,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .feed(0..100, |slot, i| *slot = i)?;
     assert_eq!((pool_sum.into_inner(), all), (4950, 4950));
 
-    // 4c. A chain whose length is known at run time: the builder's type does not grow.
+    // 4c. A chain whose length is known only at run time.
     let mut stages = slipring::ring(64, || 0u64);
     for i in 0..4 {
         stages = stages.write(&format!("add-{i}"), |v, _| *v += 1)
@@ -122,7 +119,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     stages.read("sum", |v, _| sum += v).feed(0..10, |slot, i| *slot = i)?;
     assert_eq!(sum, 45 + 40);
 
-    // 5. Subscribe and unsubscribe on the fly, from another thread.
+    // 5. Subscribing and unsubscribing on another thread while the ring runs.
     let tap = Tap::new();
     slipring::ring(64, || 0u64)
         .write("double", |v, _| *v *= 2)
@@ -152,7 +149,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
         })?;
 
-    // 6. Polling in a loop that has other work; a run-time graph; every lease on this thread.
+    // 6. A graph declared at run time, polled on this thread by a loop with other work.
     let g = Graph::new(64, Reading::default);
     let parse = g.writer("parse");
     let ui = g.reader("ui").after(&parse);
@@ -195,7 +192,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     assert_eq!(total, 3 * 4950);
 
-    // 8. Async: lends slots, no copy, no thread burnt.
+    // 8. Async: slots are lent without a copy, and no thread waits.
     let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     let sum = block_on(async {
         let mut sum = 0;
@@ -211,7 +208,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     assert_eq!(sum, 28);
 
-    // 9. spawn: outlives the function.
+    // 9. `spawn`: the stages outlive the function.
     let (tally, seen) = std::sync::mpsc::channel();
     let (mut tx, pipeline) =
         slipring::ring(8, || 0u64).read("forward", move |v, _| tally.send(*v)).spawn()?;
@@ -220,7 +217,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pipeline.join()?;
     assert_eq!(seen.recv()?, 7);
 
-    // 10. Errors name the stage and the event; the user's own error comes back.
+    // 10. Errors name the stage and the event, and carry the user's own error.
     let failure = slipring::ring(64, Reading::default)
         .write("parse", |r, _| r.parse())
         .feed(["1,2.0", "1,x"], |s, l| s.fill(l))
