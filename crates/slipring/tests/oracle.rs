@@ -1,9 +1,9 @@
-//! Random operations on random graphs of up to six stages, checked against something dumb: one
-//! thread, a vector, and a position per stage say what must come of each call. Then random graphs
-//! on threads, where each event shows who wrote to it, and in which order.
+//! Random operations on random graphs of up to six stages, on one thread, against a sequential model
+//! (the oracle), which predicts each call's result. Then random graphs on threads, where each event
+//! shows its writers and their order.
 //!
-//! `PROPTEST_CASES` sets how many random cases; `SLIPRING_SOAK_SECONDS` how long the soak
-//! (`--ignored`) runs.
+//! `PROPTEST_CASES` sets the number of random cases, and `SLIPRING_SOAK_SECONDS` the duration of
+//! the soak (`--ignored`).
 #![cfg(not(slipring_loom))]
 
 mod common;
@@ -18,13 +18,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use kit::{
-    Any, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Lay, Shape, Stage, Tx, declare, with_tx,
+    AnyHandle, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Shape, Stage, TestLayout, Tx, declare,
+    with_tx,
 };
 use model::{Claimed, End, Model};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use slipring::{ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
+/// The fate of a claim.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Publish,
@@ -32,7 +34,7 @@ enum Fate {
     Forget,
 }
 
-/// One operation; indices count those who are there, modulo how many there are.
+/// One operation. An index selects one of the live handles, modulo their number.
 #[derive(Clone, Debug)]
 enum Op {
     Claim { tx: usize, len: usize, fate: Fate, late: bool },
@@ -63,7 +65,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![4 => Just(Kind::Reader), 2 => Just(Kind::PoolReader), 1 => Just(Kind::Writer), 1 => Just(Kind::PoolWriter)]
 }
 
-/// Stages that come after smaller numbers.
+/// Generates shapes whose stages come after stages of smaller numbers.
 fn forward_shapes() -> impl Strategy<Value = Shape> {
     prop::collection::vec((kinds(), 1..=3usize, any::<u8>(), any::<u8>()), 0..=6).prop_map(
         |stages| {
@@ -85,7 +87,7 @@ fn reordered(shape: Shape, seed: u8) -> Shape {
     shape.reordered(&order)
 }
 
-/// Any shape at all, circles included.
+/// Generates any shapes, also unsound and cyclic ones.
 fn wild_shapes() -> impl Strategy<Value = Shape> {
     let back =
         prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>()));
@@ -125,7 +127,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Positions to start at: 0, and just before something wraps.
+/// Generates first positions: 0, and positions just before a wrap.
 fn starts(capacity: usize) -> impl Strategy<Value = u64> {
     let capacity = capacity as u64;
     let laps = (1u64 << 46).wrapping_mul(capacity);
@@ -134,15 +136,15 @@ fn starts(capacity: usize) -> impl Strategy<Value = u64> {
         1 => Just(u64::MAX - 3),
         1 => Just(0u64.wrapping_sub(2 * capacity)),
         1 => Just(u64::MAX),
-        1 => Just(laps - 2),                          // the stamp's lap field comes to 0
-        1 => Just(laps.wrapping_sub(capacity + 1)),   // ... and a lap before
+        1 => Just(laps - 2),                          // a stamp's lap field wraps
+        1 => Just(laps.wrapping_sub(capacity + 1)),   // a lap before that
         1 => Just((1 << 48) - 3),                     // a pool's claim word
-        1 => Just((1 << 63) - 3),                     // a bound, the producers' claim word
+        1 => Just((1 << 63) - 3),                     // a bound, and the producers' claim word
         1 => Just((1 << 62) - 1),
     ]
 }
 
-fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
+fn cases(lengths: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
     let settings = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)]
         .prop_flat_map(|capacity| (Just(capacity), starts(capacity)));
     (
@@ -151,7 +153,7 @@ fn cases(ops_there: std::ops::Range<usize>) -> impl Strategy<Value = Case> {
         settings,
         any::<bool>(),
         0..4usize,
-        prop::collection::vec(ops(), ops_there),
+        prop::collection::vec(ops(), lengths),
     )
         .prop_map(|(shape, order, (capacity, start), many, wait, ops)| {
             let shape = reordered(shape.repaired(), order).fitting(capacity);
@@ -174,19 +176,19 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn every_call_comes_to_what_the_oracle_says(case in cases(0..120)) {
+    fn each_call_returns_the_oracles_result(case in cases(0..120)) {
         let _watched = crate::common::watched();
-        drive::<Interleaved>(&case);
+        check_case::<Interleaved>(&case);
     }
 
     #[test]
-    fn the_same_with_events_side_by_side(case in cases(0..120)) {
+    fn each_call_returns_the_oracles_result_with_contiguous_events(case in cases(0..120)) {
         let _watched = crate::common::watched();
-        drive::<Contiguous>(&case);
+        check_case::<Contiguous>(&case);
     }
 
     #[test]
-    fn build_refuses_exactly_what_is_unsound(shape in wild_shapes()) {
+    fn a_build_refuses_exactly_the_unsound_shapes(shape in wild_shapes()) {
         let _watched = crate::common::watched();
         let graph = Graph::new(4, || 0u8);
         let keys = declare(&graph, &shape);
@@ -200,19 +202,19 @@ proptest! {
     #![proptest_config(config(30))]
 
     #[test]
-    fn long_histories(case in cases(if cfg!(miri) { 60..100 } else { 300..1200 })) {
+    fn each_call_of_a_long_history_returns_the_oracles_result(case in cases(if cfg!(miri) { 60..100 } else { 300..1200 })) {
         let _watched = crate::common::watched();
         let lasting = |op: &Op| !matches!(op, Op::Halt | Op::PublishPanics { .. } | Op::CloseAll { .. });
         let ops = case.ops.iter().filter(|&op| lasting(op)).cloned().collect();
-        drive::<Interleaved>(&Case { ops, ..case });
+        check_case::<Interleaved>(&Case { ops, ..case });
     }
 }
 
-fn drive<L: Lay>(case: &Case) {
+fn check_case<L: TestLayout>(case: &Case) {
     let graph = Graph::new(case.capacity, Ev::default)
         .first_seq(case.start)
         .wait(Wait::all()[case.wait].clone());
-    // a wait that nobody can end is a failure, not a hang
+    // A wait without end becomes a failure.
     let graph = graph.deadline(Duration::from_secs(60));
     let (ring, tx, handles) =
         AnyRing::<L>::build(&case.shape, case.many, graph).expect("a sound shape");
@@ -225,29 +227,29 @@ fn drive<L: Lay>(case: &Case) {
     run.finish();
 }
 
-/// A ring and what the oracle thinks of it.
-struct Run<L: Lay> {
+/// A ring, and the oracle's state of it.
+struct Run<L: TestLayout> {
     ring: AnyRing<L>,
     producers: Vec<Option<Tx<L>>>,
-    handles: Vec<Vec<Option<Any<L>>>>,
+    handles: Vec<Vec<Option<AnyHandle<L>>>>,
     model: Model,
 }
 
-impl<L: Lay> Run<L> {
+impl<L: TestLayout> Run<L> {
     fn new((ring, tx, handles): Ends<L>, model: Model) -> Run<L> {
         let handles =
             handles.into_iter().map(|stage| stage.into_iter().map(Some).collect()).collect();
         Run { ring, producers: vec![Some(tx)], handles, model }
     }
 
-    /// The producer meant by a number, if there is any.
+    /// Returns the producer that a number selects, if any is alive.
     fn tx(&self, number: usize) -> Option<usize> {
         let there: Vec<usize> =
             (0..self.producers.len()).filter(|&tx| self.producers[tx].is_some()).collect();
         (!there.is_empty()).then(|| there[number % there.len()])
     }
 
-    /// The handle meant by a number: stage and worker.
+    /// Returns the handle that a number selects, as stage and worker.
     fn at(&self, number: usize) -> Option<(usize, usize)> {
         let mut there = Vec::new();
         for (stage, handles) in self.handles.iter().enumerate() {
@@ -310,7 +312,7 @@ impl<L: Lay> Run<L> {
                     && let Some(Tx::Many(producer)) = self.producers[tx].take()
                 {
                     producer.close_all();
-                    self.model.settle(tx);
+                    self.model.bury_forgotten(tx);
                     self.model.close();
                     self.model.drop_producer(tx);
                 }
@@ -340,7 +342,7 @@ impl<L: Lay> Run<L> {
             match (claimed, &expected) {
                 (Ok(mut slots), &Claimed::At(at)) => {
                     assert_eq!((slots.first_seq(), slots.len()), (model.seq(at), len));
-                    // Half of them one way, half the other.
+                    // Half of the slots by iterator, half by index.
                     for (event, id) in slots.iter_mut().zip(&ids) {
                         event.fill(*id);
                     }
@@ -357,7 +359,7 @@ impl<L: Lay> Run<L> {
                         }
                         Fate::Drop => {
                             drop(slots);
-                            model.give_up(at);
+                            model.bury(at);
                         }
                         Fate::Forget => {
                             std::mem::forget(slots);
@@ -392,7 +394,7 @@ impl<L: Lay> Run<L> {
         match (outcome, expected) {
             (Err(_), Claimed::At(at)) => {
                 let seq = self.model.seq(at);
-                self.model.give_up(at);
+                self.model.bury(at);
                 self.model.fail(slipring::PRODUCER.to_owned(), Some(seq));
             }
             (Ok(Err(error)), expected) => self.model.check_claim_error(&expected, &error, false),
@@ -400,12 +402,12 @@ impl<L: Lay> Run<L> {
         }
     }
 
-    /// As many items as surely fit, or it would wait for ever.
+    /// Publishes batches of items that surely fit, because the call would wait for ever otherwise.
     fn batches(&mut self, tx: usize, len: usize, items: usize) {
         let model = &mut self.model;
         let is_open =
             model.last.is_none() && model.end.is_none() && (1..=model.capacity).contains(&len);
-        // The next batch is claimed whole even if one item is left for it.
+        // The last batch is claimed as a whole, also for a single item.
         let items = if is_open { items.min(model.room() / len * len) } else { items };
         let ids: Vec<u64> = (0..items).map(|_| model.id()).collect();
         let outcome = with_tx!(self.producers[tx].as_mut().unwrap(), producer => producer.publish_batches(len, ids.iter(), |event, &id| event.fill(id)));
@@ -420,15 +422,15 @@ impl<L: Lay> Run<L> {
             let expected = model.claim(tx, len);
             model.check_claim_error(&expected, &outcome.expect_err("the ring is closed"), true);
         } else {
-            assert_eq!(outcome.expect("there was room"), items as u64);
+            assert_eq!(outcome.expect("room for the items"), items as u64);
             for batch in ids.chunks(len) {
                 let claimed = model.claim(tx, len);
                 let Claimed::At(at) = claimed else {
-                    panic!("the oracle is at odds with itself: {claimed:?}")
+                    panic!("the oracle contradicts itself: {claimed:?}")
                 };
                 model.publish(at, batch);
                 if batch.len() < len {
-                    model.give_up(at + batch.len());
+                    model.bury(at + batch.len());
                 }
             }
         }
@@ -478,14 +480,14 @@ impl<L: Lay> Run<L> {
                 assert_eq!(
                     handle.next_seq(),
                     self.model.seq(self.model.next(stage)),
-                    "where s{stage} stands"
+                    "the position of s{stage}"
                 );
                 assert_eq!(handle.stage(), Shape::name(stage));
             }
         }
     }
 
-    /// Closes, drains, and compares what is left.
+    /// Closes and drains the ring, and compares the report with the oracle.
     fn finish(mut self) {
         for tx in 0..self.producers.len() {
             if self.producers[tx].take().is_some() {
@@ -507,10 +509,10 @@ impl<L: Lay> Run<L> {
                 if open == 0 {
                     break;
                 }
-                assert!(round < rounds, "the stages do not come to an end");
+                assert!(round < rounds, "the stages do not end");
             }
             for stage in &self.model.stages {
-                assert_eq!(stage.handled, self.model.lives());
+                assert_eq!(stage.handled, self.model.live_events());
             }
         }
         for stage in 0..self.handles.len() {
@@ -524,7 +526,7 @@ impl<L: Lay> Run<L> {
         assert_eq!(report.halted(), self.model.halted, "{report}");
         if self.model.end.is_none() {
             let counts = |stage: &slipring::StageReport| (stage.events, stage.tombstones);
-            let all = (self.model.lives(), self.model.tombs());
+            let all = (self.model.live_events(), self.model.tombstones());
             for stage in report.stages() {
                 assert_eq!(counts(stage), all, "{}", stage.name);
             }
@@ -533,7 +535,7 @@ impl<L: Lay> Run<L> {
             for (i, stage) in self.model.stages.iter().enumerate() {
                 assert_eq!(report.stages()[i].events, stage.handled);
             }
-            assert_eq!(report.producer().events, self.model.lives());
+            assert_eq!(report.producer().events, self.model.live_events());
         }
     }
 
@@ -548,7 +550,7 @@ impl<L: Lay> Run<L> {
 }
 
 #[test]
-fn random_graphs_on_threads() {
+fn random_graphs_on_threads_deliver_each_event_in_order() {
     let _watched = crate::common::watched();
     let (runs, events) = if cfg!(miri) { (4, 12) } else { (40, 400) };
     for seed in 0..runs {
@@ -558,14 +560,14 @@ fn random_graphs_on_threads() {
 
 #[test]
 #[ignore = "runs for SLIPRING_SOAK_SECONDS, 60 unless set"]
-fn soak() {
+fn random_graphs_on_threads_run_for_a_soak() {
     let _watched = crate::common::watched();
     let seconds = std::env::var("SLIPRING_SOAK_SECONDS")
         .ok()
         .and_then(|seconds| seconds.parse().ok())
         .unwrap_or(60);
     let end = Instant::now() + Duration::from_secs(seconds);
-    // Seeds that differ from one soak to the next; a failure names its own.
+    // Seeds differ from soak to soak; a failure names its seed.
     let first = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs() << 20);

@@ -1,5 +1,5 @@
-//! All shapes of up to four stages, and the shapes the field has names for; every kind of event;
-//! rings that start next to a wrap; publications longer than a run.
+//! All shapes of up to four stages, and the named shapes; every kind of event; rings that start next
+//! to a wrap; publications longer than a run.
 #![cfg(not(slipring_loom))]
 
 #[path = "shapes/chains.rs"]
@@ -18,8 +18,8 @@ use kit::{Kind, Shape, Stage, declare};
 use script::{Publication, run, short};
 use slipring::{Contiguous, Graph, Interleaved};
 
-/// Every graph of so many stages of any kind, each once: of those that differ only in the numbering
-/// of their stages, one. Stages come after smaller numbers.
+/// Returns every graph of this number of stages of any kind, one per isomorphism class. Each stage
+/// comes after stages of smaller numbers.
 fn all_shapes(stages: usize) -> Vec<Shape> {
     let pairs: Vec<(usize, usize)> =
         (0..stages).flat_map(|late| (0..late).map(move |early| (early, late))).collect();
@@ -75,11 +75,11 @@ fn permutations(len: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// How many stages the shapes have under Miri, and how many of them run there.
+/// Under Miri: number of stages per shape, and number of shapes that run.
 const SMALL: (usize, usize) = (2, 8);
 
 #[test]
-fn all_shapes_of_up_to_four_stages() {
+fn every_shape_of_up_to_four_stages_delivers_each_event() {
     let _watched = crate::common::watched();
     let most = if cfg!(miri) { SMALL.0 } else { 4 };
     let mut legal = Vec::new();
@@ -100,7 +100,7 @@ fn all_shapes_of_up_to_four_stages() {
         let step = legal.len() / SMALL.1;
         legal = legal.into_iter().step_by(step).collect();
     } else {
-        assert_eq!(legal.len(), 2920, "graphs that obey the rule");
+        assert_eq!(legal.len(), 2920, "number of legal graphs");
     }
     for (i, shape) in legal.iter().enumerate() {
         for capacity in [1, 2, 4] {
@@ -116,7 +116,7 @@ fn all_shapes_of_up_to_four_stages() {
 }
 
 #[test]
-fn some_of_them_on_threads() {
+fn sampled_shapes_deliver_each_event_on_threads() {
     let _watched = crate::common::watched();
     let mut legal: Vec<Shape> =
         (1..=if cfg!(miri) { 2 } else { 4 }).flat_map(all_shapes).filter(Shape::is_legal).collect();
@@ -127,7 +127,7 @@ fn some_of_them_on_threads() {
     }
 }
 
-/// A chain with everything in it, and pools directly behind the producers.
+/// Returns shapes with every kind of stage, and with pools directly behind the producers.
 fn around_the_wraps() -> Vec<Shape> {
     let stage = |kind, after: &[usize]| Stage { kind, workers: 2, after: after.to_vec() };
     use Kind::{PoolReader, PoolWriter, Reader, Writer};
@@ -146,12 +146,12 @@ fn around_the_wraps() -> Vec<Shape> {
 }
 
 #[test]
-fn rings_that_start_next_to_a_wrap() {
+fn a_ring_that_starts_next_to_a_wrap_delivers_each_event() {
     let _watched = crate::common::watched();
     for capacity in [1u64, 2, 8] {
         let lap_field = (1u64 << 46).wrapping_mul(capacity);
-        // Of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word; of a
-        // bound and the producers' claim word.
+        // The wraps: of the position; of the lap in a stamp, and of lap + 1; of a pool's claim word;
+        // of a bound; of the producers' claim word.
         for wrap in [0, lap_field, lap_field.wrapping_sub(capacity), 1 << 48, 1 << 63, 1 << 62] {
             for before in [3 * capacity, capacity, 1] {
                 let start = wrap.wrapping_sub(before);
@@ -171,12 +171,12 @@ fn rings_that_start_next_to_a_wrap() {
     }
 }
 
-/// One run holds 32,768 slots, so these are several.
+/// A run holds 32,768 slots, so these publications take several runs.
 #[test]
-fn publications_longer_than_a_run() {
+fn publications_longer_than_a_run_are_delivered() {
     let _watched = crate::common::watched();
     if cfg!(miri) {
-        return; // a hundred thousand slots
+        return; // a hundred thousand slots take too long
     }
     let stage = |kind, after: &[usize]| Stage { kind, workers: 3, after: after.to_vec() };
     use Kind::{PoolReader, PoolWriter, Reader, Writer};
@@ -221,7 +221,7 @@ fn publications_longer_than_a_run() {
 }
 
 #[test]
-fn batches_longer_than_a_run() {
+fn batches_longer_than_a_run_are_delivered() {
     let _watched = crate::common::watched();
     if cfg!(miri) {
         return;
@@ -240,7 +240,7 @@ fn batches_longer_than_a_run() {
             });
         let done = done.unwrap();
         assert_eq!((done.value, next), (150_000, 150_000));
-        // the last batch was claimed as a whole
+        // The rest of the last claim becomes a tombstone.
         assert_eq!(done.report.producer().tombstones, 10_000);
         assert_eq!(done.report.stage("check").unwrap().tombstones, 10_000);
         assert_eq!(done.report.stage("add").unwrap().tombstones, 10_000);

@@ -378,7 +378,7 @@ fn check(storm: &Storm, outcome: Result<slipring::Report, Error>, published: (u6
         (End::ProducerError, Err(error)) => {
             assert_eq!(error.downcast_ref::<Oops>(), Some(&Oops(99)), "seed {seed}: {error}")
         }
-        (end, Ok(_)) => panic!("seed {seed}: {end:?} went well"),
+        (end, Ok(_)) => panic!("seed {seed}: {end:?} ended without an error"),
         (end, Err(error)) => panic!("seed {seed}: {end:?} ended with {error}"),
     }
 }

@@ -1,5 +1,5 @@
-//! What the oracle and the shapes share: a graph as plain data, a check of it that owes nothing to
-//! the library, and handles of any kind behind one face.
+//! Shared by the tests `oracle` and `shapes`: a graph as plain data, a check of it that is
+//! independent of the library, and one type for handles of any kind.
 #![allow(dead_code)] // each of the two tests uses its own part
 
 use std::fmt;
@@ -11,7 +11,7 @@ use slipring::{
     ShardReaderKey, ShardWriter, ShardWriterKey, Single, WaitError, Writer, WriterKey,
 };
 
-/// What travels: who it is, and what the writers made of it.
+/// The event: its identity, and the trail of its writers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ev {
     pub id: u64,
@@ -24,7 +24,7 @@ impl Ev {
     }
 }
 
-/// A step of splitmix64: every bit of the input matters to every bit of the output.
+/// Does one step of splitmix64: every bit of the input affects every bit of the output.
 pub fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,13 +32,13 @@ pub fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What stage number `stage` does to a trail, if it writes. Doing it twice, or in another order,
-/// shows.
-pub fn wrote(trail: u64, stage: usize) -> u64 {
+/// Returns a trail after a write by stage number `stage`. A write that is missing, repeated or out
+/// of order gives another trail.
+pub fn after_write(trail: u64, stage: usize) -> u64 {
     mix(trail ^ ((stage as u64 + 1) << 56))
 }
 
-/// Numbers by a seed.
+/// A seeded generator of random numbers.
 pub struct Dice(u64);
 
 impl Dice {
@@ -52,7 +52,7 @@ impl Dice {
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
-    /// One time in so many.
+    /// Returns `true` once in `times` calls on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -64,7 +64,7 @@ pub enum Kind {
     Writer,
     PoolReader,
     PoolWriter,
-    /// Of shards: on threads only.
+    /// Shards run in the tests on threads only.
     ShardReader,
     ShardWriter,
 }
@@ -80,7 +80,7 @@ impl Kind {
     pub fn is_sharded(self) -> bool {
         matches!(self, Kind::ShardReader | Kind::ShardWriter)
     }
-    /// How many handles a stage of so many workers has.
+    /// Returns the number of handles of a stage with this number of workers.
     pub fn handles(self, workers: usize) -> usize {
         if self.is_pool() || self.is_sharded() { workers } else { 1 }
     }
@@ -89,7 +89,7 @@ impl Kind {
 #[derive(Clone)]
 pub struct Stage {
     pub kind: Kind,
-    /// Of a pool.
+    /// Number of workers of a pool, or of shards.
     pub workers: usize,
     pub after: Vec<usize>,
 }
@@ -114,12 +114,12 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// What an independent look at a shape finds wrong with it.
+/// The defects of a shape, found independently of the library.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Defects {
     /// Stages that come after themselves.
     pub circular: Vec<usize>,
-    /// A stage that may write, and one that stands beside it.
+    /// Pairs of a writer and a stage side by side with it.
     pub beside: Vec<(usize, usize)>,
 }
 
@@ -132,7 +132,7 @@ impl Shape {
         format!("s{stage}")
     }
 
-    /// `[a][b]`: a comes after b, directly or not. Closed by Warshall's loop.
+    /// Returns the transitive closure (by Warshall's algorithm): `[a][b]` is whether a comes after b.
     pub fn follows(&self) -> Vec<Vec<bool>> {
         let n = self.len();
         let mut follows = vec![vec![false; n]; n];
@@ -150,7 +150,7 @@ impl Shape {
         follows
     }
 
-    pub fn verdict(&self) -> Verdict {
+    pub fn defects(&self) -> Defects {
         let follows = self.follows();
         let n = self.len();
         let circular = (0..n).filter(|&a| follows[a][a]).collect();
@@ -159,41 +159,41 @@ impl Shape {
             beside
                 .extend((0..n).filter(|&b| a != b && !after[b] && !follows[b][a]).map(|b| (a, b)));
         }
-        Verdict { circular, beside }
+        Defects { circular, beside }
     }
 
     pub fn is_legal(&self) -> bool {
-        let verdict = self.verdict();
-        verdict.circular.is_empty() && verdict.beside.is_empty()
+        let defects = self.defects();
+        defects.circular.is_empty() && defects.beside.is_empty()
     }
 
-    /// The stages that gate the producers.
-    pub fn leaves(&self) -> Vec<usize> {
+    /// Returns the stages that gate the producers.
+    pub fn gating(&self) -> Vec<usize> {
         (0..self.len())
             .filter(|stage| self.0.iter().all(|other| !other.after.contains(stage)))
             .collect()
     }
 
-    /// The writers before a stage, first to last. Only of a legal shape, where any two writers have
-    /// an order.
+    /// Returns the writers before a stage, first to last. Only for legal shapes, where any two
+    /// writers are ordered.
     pub fn writers_before(&self, stage: usize) -> Vec<usize> {
         let follows = self.follows();
         let mut writers: Vec<usize> =
             (0..self.len()).filter(|&w| self.0[w].kind.writes() && follows[stage][w]).collect();
-        writers.sort_by_key(|&w| writers_under(&follows, w));
+        writers.sort_by_key(|&w| writers_below(&follows, w));
         writers
     }
 
-    /// Edges added, from a stage to a later one, until no writer has anybody beside it. Only for
-    /// shapes whose stages come after smaller numbers.
+    /// Adds dependencies until no writer has a stage side by side with it. Only for shapes whose
+    /// stages come after stages of smaller numbers.
     pub fn repaired(mut self) -> Shape {
-        while let Some(&(a, b)) = self.verdict().beside.first() {
+        while let Some(&(a, b)) = self.defects().beside.first() {
             self.0[a.max(b)].after.push(a.min(b));
         }
         self
     }
 
-    /// The same shape, declared in another order: stage `i` becomes stage `order[i]`.
+    /// Returns the same shape in another order of declaration: stage `i` becomes stage `order[i]`.
     pub fn reordered(&self, order: &[usize]) -> Shape {
         let mut stages: Vec<Option<Stage>> = vec![None; self.len()];
         for (i, stage) in self.0.iter().enumerate() {
@@ -203,11 +203,11 @@ impl Shape {
         Shape(stages.into_iter().flatten().collect())
     }
 
-    /// A random legal shape.
+    /// Returns a random legal shape.
     pub fn random(dice: &mut Dice, most: usize) -> Shape {
         let stages = 1 + dice.below(most as u64) as usize;
         let shape = (0..stages).map(|i| Stage {
-            // Readers more often than writers, or all graphs would be chains.
+            // Readers are more frequent than writers; otherwise most graphs would be chains.
             kind: Kind::ALL[[0, 0, 0, 1, 2, 2, 3][dice.below(7) as usize]],
             workers: 1 + dice.below(3) as usize,
             after: (0..i).filter(|_| dice.one_in(3)).collect(),
@@ -215,7 +215,7 @@ impl Shape {
         Shape(shape.collect()).repaired()
     }
 
-    /// Some of its pools are shards.
+    /// Turns some pools into shards.
     pub fn with_shards(mut self, dice: &mut Dice) -> Shape {
         for stage in self.0.iter_mut().filter(|_| dice.one_in(2)) {
             stage.kind = match stage.kind {
@@ -227,49 +227,50 @@ impl Shape {
         self
     }
 
-    /// With no more workers in a pool than a ring of so many slots serves.
+    /// Limits the workers of each pool to the capacity.
     pub fn fitting(mut self, capacity: usize) -> Shape {
         self.0.iter_mut().for_each(|stage| stage.workers = stage.workers.min(capacity));
         self
     }
 
-    /// Checks that building refused exactly what it should have, and says whether it built.
+    /// Asserts that the build succeeded exactly if the shape has no defects, and returns whether it
+    /// succeeded.
     pub fn check_build<T>(&self, built: &Result<T, Error>) -> bool {
-        let verdict = self.verdict();
+        let defects = self.defects();
         match built {
             Ok(_) => {
                 assert!(
-                    verdict.circular.is_empty() && verdict.beside.is_empty(),
-                    "built although {verdict:?}"
+                    defects.circular.is_empty() && defects.beside.is_empty(),
+                    "built although {defects:?}"
                 );
                 return true;
             }
             Err(error) => match error.kind() {
                 ErrorKind::Build(BuildError::Cycle { stage }) => {
                     assert!(
-                        verdict.circular.iter().any(|&a| Shape::name(a) == *stage),
-                        "{stage} is on no circle: {verdict:?}"
+                        defects.circular.iter().any(|&a| Shape::name(a) == *stage),
+                        "{stage} is on no cycle: {defects:?}"
                     );
                 }
                 ErrorKind::Build(BuildError::SideBySide { writer, other }) => {
-                    assert!(verdict.circular.is_empty(), "the circle goes first: {verdict:?}");
+                    assert!(defects.circular.is_empty(), "a cycle is reported first: {defects:?}");
                     let named = |&(a, b): &(usize, usize)| {
                         Shape::name(a) == *writer && Shape::name(b) == *other
                     };
                     assert!(
-                        verdict.beside.iter().any(named),
-                        "{writer} and {other} are not side by side: {verdict:?}"
+                        defects.beside.iter().any(named),
+                        "{writer} and {other} are not side by side: {defects:?}"
                     );
                 }
-                other => panic!("refused for no reason of the shape's: {other:?}"),
+                other => panic!("refused without a defect of the shape: {other:?}"),
             },
         }
         false
     }
 }
 
-fn writers_under(follows: &[Vec<bool>], stage: usize) -> usize {
-    // In an order without gaps, how much lies below says where one stands.
+fn writers_below(follows: &[Vec<bool>], stage: usize) -> usize {
+    // Writers are totally ordered, so the number of stages below gives a writer's place.
     follows[stage].iter().filter(|&&below| below).count()
 }
 
@@ -317,7 +318,7 @@ impl AnyKey {
     }
 }
 
-/// What shards go by.
+/// An event with a key for shards.
 pub trait Keyed {
     fn key(&self) -> u64 {
         0
@@ -325,7 +326,7 @@ pub trait Keyed {
 }
 
 impl Keyed for Ev {
-    /// What the writers before made of it: worked out too early or too late, it is another.
+    /// Computes the key from the trail, so a key that is computed too early or too late differs.
     fn key(&self) -> u64 {
         self.trail % KEYS
     }
@@ -335,7 +336,7 @@ impl Keyed for u8 {}
 
 pub const KEYS: u64 = 16;
 
-/// Declares a shape, and gives the keys in the order of its stages.
+/// Declares a shape, and returns the keys in the order of its stages.
 pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
     graph: &Graph<E, L, S>,
     shape: &Shape,
@@ -359,15 +360,15 @@ pub fn declare<E: Keyed + Send + Sync + 'static, L: Layout, S>(
     for (i, stage) in shape.0.iter().enumerate() {
         for &earlier in &stage.after {
             let key = keys[i].take().expect("no stage follows itself directly");
-            let key = key.after(keys[earlier].as_ref().expect("every other key is in its place"));
+            let key = key.after(keys[earlier].as_ref().expect("the key of another stage"));
             keys[i] = Some(key);
         }
     }
     keys.into_iter().flatten().collect()
 }
 
-/// One handle of any kind: a stage's, or a worker's.
-pub enum Any<L: Layout> {
+/// A handle of any kind: of a stage, a worker or a shard.
+pub enum AnyHandle<L: Layout> {
     Reader(Reader<Ev, L>),
     Writer(Writer<Ev, L>),
     PoolReader(PoolReader<Ev, L>),
@@ -376,32 +377,32 @@ pub enum Any<L: Layout> {
     ShardWriter(ShardWriter<Ev, L>),
 }
 
-/// Exchanges keys for handles: per stage one, or one per worker.
-pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec<Any<L>>> {
+/// Exchanges each stage's key for its handle, or for one handle per worker.
+pub fn attach<L: Layout, S>(ring: &Ring<Ev, L, S>, keys: Vec<AnyKey>) -> Vec<Vec<AnyHandle<L>>> {
     let attach = |key| match key {
-        AnyKey::Reader(key) => vec![Any::Reader(ring.reader(key))],
-        AnyKey::Writer(key) => vec![Any::Writer(ring.writer(key))],
+        AnyKey::Reader(key) => vec![AnyHandle::Reader(ring.reader(key))],
+        AnyKey::Writer(key) => vec![AnyHandle::Writer(ring.writer(key))],
         AnyKey::PoolReader(key) => {
-            ring.pool_readers(key).into_iter().map(Any::PoolReader).collect()
+            ring.pool_readers(key).into_iter().map(AnyHandle::PoolReader).collect()
         }
         AnyKey::PoolWriter(key) => {
-            ring.pool_writers(key).into_iter().map(Any::PoolWriter).collect()
+            ring.pool_writers(key).into_iter().map(AnyHandle::PoolWriter).collect()
         }
         AnyKey::ShardReader(key) => {
-            ring.shard_readers(key).into_iter().map(Any::ShardReader).collect()
+            ring.shard_readers(key).into_iter().map(AnyHandle::ShardReader).collect()
         }
         AnyKey::ShardWriter(key) => {
-            ring.shard_writers(key).into_iter().map(Any::ShardWriter).collect()
+            ring.shard_writers(key).into_iter().map(AnyHandle::ShardWriter).collect()
         }
     };
     keys.into_iter().map(attach).collect()
 }
 
-/// A layout, and what only one of them can do.
-pub trait Lay: Layout {
+/// A layout, with its builder and its checks.
+pub trait TestLayout: Layout {
     const NAME: &'static str;
     fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Self, S>;
-    /// That the other ways to look at a batch show the same.
+    /// Asserts that all views of a batch show the same events.
     fn check_view(events: &Events<'_, Ev, Self>);
 }
 
@@ -415,8 +416,8 @@ fn check_view<L: Layout>(events: &Events<'_, Ev, L>) {
     assert!(events.get(events.len()).is_none());
 }
 
-impl Lay for Interleaved {
-    const NAME: &'static str = "inside";
+impl TestLayout for Interleaved {
+    const NAME: &'static str = "interleaved";
     fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Interleaved, S> {
         graph
     }
@@ -425,7 +426,7 @@ impl Lay for Interleaved {
     }
 }
 
-impl Lay for Contiguous {
+impl TestLayout for Contiguous {
     const NAME: &'static str = "contiguous";
     fn ring_of<S>(graph: Graph<Ev, Interleaved, S>) -> Graph<Ev, Contiguous, S> {
         graph.contiguous()
@@ -445,7 +446,7 @@ impl Lay for Contiguous {
     }
 }
 
-/// What becomes of a batch.
+/// The end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     Release,
@@ -453,13 +454,13 @@ pub enum Finish {
     Forget,
 }
 
-/// How a batch is asked for.
+/// The call that requests a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     Try,
-    /// With a deadline that has passed.
+    /// A call with a deadline that has passed.
     Late,
-    /// Waiting as long as it takes.
+    /// A call that waits without a deadline.
     Wait,
 }
 
@@ -483,33 +484,32 @@ macro_rules! finish {
     };
 }
 
-impl<L: Lay> Any<L> {
+impl<L: TestLayout> AnyHandle<L> {
     pub fn stage(&self) -> String {
         match self {
-            Any::Reader(c) => c.stage().to_string(),
-            Any::Writer(c) => c.stage().to_string(),
-            Any::PoolReader(c) => c.stage().to_string(),
-            Any::PoolWriter(c) => c.stage().to_string(),
-            Any::ShardReader(c) => c.stage().to_string(),
-            Any::ShardWriter(c) => c.stage().to_string(),
+            AnyHandle::Reader(c) => c.stage().to_string(),
+            AnyHandle::Writer(c) => c.stage().to_string(),
+            AnyHandle::PoolReader(c) => c.stage().to_string(),
+            AnyHandle::PoolWriter(c) => c.stage().to_string(),
+            AnyHandle::ShardReader(c) => c.stage().to_string(),
+            AnyHandle::ShardWriter(c) => c.stage().to_string(),
         }
     }
 
     pub fn next_seq(&self) -> u64 {
         match self {
-            Any::Reader(c) => c.next_seq(),
-            Any::Writer(c) => c.next_seq(),
-            Any::PoolReader(c) => c.next_seq(),
-            Any::PoolWriter(c) => c.next_seq(),
-            Any::ShardReader(c) => c.next_seq(),
-            Any::ShardWriter(c) => c.next_seq(),
+            AnyHandle::Reader(c) => c.next_seq(),
+            AnyHandle::Writer(c) => c.next_seq(),
+            AnyHandle::PoolReader(c) => c.next_seq(),
+            AnyHandle::PoolWriter(c) => c.next_seq(),
+            AnyHandle::ShardReader(c) => c.next_seq(),
+            AnyHandle::ShardWriter(c) => c.next_seq(),
         }
     }
 
-    // what a batch does when it goes is what is asked here
-    #[allow(clippy::drop_non_drop, clippy::forget_non_drop)]
-    /// Takes a batch, shows it, writes to it if the stage writes and the batch is to be released,
-    /// and finishes it. Gives what was lent.
+    /// Takes a batch, passes its events to `see`, writes to them if the stage writes and the batch
+    /// is to be released, and finishes the batch. Returns first position and length.
+    #[allow(clippy::drop_non_drop, clippy::forget_non_drop)] // the drop of a batch is the subject
     pub fn batch(
         &mut self,
         ask: Ask,
@@ -541,11 +541,11 @@ impl<L: Lay> Any<L> {
                 if finish == Finish::Release {
                     for (offset, event) in batch.iter_mut().enumerate() {
                         if offset % 2 == 0 {
-                            event.trail = wrote(event.trail, stage);
+                            event.trail = after_write(event.trail, stage);
                         }
                     }
                     for offset in (1..len).step_by(2) {
-                        batch[offset].trail = wrote(batch[offset].trail, stage);
+                        batch[offset].trail = after_write(batch[offset].trail, stage);
                     }
                 }
                 assert!(batch.get_mut(len).is_none());
@@ -554,17 +554,17 @@ impl<L: Lay> Any<L> {
             }};
         }
         match self {
-            Any::Reader(c) => read!(c),
-            Any::PoolReader(c) => read!(c),
-            Any::Writer(c) => write!(c),
-            Any::PoolWriter(c) => write!(c),
-            Any::ShardReader(c) => read!(c),
-            Any::ShardWriter(c) => write!(c),
+            AnyHandle::Reader(c) => read!(c),
+            AnyHandle::PoolReader(c) => read!(c),
+            AnyHandle::Writer(c) => write!(c),
+            AnyHandle::PoolWriter(c) => write!(c),
+            AnyHandle::ShardReader(c) => read!(c),
+            AnyHandle::ShardWriter(c) => write!(c),
         }
     }
 
-    /// Shows up to `max` events and writes to them if the stage writes. Panics of `see` go through,
-    /// before the write.
+    /// Passes up to `max` events to `see`, and writes to them if the stage writes. Panics of `see`
+    /// propagate before the write.
     pub fn poll(
         &mut self,
         max: usize,
@@ -572,66 +572,66 @@ impl<L: Lay> Any<L> {
         see: &mut dyn FnMut(u64, &Ev),
     ) -> Result<usize, WaitError> {
         match self {
-            Any::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
-            Any::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),
-            Any::Writer(c) => c.poll(max, |event, at| {
+            AnyHandle::Reader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            AnyHandle::PoolReader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            AnyHandle::Writer(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
-            Any::PoolWriter(c) => c.poll(max, |event, at| {
+            AnyHandle::PoolWriter(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
-            Any::ShardReader(c) => c.poll(max, |event, at| see(at.seq, event)),
-            Any::ShardWriter(c) => c.poll(max, |event, at| {
+            AnyHandle::ShardReader(c) => c.poll(max, |event, at| see(at.seq, event)),
+            AnyHandle::ShardWriter(c) => c.poll(max, |event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
         }
     }
 
-    /// Shows every event until the stream ends, and writes to them if the stage writes.
+    /// Passes every event to `see` until the end, and writes to them if the stage writes.
     pub fn for_each(
         &mut self,
         stage: usize,
         see: &mut dyn FnMut(u64, &Ev),
     ) -> Result<u64, WaitError> {
         match self {
-            Any::Reader(c) => c.for_each(|event, at| see(at.seq, event)),
-            Any::PoolReader(c) => c.for_each(|event, at| see(at.seq, event)),
-            Any::Writer(c) => c.for_each(|event, at| {
+            AnyHandle::Reader(c) => c.for_each(|event, at| see(at.seq, event)),
+            AnyHandle::PoolReader(c) => c.for_each(|event, at| see(at.seq, event)),
+            AnyHandle::Writer(c) => c.for_each(|event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
-            Any::PoolWriter(c) => c.for_each(|event, at| {
+            AnyHandle::PoolWriter(c) => c.for_each(|event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
-            Any::ShardReader(c) => c.for_each(|event, at| see(at.seq, event)),
-            Any::ShardWriter(c) => c.for_each(|event, at| {
+            AnyHandle::ShardReader(c) => c.for_each(|event, at| see(at.seq, event)),
+            AnyHandle::ShardWriter(c) => c.for_each(|event, at| {
                 see(at.seq, event);
-                event.trail = wrote(event.trail, stage);
+                event.trail = after_write(event.trail, stage);
             }),
         }
     }
 }
 
-/// The producer's end, one or many.
+/// A producer's handle, single or shared.
 pub enum Tx<L: Layout> {
     One(slipring::Producer<Ev, L, Single>),
     Many(slipring::Producer<Ev, L, Many>),
 }
 
-/// A built ring, for one producer or many.
+/// A built ring, single or shared.
 pub enum AnyRing<L: Layout> {
     One(Ring<Ev, L, Single>),
     Many(Ring<Ev, L, Many>),
 }
 
-/// All of a ring's ends: itself, a producer, and per stage its handles.
-pub type Ends<L> = (AnyRing<L>, Tx<L>, Vec<Vec<Any<L>>>);
+/// A ring, a producer, and the handles of each stage.
+pub type Ends<L> = (AnyRing<L>, Tx<L>, Vec<Vec<AnyHandle<L>>>);
 
-impl<L: Lay> AnyRing<L> {
+impl<L: TestLayout> AnyRing<L> {
     /// Builds a shape.
     pub fn build(shape: &Shape, many: bool, graph: Graph<Ev>) -> Result<Ends<L>, Error> {
         if many {
@@ -664,7 +664,7 @@ impl<L: Lay> AnyRing<L> {
     }
 }
 
-/// Runs code with either producer.
+/// Runs code with either kind of producer.
 macro_rules! with_tx {
     ($tx:expr, $p:ident => $with:expr) => {
         match $tx {
@@ -675,7 +675,7 @@ macro_rules! with_tx {
 }
 pub(crate) use with_tx;
 
-impl<L: Lay> Tx<L> {
+impl<L: TestLayout> Tx<L> {
     /// Publishes one event if there is room.
     pub fn try_publish(&mut self, id: u64) -> Result<u64, slipring::ClaimError> {
         with_tx!(self, p => p.try_publish(|event| event.fill(id)))

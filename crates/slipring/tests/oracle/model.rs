@@ -1,49 +1,49 @@
-//! The sequential oracle: a vector of what was published, a position per stage, a set per pool.
-//! Positions are counted from the ring's first one. It is told every operation, and says what must
-//! have come of it.
+//! The sequential oracle: a vector of cells, a position per stage, and a set of positions per pool.
+//! It is given each operation, and asserts its result. Positions are counted from the ring's first.
 
 use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 
-use super::kit::{Ask, Ev, Finish, Shape, mix, wrote};
+use super::kit::{Ask, Ev, Finish, Shape, after_write, mix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Claimed, and neither published nor given up.
+    /// Claimed, and neither published nor buried.
     Open,
     Live(u64),
-    Tomb,
+    Tombstone,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Halted,
-    /// Which stage (or the producer), and where, if that can be told.
+    /// The stage (or the producer), and the position if it is determined.
     Failed(String, Option<u64>),
 }
 
 #[derive(Debug, Default)]
 pub struct WorkerModel {
-    pub gone: bool,
-    /// Lent and not released, or known to be left of a chunk: comes again, first of all.
+    pub dropped: bool,
+    /// Positions that were lent and not released, or that are known to be left of a chunk. The
+    /// worker's next batch begins here.
     held: Option<(usize, usize)>,
-    /// Behind what was released last; the rest of a chunk may lie there.
+    /// Position behind the last release, where the rest of a chunk may lie.
     cursor: Option<usize>,
 }
 
 #[derive(Debug)]
 pub struct StageModel {
     pub after: Vec<usize>,
-    /// Of a stage that is one handle: everything before was let go.
+    /// Next position of a stage with one handle; all before it are released.
     next: usize,
-    pub gone: bool,
-    /// Of a pool: which positions were let go.
+    pub dropped: bool,
+    /// Released positions of a pool.
     passed: Vec<bool>,
-    /// Everything before was let go.
+    /// First position of a pool that may be unreleased.
     low: usize,
     pub workers: Vec<WorkerModel>,
     /// The writers before this stage, first to last.
     writers: Vec<usize>,
-    /// How many live events it let go.
+    /// Number of released events.
     pub handled: u64,
 }
 
@@ -52,17 +52,17 @@ pub struct Model {
     pub capacity: usize,
     pub many: bool,
     pub log: Vec<Cell>,
-    /// Per producer: alive, and a claim that it forgot.
+    /// Per producer: whether it is alive, and its forgotten claim.
     pub producers: Vec<(bool, Option<(usize, usize)>)>,
     pub stages: Vec<StageModel>,
-    leaves: Vec<usize>,
+    gating: Vec<usize>,
     pub last: Option<usize>,
     pub end: Option<End>,
     pub halted: bool,
     next_id: u64,
 }
 
-/// What must come of a claim.
+/// The predicted result of a claim.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Claimed {
     At(usize),
@@ -84,7 +84,7 @@ impl Model {
             StageModel {
                 after: spec.after.clone(),
                 next: 0,
-                gone: false,
+                dropped: false,
                 passed: Vec::new(),
                 low: 0,
                 workers,
@@ -99,7 +99,7 @@ impl Model {
             log: Vec::new(),
             producers: vec![(true, None)],
             stages: (0..shape.len()).map(stage).collect(),
-            leaves: shape.leaves(),
+            gating: shape.gating(),
             last: None,
             end: None,
             halted: false,
@@ -115,15 +115,15 @@ impl Model {
         seq.wrapping_sub(self.start) as usize
     }
 
-    pub fn tombs(&self) -> u64 {
-        self.log.iter().filter(|&&cell| cell == Cell::Tomb).count() as u64
+    pub fn tombstones(&self) -> u64 {
+        self.log.iter().filter(|&&cell| cell == Cell::Tombstone).count() as u64
     }
 
-    pub fn lives(&self) -> u64 {
+    pub fn live_events(&self) -> u64 {
         self.log.iter().filter(|cell| matches!(cell, Cell::Live(_))).count() as u64
     }
 
-    /// An identity for the next event.
+    /// Returns the identity of the next event.
     pub fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -132,7 +132,7 @@ impl Model {
     // Producers.
 
     fn published(&self) -> usize {
-        // Nothing older than a lap is open.
+        // A claim that is older than a lap is not open.
         let from = self.log.len().saturating_sub(self.capacity);
         self.log[from..]
             .iter()
@@ -149,13 +149,13 @@ impl Model {
         }
     }
 
-    /// What holds the producers, and where it stands.
+    /// Returns the stage that gates the producers, and its frontier.
     fn gate(&self) -> (String, usize) {
         let mut least = None;
-        for &leaf in &self.leaves {
-            let frontier = self.frontier(leaf);
+        for &stage in &self.gating {
+            let frontier = self.frontier(stage);
             if least.as_ref().is_none_or(|&(_, least)| frontier < least) {
-                least = Some((Shape::name(leaf), frontier));
+                least = Some((Shape::name(stage), frontier));
             }
         }
         least.unwrap_or_else(|| (PRODUCER.to_owned(), self.published()))
@@ -165,14 +165,14 @@ impl Model {
         self.gate().1 + self.capacity - self.log.len()
     }
 
-    /// A forgotten claim is buried at its handle's next use.
-    pub fn settle(&mut self, producer: usize) {
+    /// Buries a producer's forgotten claim, as the handle's next use does.
+    pub fn bury_forgotten(&mut self, producer: usize) {
         if let Some((at, len)) = self.producers[producer].1.take() {
-            self.log[at..at + len].fill(Cell::Tomb);
+            self.log[at..at + len].fill(Cell::Tombstone);
         }
     }
 
-    /// What must come of a claim; if it succeeds, its slots are open.
+    /// Predicts the result of a claim, and opens its slots if it succeeds.
     pub fn claim(&mut self, producer: usize, len: usize) -> Claimed {
         if !(1..=self.capacity).contains(&len) {
             return Claimed::Length;
@@ -180,7 +180,7 @@ impl Model {
         if self.end.is_some() {
             return Claimed::Ended;
         }
-        self.settle(producer);
+        self.bury_forgotten(producer);
         if self.last.is_some() {
             return Claimed::Drained;
         }
@@ -195,10 +195,14 @@ impl Model {
 
     pub fn check_claim_error(&self, expected: &Claimed, error: &ClaimError, late: bool) {
         match (expected, error) {
-            (Claimed::Gated(stage, lag), ClaimError::Gated { stage: named, lag: told })
+            (Claimed::Gated(stage, lag), ClaimError::Gated { stage: named, lag: reported })
                 if !late =>
             {
-                assert_eq!((&**stage, *lag), (named.as_str(), *told), "who gates, and by how much");
+                assert_eq!(
+                    (&**stage, *lag),
+                    (named.as_str(), *reported),
+                    "the gating stage and its lag"
+                );
             }
             (Claimed::Gated(stage, _), ClaimError::TimedOut { stage: named }) if late => {
                 assert_eq!(**stage, **named)
@@ -208,7 +212,7 @@ impl Model {
             }
             (Claimed::Drained, ClaimError::Wait(WaitError::Closed)) => {}
             (Claimed::Ended, ClaimError::Wait(closed)) => self.check_ended(closed),
-            (expected, error) => panic!("a claim came to {error:?} instead of {expected:?}"),
+            (expected, error) => panic!("a claim returned {error:?} instead of {expected:?}"),
         }
     }
 
@@ -218,10 +222,10 @@ impl Model {
         }
     }
 
-    /// Gives up everything from `at` on; nothing was claimed behind it by anybody.
-    pub fn give_up(&mut self, at: usize) {
+    /// Drops the last claim, which begins at `at`: with many producers it becomes a tombstone.
+    pub fn bury(&mut self, at: usize) {
         if self.many {
-            self.log[at..].fill(Cell::Tomb);
+            self.log[at..].fill(Cell::Tombstone);
         } else {
             self.log.truncate(at);
         }
@@ -236,7 +240,7 @@ impl Model {
     }
 
     pub fn drop_producer(&mut self, producer: usize) {
-        self.settle(producer);
+        self.bury_forgotten(producer);
         self.producers[producer].0 = false;
         if self.producers.iter().all(|(alive, _)| !alive) {
             self.close();
@@ -263,13 +267,13 @@ impl Model {
                     assert_eq!(failure.seq(), *seq);
                 }
             }
-            (end, closed) => panic!("the graph is said to be {closed:?} and has come to {end:?}"),
+            (end, closed) => panic!("the graph returned {closed:?} after {end:?}"),
         }
     }
 
     // Stages.
 
-    /// Up to where the stages before this one have let go.
+    /// Returns the position up to which the stage's dependencies have released.
     fn limit(&self, stage: usize) -> usize {
         self.stages[stage]
             .after
@@ -283,25 +287,29 @@ impl Model {
         self.last == Some(self.frontier(stage))
     }
 
-    /// That an event is what was published there, and shows what the writers before this stage did,
-    /// and nothing else.
+    /// Asserts that an event has the published identity, and the trail of exactly the writers before
+    /// this stage.
     fn check_event(&self, stage: usize, at: usize, event: &Ev) {
         let Some(&Cell::Live(id)) = self.log.get(at) else {
             panic!("position {at} holds {:?} and was lent", self.log.get(at))
         };
         assert_eq!(event.id, id, "the event at position {at}");
-        let trail =
-            self.stages[stage].writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer));
-        assert_eq!(event.trail, trail, "what was written to the event at position {at}");
+        let trail = self.stages[stage]
+            .writers
+            .iter()
+            .fold(mix(id), |trail, &writer| after_write(trail, writer));
+        assert_eq!(event.trail, trail, "the trail of the event at position {at}");
     }
 
-    fn skip_tombs(&mut self, stage: usize, limit: usize) {
-        while self.stages[stage].next < limit && self.log[self.stages[stage].next] == Cell::Tomb {
+    fn skip_tombstones(&mut self, stage: usize, limit: usize) {
+        while self.stages[stage].next < limit
+            && self.log[self.stages[stage].next] == Cell::Tombstone
+        {
             self.stages[stage].next += 1;
         }
     }
 
-    /// How many live events lie in a row.
+    /// Returns the number of consecutive events.
     fn row(&self, from: usize, limit: usize, max: usize) -> usize {
         self.log[from..limit]
             .iter()
@@ -310,12 +318,12 @@ impl Model {
             .count()
     }
 
-    /// Where a stage of one handle must say it stands.
+    /// Returns the predicted position of a stage with one handle.
     pub fn next(&self, stage: usize) -> usize {
         self.stages[stage].next
     }
 
-    /// A batch was asked for and came to `lent`, which `seen` shows.
+    /// Checks the result `lent` of a request for a batch, and its events `seen`.
     pub fn batch(
         &mut self,
         (stage, worker): (usize, usize),
@@ -337,11 +345,15 @@ impl Model {
         let is_pool = !self.stages[stage].workers.is_empty();
         if !is_pool {
             let limit = self.limit(stage);
-            self.skip_tombs(stage, limit);
+            self.skip_tombstones(stage, limit);
             let row = self.row(self.stages[stage].next, limit, max);
             if row > 0 {
-                let (first, len) = lent.expect("there are events");
-                assert_eq!((self.at(first), len), (self.stages[stage].next, row), "what was lent");
+                let (first, len) = lent.expect("a batch of available events");
+                assert_eq!(
+                    (self.at(first), len),
+                    (self.stages[stage].next, row),
+                    "the lent positions"
+                );
             } else {
                 self.check_nothing(stage, ask, lent);
                 return;
@@ -370,7 +382,7 @@ impl Model {
             self.check_event(stage, first + offset, event);
         }
         if finish == Finish::Release {
-            (first..first + len).for_each(|at| self.let_go(stage, worker, at));
+            (first..first + len).for_each(|at| self.release(stage, worker, at));
             if is_pool {
                 let worker = &mut self.stages[stage].workers[worker];
                 (worker.held, worker.cursor) = (None, Some(first + len));
@@ -378,8 +390,8 @@ impl Model {
         }
     }
 
-    /// A poll for up to `max` showed `seen`; the closure panicked at the last of them if
-    /// `panicked`.
+    /// Checks a poll of up to `max` events, and its events `seen`. Without an `outcome` the closure
+    /// panicked at the last of them.
     pub fn poll(
         &mut self,
         (stage, worker): (usize, usize),
@@ -403,7 +415,7 @@ impl Model {
             let at = self.at(*seq);
             if self.stages[stage].workers.is_empty() {
                 let limit = self.limit(stage);
-                self.skip_tombs(stage, limit);
+                self.skip_tombstones(stage, limit);
                 assert_eq!(at, self.stages[stage].next);
                 assert!(at < limit);
             } else {
@@ -417,7 +429,7 @@ impl Model {
                 }
                 return;
             }
-            self.let_go(stage, worker, at);
+            self.release(stage, worker, at);
             if is_pool {
                 let worker = &mut self.stages[stage].workers[worker];
                 worker.held =
@@ -425,16 +437,16 @@ impl Model {
                 worker.cursor = Some(at + 1);
             }
         }
-        let outcome = outcome.expect("it did not panic, or there was an event to panic at");
+        let outcome = outcome.expect("a panic without an event");
         if seen.len() < max {
-            // It looked once more, in vain.
+            // The poll ended because no further event was available.
             if self.stages[stage].workers.is_empty() {
                 let limit = self.limit(stage);
-                self.skip_tombs(stage, limit);
+                self.skip_tombstones(stage, limit);
                 assert_eq!(
                     self.row(self.stages[stage].next, limit, 1),
                     0,
-                    "the poll came back too early"
+                    "the poll returned too early"
                 );
             } else {
                 self.check_starved(stage, worker);
@@ -443,16 +455,16 @@ impl Model {
         match outcome {
             Ok(count) => {
                 assert_eq!(count, seen.len());
-                assert!(count > 0 || !self.is_done(stage), "the end was not told");
+                assert!(count > 0 || !self.is_done(stage), "the end was not returned");
             }
             Err(WaitError::Closed) => {
-                assert!(seen.is_empty() && self.is_done(stage), "drained too early")
+                assert!(seen.is_empty() && self.is_done(stage), "closed too early")
             }
-            Err(other) => panic!("a poll came to {other:?}"),
+            Err(other) => panic!("a poll returned {other:?}"),
         }
     }
 
-    fn let_go(&mut self, stage: usize, worker: usize, at: usize) {
+    fn release(&mut self, stage: usize, worker: usize, at: usize) {
         if self.stages[stage].workers.is_empty() {
             assert_eq!(self.stages[stage].next, at);
             self.stages[stage].next += 1;
@@ -468,68 +480,68 @@ impl Model {
         if passed.len() <= at {
             passed.resize(at + 1, false);
         }
-        assert!(!std::mem::replace(&mut passed[at], true), "position {at} was let go twice");
+        assert!(!std::mem::replace(&mut passed[at], true), "position {at} was released twice");
         while self.stages[stage].passed.get(self.stages[stage].low) == Some(&true) {
             self.stages[stage].low += 1;
         }
     }
 
-    fn pass_tombs(&mut self, stage: usize, limit: usize) {
+    fn pass_tombstones(&mut self, stage: usize, limit: usize) {
         for at in self.stages[stage].low..limit {
-            if self.log[at] == Cell::Tomb && self.stages[stage].passed.get(at) != Some(&true) {
+            if self.log[at] == Cell::Tombstone && self.stages[stage].passed.get(at) != Some(&true) {
                 self.pass(stage, at);
             }
         }
     }
 
-    /// That a worker may be lent this position: published, let go upstream, nobody else's.
+    /// Asserts that a worker may be lent this position: the dependencies have released it, and no
+    /// other worker holds or has released it.
     fn check_free(&self, stage: usize, worker: usize, at: usize) {
         assert!(
             at < self.limit(stage),
-            "position {at} was lent before the stages before the pool let it go"
+            "position {at} was lent before the pool's dependencies released it"
         );
         assert_ne!(self.stages[stage].passed.get(at), Some(&true), "position {at} was lent twice");
         for (other, model) in self.stages[stage].workers.iter().enumerate() {
-            if other != worker && !model.gone {
-                let theirs = model.held.is_some_and(|(from, to)| (from..to).contains(&at));
-                assert!(!theirs, "position {at} was lent to worker {worker} while {other} held it");
+            if other != worker && !model.dropped {
+                let taken = model.held.is_some_and(|(from, to)| (from..to).contains(&at));
+                assert!(!taken, "position {at} was lent to worker {worker} while {other} held it");
             }
         }
     }
 
-    /// As [`Model::check_free`], of the first position of what was lent.
+    /// Does [`Model::check_free`] for the first position of a batch.
     fn check_offered(&mut self, stage: usize, worker: usize, at: usize) {
         if let Some((held, _)) = self.stages[stage].workers[worker].held {
-            assert_eq!(at, held, "what was not released comes again");
+            assert_eq!(at, held, "unreleased events come first");
         }
         self.check_free(stage, worker, at);
-        // Chunks are taken in order: what is given up before this one was passed over.
-        self.pass_tombs(stage, at);
+        // Chunks are taken in order, so all tombstones before this one are passed.
+        self.pass_tombstones(stage, at);
     }
 
-    /// That a worker who found nothing could not have found anything: whatever is left is in the
-    /// hands of others.
+    /// Asserts that a worker had no available event: other workers hold all unreleased events.
     fn check_starved(&mut self, stage: usize, worker: usize) {
         assert!(
             self.stages[stage].workers[worker].held.is_none(),
-            "what was not released did not come again"
+            "unreleased events did not come again"
         );
         let limit = self.limit(stage);
-        self.pass_tombs(stage, limit);
-        // it looked for more, so nothing of its chunk was left
+        self.pass_tombstones(stage, limit);
+        // The worker polled for more, so nothing of its chunk is left.
         self.stages[stage].workers[worker].cursor = None;
         let passed = |at: usize| self.stages[stage].passed.get(at) == Some(&true);
         for at in self.stages[stage].low..limit {
             if !passed(at) && (at == 0 || passed(at - 1)) {
                 let held = |(other, model): (usize, &WorkerModel)| {
                     other != worker
-                        && !model.gone
+                        && !model.dropped
                         && (model.cursor == Some(at)
                             || model.held.is_some_and(|(from, _)| from == at))
                 };
                 assert!(
                     self.stages[stage].workers.iter().enumerate().any(held),
-                    "position {at} is there, and nobody is lent it"
+                    "position {at} is available, and is not lent to the worker"
                 );
             }
         }
@@ -538,32 +550,32 @@ impl Model {
     fn check_nothing(&self, stage: usize, ask: Ask, lent: Result<(u64, usize), BatchError>) {
         match lent {
             Err(BatchError::Wait(WaitError::Closed)) => {
-                assert!(self.is_done(stage), "drained too early")
+                assert!(self.is_done(stage), "closed too early")
             }
             Err(BatchError::Unavailable) if ask == Ask::Try => {
-                assert!(!self.is_done(stage), "the end was not told")
+                assert!(!self.is_done(stage), "the end was not returned")
             }
             Err(BatchError::TimedOut) if ask == Ask::Late => {
-                assert!(!self.is_done(stage), "the end was not told")
+                assert!(!self.is_done(stage), "the end was not returned")
             }
-            other => panic!("nothing was there, and the batch came to {other:?}"),
+            other => panic!("a request without available events returned {other:?}"),
         }
     }
 
-    /// A handle goes. Whether the graph survives it.
+    /// Drops a handle, and fails the graph if it was still needed.
     pub fn drop_handle(&mut self, stage: usize, worker: usize) {
         if self.stages[stage].workers.is_empty() {
-            self.stages[stage].gone = true;
+            self.stages[stage].dropped = true;
             if self.end.is_none() && !self.is_done(stage) {
                 let seq = self.seq(self.stages[stage].next);
                 self.fail(Shape::name(stage), Some(seq));
             }
             return;
         }
-        let gone = &mut self.stages[stage].workers[worker];
-        (gone.gone, gone.held, gone.cursor) = (true, None, None);
-        if self.stages[stage].workers.iter().all(|worker| worker.gone) {
-            self.stages[stage].gone = true;
+        let dropped = &mut self.stages[stage].workers[worker];
+        (dropped.dropped, dropped.held, dropped.cursor) = (true, None, None);
+        if self.stages[stage].workers.iter().all(|worker| worker.dropped) {
+            self.stages[stage].dropped = true;
             if self.end.is_none() && !self.is_done(stage) {
                 self.fail(Shape::name(stage), None);
             }

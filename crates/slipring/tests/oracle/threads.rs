@@ -1,5 +1,5 @@
-//! Random graphs on threads. Every stage knows what each event must look like when it is lent:
-//! written by the writers before it, once each and in order, and by nobody after it.
+//! Random graphs on threads. Every stage checks each event's trail: the writers before the stage
+//! have written to it, once each and in order, and no other stage has.
 #![allow(dead_code)] // each of the two tests uses its own part
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 
 use slipring::{BatchError, ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
-use super::kit::{Any, AnyRing, Ask, Dice, Ev, Finish, KEYS, Lay, Shape, Tx, mix, with_tx, wrote};
+use super::kit::{
+    AnyHandle, AnyRing, Ask, Dice, Ev, Finish, KEYS, Shape, TestLayout, Tx, after_write, mix,
+    with_tx,
+};
 
-/// What somebody published or saw: sums that do not depend on order.
+/// Sums over published or seen events that do not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     events: u64,
     ids: u64,
-    /// Of identity and position together; the producers do not always learn the position.
+    /// Sum over identity and position together; producers do not always know the position.
     places: u64,
 }
 
@@ -31,7 +34,7 @@ impl Sum {
     }
 }
 
-/// Everything about one random run.
+/// The parameters of one random run.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
@@ -42,7 +45,7 @@ struct Plan {
     many: bool,
     wait: Wait,
     contiguous: bool,
-    /// Per producer.
+    /// Number of events per producer.
     events: u64,
 }
 
@@ -86,7 +89,7 @@ pub fn run(seed: u64, events: u64) {
     run_plan(&Plan::new(seed, events, None));
 }
 
-/// Runs one graph; the rest of the run is random.
+/// Runs a graph of this shape with random parameters.
 pub fn run_shape(shape: &Shape, seed: u64, events: u64) {
     run_plan(&Plan::new(seed, events, Some(shape)));
 }
@@ -95,7 +98,7 @@ fn run_plan(plan: &Plan) {
     if plan.contiguous { run_on::<Contiguous>(plan) } else { run_on::<Interleaved>(plan) }
 }
 
-fn run_on<L: Lay>(plan: &Plan) {
+fn run_on<L: TestLayout>(plan: &Plan) {
     let graph =
         Graph::new(plan.capacity, Ev::default).first_seq(plan.start).wait(plan.wait.clone());
     let (ring, tx, handles) =
@@ -107,31 +110,31 @@ fn run_on<L: Lay>(plan: &Plan) {
         producers.push(clone);
     }
     let threads = producers.len() + handles.iter().flatten().count();
-    let (told, results) = channel::<(usize, Sum)>();
+    let (sender, results) = channel::<(usize, Sum)>();
     let begin = Arc::new(Barrier::new(threads));
     let stages = plan.shape.len();
     for (p, tx) in producers.into_iter().enumerate() {
-        let (plan, told, begin) = (plan.clone(), told.clone(), begin.clone());
+        let (plan, sender, begin) = (plan.clone(), sender.clone(), begin.clone());
         thread::spawn(move || {
             begin.wait();
             let sum = produce(tx, p, &plan);
-            told.send((stages, sum)).ok();
+            sender.send((stages, sum)).ok();
         });
     }
     for (stage, workers) in handles.into_iter().enumerate() {
         let writers = plan.shape.writers_before(stage);
-        let homes = Arc::new(Homes::default());
+        let owners = Arc::new(Owners::default());
         for (worker, handle) in workers.into_iter().enumerate() {
-            let (plan, told, begin, writers, homes) =
-                (plan.clone(), told.clone(), begin.clone(), writers.clone(), homes.clone());
+            let (plan, sender, begin, writers, owners) =
+                (plan.clone(), sender.clone(), begin.clone(), writers.clone(), owners.clone());
             thread::spawn(move || {
                 begin.wait();
-                let sum = consume(handle, stage, worker, &writers, &homes, &plan);
-                told.send((stage, sum)).ok();
+                let sum = consume(handle, stage, worker, &writers, &owners, &plan);
+                sender.send((stage, sum)).ok();
             });
         }
     }
-    drop(told);
+    drop(sender);
     let sums = gather(results, threads, plan, &ring);
     let published = sums[stages];
     assert_eq!(published.events, plan.events * plan.producers as u64, "{plan:?}");
@@ -150,9 +153,9 @@ fn run_on<L: Lay>(plan: &Plan) {
     }
 }
 
-/// Everybody's sums, per stage and the producers last; a hang or a thread's failure is told with
-/// the plan.
-fn gather<L: Lay>(
+/// Collects the sums of all threads, per stage and the producers last. Panics with the plan if a
+/// thread hangs or fails.
+fn gather<L: TestLayout>(
     results: Receiver<(usize, Sum)>,
     threads: usize,
     plan: &Plan,
@@ -165,7 +168,7 @@ fn gather<L: Lay>(
             Ok((stage, sum)) => sums[stage].add(sum),
             Err(RecvTimeoutError::Timeout) => {
                 let report = ring.report();
-                ring.halt(); // so that those who wait end
+                ring.halt(); // ends the waiting threads
                 panic!("{} of {threads} threads hang: {plan:?}\n{report}", threads - done);
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -176,7 +179,7 @@ fn gather<L: Lay>(
     sums
 }
 
-fn produce<L: Lay>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
+fn produce<L: TestLayout>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
     let mut dice = Dice::new(mix(plan.seed) ^ p as u64);
     let mut sum = Sum::default();
     let id = |k: u64| ((p as u64 + 1) << 32) | k;
@@ -217,7 +220,7 @@ fn produce<L: Lay>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
                 let items = 1 + dice.below(plan.events - from);
                 let count = tx.publish_batches(some as usize, from..from + items, |event, k| event.fill(id(k))).unwrap();
                 assert_eq!(count, items);
-                // Where they went is for the stages to say.
+                // The producer does not know the positions.
                 (0..items).for_each(|i| sum.add(Sum { places: 0, ..Sum::event(id(from + i), 0) }));
                 k += items;
             }
@@ -237,20 +240,20 @@ fn produce<L: Lay>(mut tx: Tx<L>, p: usize, plan: &Plan) -> Sum {
     sum
 }
 
-/// Which key an event has for a stage behind these writers.
+/// Returns the key of an event for a stage behind these writers.
 fn key(id: u64, writers: &[usize]) -> u64 {
-    writers.iter().fold(mix(id), |trail, &writer| wrote(trail, writer)) % KEYS
+    writers.iter().fold(mix(id), |trail, &writer| after_write(trail, writer)) % KEYS
 }
 
-/// Per key, the shard that saw it first.
-type Homes = [OnceLock<usize>; KEYS as usize];
+/// The shard that saw each key first.
+type Owners = [OnceLock<usize>; KEYS as usize];
 
-fn consume<L: Lay>(
-    mut handle: Any<L>,
+fn consume<L: TestLayout>(
+    mut handle: AnyHandle<L>,
     stage: usize,
     worker: usize,
     writers: &[usize],
-    homes: &Homes,
+    owners: &Owners,
     plan: &Plan,
 ) -> Sum {
     let mut dice = Dice::new(mix(plan.seed ^ (stage as u64) << 8) ^ (worker as u64) << 16);
@@ -259,10 +262,10 @@ fn consume<L: Lay>(
     let mut newest = vec![0; plan.producers + 1];
     let mut latest = None;
     let check = |seq: u64, event: &Ev| {
-        let trail = writers.iter().fold(mix(event.id), |trail, &writer| wrote(trail, writer));
+        let trail = writers.iter().fold(mix(event.id), |trail, &writer| after_write(trail, writer));
         assert_eq!(
             event.trail, trail,
-            "s{stage} was lent event {:x} at {seq} as others than the writers before it made it: {plan:?}",
+            "s{stage} was lent event {:x} at {seq} with a wrong trail: {plan:?}",
             event.id
         );
     };
@@ -278,7 +281,7 @@ fn consume<L: Lay>(
             let (p, k) = ((event.id >> 32) as usize, event.id & 0xffff_ffff);
             if kind.is_sharded() {
                 assert!(newest[p] <= k, "s{stage} saw producer {p} out of order: {plan:?}");
-                let owner = homes[(key(event.id, writers)) as usize].get_or_init(|| worker);
+                let owner = owners[(key(event.id, writers)) as usize].get_or_init(|| worker);
                 assert_eq!(*owner, worker, "a key of s{stage} has two shards: {plan:?}");
             } else {
                 assert_eq!(newest[p], k, "s{stage} saw producer {p} out of order: {plan:?}");
@@ -286,7 +289,7 @@ fn consume<L: Lay>(
             newest[p] = k + 1;
         }
     };
-    // The first worker of a pool stays; the others may go early, in the midst of a chunk.
+    // The first worker of a pool stays; the others may leave early, within a chunk.
     let mut stay = if kind.is_pool() && worker > 0 && dice.one_in(2) {
         dice.below(plan.events)
     } else {

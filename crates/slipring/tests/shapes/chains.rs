@@ -1,5 +1,4 @@
-//! The shapes the field has names for, as chains: on threads under every strategy that makes sense
-//! there, on one thread by hand, and spawned.
+//! The named shapes as chains: on threads under every suitable strategy, inline, and spawned.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
@@ -25,7 +24,7 @@ impl Start for Contiguous {
     }
 }
 
-/// Strategies, capacities and first positions, for a shape on so many threads.
+/// Returns strategies, capacities and first positions for a shape on this number of threads.
 fn settings(threads: usize) -> Vec<(Wait, usize, u64)> {
     let mut all = Vec::new();
     // A thread that spins needs a core of its own.
@@ -37,7 +36,8 @@ fn settings(threads: usize) -> Vec<(Wait, usize, u64)> {
     if cfg!(miri) { all.into_iter().skip(threads % 2).step_by(5).collect() } else { all }
 }
 
-/// Sees to it that events come once and in order, and counts them.
+/// The next due position, and the number of events so far; asserts that events come once and in
+/// order.
 struct Order(u64, u64);
 
 impl Order {
@@ -154,7 +154,7 @@ fn diamond<L: Start>() {
             .write("join", |v, at| {
                 assert_eq!(*v, 2 * order.1);
                 assert!(left.load(Relaxed) >= *v && right.load(Relaxed) >= *v);
-                *v = u64::MAX; // nobody may see this
+                *v = u64::MAX; // no stage before may see this value
                 order.next(at.seq);
             })
             .feed(0..EVENTS, |slot, i| *slot = i)
@@ -188,7 +188,7 @@ fn worker_pool<L: Start>() {
     }
 }
 
-/// A chain of one of everything, and what it leaves behind.
+/// Sums of the pools of the nested chain.
 #[derive(Default)]
 struct Nest {
     pools: [AtomicU64; 2],
@@ -311,12 +311,13 @@ fn inline<L: Start>() {
 
 fn spawned<L: Start>() {
     for (wait, capacity, start) in settings(4) {
-        let (told, seen) = channel();
+        let (sender, seen) = channel();
         let chain = L::chain(capacity)
             .wait(wait)
             .first_seq(start)
             .write_pool("work", 1, |_| |v, _| *v += 1);
-        let (mut tx, mut pipeline) = chain.read("tell", move |v, _| told.send(*v)).spawn().unwrap();
+        let (mut tx, mut pipeline) =
+            chain.read("tell", move |v, _| sender.send(*v)).spawn().unwrap();
         tx.publish_all(0..EVENTS, |slot, i| *slot = i).unwrap();
         assert!(matches!(
             pipeline.join_within(Duration::ZERO),
@@ -331,9 +332,10 @@ fn spawned<L: Start>() {
 
 fn spawned_for_many<L: Start>() {
     for (wait, capacity, start) in settings(4) {
-        let (told, seen) = channel();
+        let (sender, seen) = channel();
         let chain = L::chain(capacity).wait(wait).first_seq(start);
-        let (tx, pipeline) = chain.read("tell", move |v, _| told.send(*v)).spawn_shared().unwrap();
+        let (tx, pipeline) =
+            chain.read("tell", move |v, _| sender.send(*v)).spawn_shared().unwrap();
         let producers: Vec<_> = (0..2u64)
             .map(|p| {
                 let mut tx = tx.clone();
@@ -353,7 +355,7 @@ fn spawned_for_many<L: Start>() {
 
 macro_rules! both_layouts {
     ($($shape:ident)*) => {
-        mod inside { $( #[test] fn $shape() { super::$shape::<slipring::Interleaved>(); } )* }
+        mod interleaved { $( #[test] fn $shape() { super::$shape::<slipring::Interleaved>(); } )* }
         mod contiguous { $( #[test] fn $shape() { super::$shape::<slipring::Contiguous>(); } )* }
     };
 }

@@ -1,5 +1,5 @@
-//! Every kind of event: of no size, over-aligned, odd, owning, callable, borrowing; each dropped
-//! exactly once, whatever happens.
+//! Every kind of event: zero-sized, over-aligned, of odd size, owning, callable, borrowing. Each
+//! event is dropped exactly once.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use slipring::{BuildError, Contiguous, ErrorKind, Events, Graph, Interleaved, Layout, Ring, ring};
 
-/// Where the slices of a batch are to be checked, if it has any.
-trait Lay: Layout {
+/// A layout, and the check of its batches' slices, if it has slices.
+trait TestLayout: Layout {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Self>;
     fn check<E>(_: &Events<'_, E, Self>) {}
 }
-impl Lay for Interleaved {
+impl TestLayout for Interleaved {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E> {
         graph
     }
 }
-impl Lay for Contiguous {
+impl TestLayout for Contiguous {
     fn of<E: 'static>(graph: Graph<E>) -> Graph<E, Contiguous> {
         graph.contiguous()
     }
@@ -31,8 +31,8 @@ impl Lay for Contiguous {
 
 const EVENTS: u64 = if cfg!(miri) { 20 } else { 200 };
 
-/// Carries events through a writer, a pool, and two readers beside each other.
-fn carry<E: Send + Sync + 'static, L: Lay>(
+/// Passes events through a writer, a pool, and two readers side by side.
+fn carry<E: Send + Sync + 'static, L: TestLayout>(
     make: fn() -> E,
     fill: fn(&mut E, u64),
     change: fn(&mut E),
@@ -98,7 +98,7 @@ macro_rules! both {
 #[repr(align(256))]
 struct Wide([u8; 3]);
 
-/// Of no size, and yet aligned.
+/// A zero-sized type with an alignment.
 #[derive(Clone, Copy, Default)]
 #[repr(align(512))]
 struct WideNothing;
@@ -142,12 +142,12 @@ both!(
     |e, i| assert_eq!(e.as_deref(), Some(&(i + 2)))
 );
 
-/// What can be called and not shared: writers only.
+/// `FnMut` events are not `Sync`, so only writers may stand over them.
 #[test]
-fn closures() {
+fn closures_are_events_of_writers() {
     let _watched = crate::common::watched();
     type Task = Box<dyn FnMut() -> usize + Send>;
-    fn tasks<L: Lay>() {
+    fn tasks<L: TestLayout>() {
         let called = Arc::new(AtomicUsize::new(0));
         let graph = L::of(Graph::new(4, || Box::new(|| 0usize) as Task));
         let once = graph.writer("once");
@@ -181,9 +181,9 @@ fn closures() {
     tasks::<Contiguous>();
 }
 
-/// Not `Sync`: a stage alone may still have it.
+/// A single stage may have events that are not `Sync`.
 #[test]
-fn cells() {
+fn cells_are_events_of_a_single_reader() {
     let _watched = crate::common::watched();
     let (mut tx, mut rx) = slipring::unicast(2, || Cell::new(0)).unwrap();
     for i in 0..EVENTS {
@@ -193,12 +193,12 @@ fn cells() {
 }
 
 #[test]
-fn borrowers() {
+fn events_may_borrow_locals() {
     let _watched = crate::common::watched();
     let text: String = (0..EVENTS).map(|i| format!("line {i}\n")).collect();
     let mut counts: Vec<u64> = vec![0; EVENTS as usize];
     let mut lines = Vec::new();
-    // Each event borrows a line shared and a counter exclusively.
+    // Each event borrows a line by `&` and a counter by `&mut`.
     ring(4, || ("", None::<&mut u64>))
         .write("count", |(_, count), _| **count.as_mut().unwrap() += 1)
         .write_pool("again", 2, |_| |(_, count), _| **count.as_mut().unwrap() += 1)
@@ -216,9 +216,7 @@ fn borrowers() {
     assert!(lines.into_iter().eq(text.lines()));
 }
 
-// Drops.
-
-/// How often each of the events that were ever made was dropped.
+/// Number of drops of each event that was made.
 #[derive(Clone, Default)]
 struct Census(Arc<std::sync::Mutex<Vec<u32>>>);
 
@@ -233,7 +231,7 @@ impl Census {
         drops.push(0);
         Counted { census: self.clone(), number: drops.len() - 1 }
     }
-    /// That all were dropped once, and how many there were.
+    /// Asserts that each event was dropped once, and returns their number.
     fn all_dropped(&self) -> usize {
         let drops = self.0.lock().unwrap();
         assert!(drops.iter().all(|&times| times == 1), "{drops:?}");
@@ -250,7 +248,7 @@ impl Drop for Counted {
     }
 }
 
-fn counted_ring<L: Lay>(
+fn counted_ring<L: TestLayout>(
     census: &Census,
     capacity: usize,
 ) -> (Ring<Counted, L>, slipring::Producer<Counted, L>, slipring::Writer<Counted, L>) {
@@ -262,9 +260,9 @@ fn counted_ring<L: Lay>(
     (ring, tx, writer)
 }
 
-fn drops<L: Lay>() {
-    // Never used; used; replaced by the producer and by a stage; closed with events unseen; halted;
-    // a stage gone.
+fn drops<L: TestLayout>() {
+    // The ring is dropped: unused; used; with events replaced by the producer and by a stage; closed
+    // with unseen events; halted; after its stage.
     for end in 0..6 {
         let census = Census::default();
         let (ring, mut tx, mut writer) = counted_ring::<L>(&census, 4);
@@ -300,14 +298,14 @@ fn drops<L: Lay>() {
             drop(tx);
         } else {
             drop((tx, ring));
-            assert!(census.0.lock().unwrap().contains(&0), "the last handle keeps the events");
+            assert!(census.0.lock().unwrap().contains(&0), "the last handle must keep the events");
             drop(writer);
         }
         assert_eq!(census.all_dropped(), made, "{end}");
     }
 }
 
-fn drops_after_panics<L: Lay>() {
+fn drops_after_panics<L: TestLayout>() {
     let census = Census::default();
     let (ring, mut tx, mut writer) = counted_ring::<L>(&census, 2);
     tx.publish(|_| ()).unwrap();
@@ -318,7 +316,7 @@ fn drops_after_panics<L: Lay>() {
         })
     }));
     assert!(panicked.is_err());
-    assert_eq!(writer.poll(1, |slot, _| *slot = census.event()).unwrap(), 1); // it came again
+    assert_eq!(writer.poll(1, |slot, _| *slot = census.event()).unwrap(), 1); // the same event
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         tx.publish(|slot| {
             *slot = census.event();
@@ -330,7 +328,7 @@ fn drops_after_panics<L: Lay>() {
     assert_eq!(census.all_dropped(), 2 + 3);
 }
 
-fn drops_after_half_a_factory<L: Lay>() {
+fn drops_after_half_a_factory<L: TestLayout>() {
     for capacity in [1, 2, 8] {
         for fatal in 0..capacity {
             let census = Census::default();
@@ -338,7 +336,7 @@ fn drops_after_half_a_factory<L: Lay>() {
             let mut made = 0;
             let graph = L::of(Graph::new(capacity, move || {
                 if made == fatal {
-                    resume_unwind(Box::new("no more of these"));
+                    resume_unwind(Box::new("factory failed"));
                 }
                 made += 1;
                 make.event()
@@ -346,7 +344,7 @@ fn drops_after_half_a_factory<L: Lay>() {
             let key = graph.writer("writer");
             match graph.build().map(drop).unwrap_err().kind() {
                 ErrorKind::Build(BuildError::Factory { index, panic }) => {
-                    assert_eq!((*index, &**panic), (fatal, "no more of these"))
+                    assert_eq!((*index, &**panic), (fatal, "factory failed"))
                 }
                 other => panic!("{other:?}"),
             }
@@ -360,7 +358,7 @@ thread_local! {
     static NOTHINGS: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Of no size; counted on the thread of its test.
+/// A zero-sized event, counted on its test's thread.
 struct Nothing;
 
 impl Nothing {
@@ -376,7 +374,7 @@ impl Drop for Nothing {
     }
 }
 
-fn drops_of_nothing<L: Lay>() {
+fn drops_of_nothing<L: TestLayout>() {
     let graph = L::of(Graph::new(8, Nothing::new));
     let key = graph.writer("writer");
     let ring = graph.build().unwrap();
@@ -416,7 +414,7 @@ fn each_event_is_dropped_once() {
 #[test]
 fn each_event_of_a_chain_is_dropped_once() {
     let _watched = crate::common::watched();
-    for failing in ["nobody", "handler", "panic", "producer", "fill"] {
+    for failing in ["none", "handler", "panic", "producer", "fill"] {
         for contiguous in [false, true] {
             let census = Census::default();
             let made = AtomicUsize::new(4);
@@ -461,7 +459,7 @@ fn each_event_of_a_chain_is_dropped_once() {
             };
             assert_eq!(
                 outcome.is_ok(),
-                failing == "nobody" || (failing == "producer" && contiguous),
+                failing == "none" || (failing == "producer" && contiguous),
                 "{failing}"
             );
             assert_eq!(census.all_dropped(), made.load(Relaxed));
@@ -469,9 +467,9 @@ fn each_event_of_a_chain_is_dropped_once() {
     }
 }
 
-/// An event whose drop panics does not keep the others.
+/// All other events are dropped although some drops panic.
 #[test]
-fn drops_that_panic() {
+fn an_event_whose_drop_panics_does_not_keep_the_others() {
     let _watched = crate::common::watched();
     struct Bomb(Option<Arc<AtomicUsize>>);
     impl Drop for Bomb {

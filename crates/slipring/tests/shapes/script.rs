@@ -1,17 +1,19 @@
-//! One graph, one thread: publications by a script, every handle in turn, everything checked.
+//! One graph on one thread: a script of publications, every handle polled in turn, each event
+//! checked.
 
 use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
 
-use super::kit::{AnyRing, Ask, Ev, Finish, Lay, Shape, Tx, mix, with_tx, wrote};
+use super::kit::{AnyRing, Ask, Ev, Finish, Shape, TestLayout, Tx, after_write, mix, with_tx};
 
-/// So many slots in a row, published or given up.
+/// A claim of `len` slots that is published, or dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication {
     pub len: usize,
     pub live: bool,
 }
 
-/// At least so many slots, in publications of all lengths that the ring takes, some given up.
+/// Returns a script of at least this number of published slots, in claims of all lengths that the
+/// ring takes, some of them dropped.
 pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
     let mut script = Vec::new();
     let mut published = 0;
@@ -29,7 +31,7 @@ pub fn short(slots: usize, capacity: usize) -> Vec<Publication> {
 }
 
 struct Stage {
-    /// How often each position was seen, from the ring's first on.
+    /// Number of times each position was seen, from the ring's first on.
     seen: Vec<u8>,
     latest: Option<usize>,
     events: u64,
@@ -37,7 +39,7 @@ struct Stage {
 }
 
 /// Runs a script; stages handle up to `max` events at a time.
-pub fn run<L: Lay>(
+pub fn run<L: TestLayout>(
     shape: &Shape,
     capacity: usize,
     many: bool,
@@ -91,10 +93,10 @@ pub fn run<L: Lay>(
                     published.resize(published.len() + len, false);
                     tombstones += len as u64;
                 }
-                Ok(()) => {} // taken back
+                Ok(()) => {} // a single producer claims the slots again
                 Err(ClaimError::Gated { stage, .. }) => {
                     assert!(
-                        shape.leaves().iter().any(|&leaf| Shape::name(leaf) == *stage),
+                        shape.gating().iter().any(|&gate| Shape::name(gate) == *stage),
                         "{stage} gates: {}",
                         about()
                     );
@@ -106,11 +108,11 @@ pub fn run<L: Lay>(
             waiting = 0;
         }
         if next == script.len() {
-            producers.clear(); // closes
+            producers.clear(); // closes the ring
         }
         waiting += 1;
         round += 1;
-        assert!(waiting < 10_000 + published.len(), "nothing moves any more: {}", about());
+        assert!(waiting < 10_000 + published.len(), "no stage makes progress: {}", about());
         for (i, workers) in handles.iter_mut().enumerate() {
             let stage = &mut stages[i];
             let is_pool = shape.0[i].kind.is_pool();
@@ -124,7 +126,7 @@ pub fn run<L: Lay>(
                     let trail = stage
                         .writers
                         .iter()
-                        .fold(mix(event.id), |trail, &writer| wrote(trail, writer));
+                        .fold(mix(event.id), |trail, &writer| after_write(trail, writer));
                     assert_eq!(event.trail, trail, "s{i} at {at}: {}", about());
                     if stage.seen.len() <= at {
                         stage.seen.resize(at + 1, 0);
@@ -138,7 +140,7 @@ pub fn run<L: Lay>(
                     );
                 };
                 if (round + i + worker) % 3 == 0 {
-                    // Only looks, and so holds what it was lent while the others go on.
+                    // The batch is dropped, so the stage holds its events while the others continue.
                     return !matches!(
                         handle.batch(Ask::Try, 1, Finish::Drop, i, &mut |_, _| ()),
                         Err(BatchError::Wait(_))
