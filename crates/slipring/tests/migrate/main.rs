@@ -1,38 +1,43 @@
-//! What users of the LMAX Disruptor and of QuestDB's queues rely on, said in slipring: one test for
-//! each row of `src/MIGRATING.md`.
+//! The guarantees that users of the LMAX Disruptor and of QuestDB's queues rely on, in slipring: one
+//! test for each row of `src/MIGRATING.md`.
 //!
-//! Every graph here has a deadline, and so has every other wait: nothing can hang, and nothing
-//! asserts how long it took.
+//! Every graph and every other wait here has a deadline. No test asserts a duration.
 
 #[path = "../common/mod.rs"]
 mod common;
-mod lmax;
+mod lmax_graphs;
+mod lmax_handlers;
+mod lmax_producing;
+mod lmax_waiting;
 mod questdb;
-mod running;
+mod running_members;
+mod running_positions;
+mod running_stages;
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::time::Instant;
 use std::{fs, thread};
 
 use common::LIMIT;
-use slipring::{Chain, Graph, Interleaved, Many, Producer, Reader};
+use slipring::{BuildError, Chain, Error, ErrorKind, Graph, Interleaved, Many, Producer, Reader};
 
-/// A graph of numbers.
+/// Declares a graph of numbers.
 fn graph(capacity: usize) -> Graph<u64> {
     Graph::new(capacity, || 0).deadline(LIMIT)
 }
 
-/// A graph of numbers with many producers.
+/// Declares a graph of numbers with many producers.
 fn shared(capacity: usize) -> Graph<u64, Interleaved, Many> {
     graph(capacity).shared()
 }
 
-/// A chain of numbers.
+/// Declares a chain of numbers.
 fn chain<'env>(capacity: usize) -> Chain<'env, u64> {
     slipring::ring(capacity, || 0).deadline(LIMIT)
 }
 
-/// One producer, and one reader named `r`.
+/// Builds a graph with one producer, and one reader named `r`.
 fn pair(capacity: usize) -> (Producer<u64>, Reader<u64>) {
     let graph = graph(capacity);
     let key = graph.reader("r");
@@ -40,15 +45,23 @@ fn pair(capacity: usize) -> (Producer<u64>, Reader<u64>) {
     (ring.producer(), ring.reader(key))
 }
 
-/// Looks until it is so.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let patience = Patience::new();
-    while !so() {
-        patience.pause(what);
+/// Asserts that the build failed, and returns its error.
+fn build_error<T: Debug>(build: Result<T, Error>) -> BuildError {
+    match build.unwrap_err().kind() {
+        ErrorKind::Build(error) => error.clone(),
+        other => panic!("{other:?}"),
     }
 }
 
-/// Bounds a loop that tries again and again.
+/// Polls `condition` until it holds; `name` is for the panic after [`LIMIT`].
+fn until(name: &str, mut condition: impl FnMut() -> bool) {
+    let patience = Patience::new();
+    while !condition() {
+        patience.pause(name);
+    }
+}
+
+/// The deadline of a loop of attempts.
 struct Patience(Instant);
 
 impl Patience {
@@ -56,21 +69,21 @@ impl Patience {
         Patience(Instant::now() + LIMIT)
     }
 
-    fn pause(&self, what: &str) {
-        assert!(Instant::now() < self.0, "waited in vain: {what}");
+    fn pause(&self, name: &str) {
+        assert!(Instant::now() < self.0, "did not happen: {name}");
         thread::yield_now();
     }
 }
 
-/// Whether the values are `0..len`, each once, in any order.
+/// Returns whether the values are `0..len`, each once, in any order.
 fn each_once(mut values: Vec<u64>, len: u64) -> bool {
     values.sort_unstable();
     values.into_iter().eq(0..len)
 }
 
-/// Every number in a table is a note below it, and every note is asked for.
+/// Every number in a table refers to a note below it, and every note is referred to.
 #[test]
-fn the_notes_are_below_their_tables() {
+fn the_tables_refer_to_each_note_below_them() {
     let _watched = crate::common::watched();
     for section in include_str!("../../src/MIGRATING.md").split("\n## ").skip(1) {
         let rows = section.lines().filter(|line| line.starts_with("| "));
@@ -78,24 +91,24 @@ fn the_notes_are_below_their_tables() {
             .filter_map(|row| row.split('|').nth(4))
             .flat_map(|cell| cell.split([';', ',']))
             .map(str::trim);
-        let asked: BTreeSet<usize> = differs.filter_map(|word| word.parse().ok()).collect();
+        let referred: BTreeSet<usize> = differs.filter_map(|word| word.parse().ok()).collect();
         let notes = section.lines().filter_map(|line| line.split_once(". ")?.0.parse().ok());
         assert!(
-            asked.iter().copied().eq(notes.clone()),
-            "asked for: {asked:?}; there: {:?}",
+            referred.iter().copied().eq(notes.clone()),
+            "referred to: {referred:?}; notes: {:?}",
             notes.collect::<Vec<_>>()
         );
     }
 }
 
-/// Every test is in the table, and whatever the table names is a test.
+/// Every test of this folder is in the table, and the table names only tests.
 #[test]
 #[cfg_attr(miri, ignore = "reads files")]
 fn the_table_names_every_test() {
     let _watched = crate::common::watched();
-    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/migrate");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/migrate");
     let mut tests = BTreeSet::new();
-    for file in fs::read_dir(here).unwrap() {
+    for file in fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         if !path.ends_with("main.rs") {
@@ -113,10 +126,13 @@ fn the_table_names_every_test() {
     let mut named = BTreeSet::new();
     for row in rows.filter(|row| !row.starts_with("| **")) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let ["", what, theirs, ours, _, test, ""] = cells[..] else {
+        let ["", guarantee, there, here, _, test, ""] = cells[..] else {
             panic!("not five cells: {row}")
         };
-        assert!([what, theirs, ours].iter().all(|cell| !cell.is_empty()), "an empty cell: {row}");
+        assert!(
+            [guarantee, there, here].iter().all(|cell| !cell.is_empty()),
+            "an empty cell: {row}"
+        );
         let names = test
             .split(", ")
             .map(|name| name.strip_prefix('`').and_then(|name| name.strip_suffix('`')));

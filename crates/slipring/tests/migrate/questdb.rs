@@ -1,4 +1,4 @@
-//! What users of QuestDB's `io.questdb.mp` rely on.
+//! Rows of MIGRATING.md on QuestDB's `io.questdb.mp`.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ fn minus_one_is_unavailable() {
         assert!(matches!(a.try_batch(1), Err(BatchError::Unavailable)));
         tx.publish(|v| *v = seq).unwrap();
         one.try_batch(1).unwrap().release();
-        // What one worker holds is not there for the other.
+        // An event that one worker holds is not available to the other.
         let held = a.try_batch(1).unwrap();
         assert!(matches!(b.try_batch(1), Err(BatchError::Unavailable)));
         held.release();
@@ -86,7 +86,7 @@ fn a_worker_takes_no_more_than_it_asks_for() {
     for round in 0..200 {
         tx.publish_all(round * 3..round * 3 + 3, |slot, i| *slot = i).unwrap();
         assert_eq!(a.poll(1, |v, _| assert_eq!(*v, round * 3)).unwrap(), 1);
-        // What it is lent and does not release is its own all the same.
+        // An event that is lent and not released stays with its worker.
         assert_eq!(a.try_batch(1).unwrap()[0], round * 3 + 1);
         assert_eq!(b.poll(1, |v, _| assert_eq!(*v, round * 3 + 2)).unwrap(), 1);
         assert!(matches!(b.try_batch(9), Err(BatchError::Unavailable)));
@@ -417,7 +417,7 @@ fn requests_get_answers() {
 #[test]
 fn a_job_says_whether_it_did_anything() {
     let _watched = crate::common::watched();
-    // Two stages on one thread of the user's own, in turn.
+    // Two stages in turn on one thread of the user's.
     let graph = graph(8);
     let a = graph.writer("a");
     let b = graph.reader("b").after(&a);
@@ -441,7 +441,7 @@ fn each_worker_has_its_state() {
         let mut own = 0;
         let total = &total;
         move |_: &u64, _| {
-            own += 1; // no lock, no atomic
+            own += 1; // needs neither lock nor atomic
             total.fetch_max(own, SeqCst);
         }
     };
@@ -473,7 +473,7 @@ fn halting_frees_the_workers() {
     };
     let (mut tx, pipeline) = chain(8).read_pool("pool", 2, worker).spawn().unwrap();
     tx.publish(|_| ()).unwrap();
-    until("it is at work", || seen.load(SeqCst) == 1);
+    until("the worker handles an event", || seen.load(SeqCst) == 1);
     assert_eq!(freed.load(SeqCst), 0);
     pipeline.halt();
     assert!(pipeline.join().unwrap().halted());
