@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! - I1: the descriptor is non-blocking, so a notifying thread never waits for the loop.
-//! - I2: a waker sets `signalled` before it writes, and `clear` resets it after its read. So a waker
-//!   that finds it set skips the write: another waker has written and the write is unread, or that
-//!   waker is about to write, or `clear` is between its read and its reset.
+//! - I2: a waker sets `signalled` before it writes, and `clear` resets it after its read. So a
+//!   waker that finds it set skips the write: another waker has written and the write is unread, or
+//!   that waker is about to write, or `clear` is between its read and its reset.
 //! - I3: setting and resetting are swaps with acquire and release. So everything that happened
 //!   before a signal, written or skipped, is visible to the loop after the `clear` that resets it.
 //! - I4: wakers hold the descriptor weakly: after the `EventFd` is dropped they do nothing.
@@ -73,8 +73,8 @@ use slipring::Waitable;
 /// returns `false` leads to one signal, at the next progress or at the end of the ring. Progress
 /// while no handle is armed does not touch the descriptor.
 ///
-/// A signal asks the loop to poll; it does not promise an event. Another worker of the same pool may
-/// take the event first, and a handle may be disarmed or dropped just after its signal.
+/// A signal asks the loop to poll; it does not promise an event. Another worker of the same pool
+/// may take the event first, and a handle may be disarmed or dropped just after its signal.
 ///
 /// Level-triggered and edge-triggered loops are written alike: wait for `EPOLLIN` or `POLLIN`, and
 /// after each report clear first, then poll. A level-triggered loop that does not clear is woken

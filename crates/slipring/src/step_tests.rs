@@ -13,8 +13,8 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 // Frontiers and limits.
 
 /// A worker that lost the race for a chunk keeps the bound of that chunk until it takes the next
-/// one, and a joiner's pin may be taken back. A frontier that is computed meanwhile is not below the
-/// caller's lower bound.
+/// one, and a joiner's pin may be taken back. A frontier that is computed meanwhile is not below
+/// the caller's lower bound.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -216,7 +216,7 @@ fn walk_all(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> 
     }
 }
 
-/// Rewinds from behind tombstones, and asserts that the same events come again, without a
+/// Rewinds from behind tombstones, and asserts that the same events are gathered again, without a
 /// tombstone's slot among them.
 fn assert_rewinds(position: &mut impl ConsumerPosition<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
@@ -405,7 +405,8 @@ fn a_handle_with_available_events_is_ready() {
     }
 }
 
-/// A stage must pass over a tombstone at once: asleep before it, the stage would hold the producers.
+/// A stage must pass over a tombstone at once: asleep before it, the stage would hold the
+/// producers.
 #[test]
 fn a_handle_before_a_tombstone_is_ready() {
     let graph = Graph::new(4, || 0u64).shared();

@@ -191,7 +191,8 @@ fn an_observer_starts_at_the_next_or_the_oldest_value() {
     mirror.put(10, &10);
     let (now, oldest) = (drain(&mut now), drain(&mut oldest));
     assert_eq!((seqs(&now), now[0].missed), (vec![10], 0));
-    // One value was overwritten before the first poll, and the observer leaves a slot to the writer.
+    // One value was overwritten before the first poll, and the observer leaves a slot to the
+    // writer.
     assert_eq!((seqs(&oldest), oldest[0].missed), (vec![8, 9, 10], 2));
     let mut clone = before.clone();
     assert_eq!(drain(&mut before), drain(&mut clone));

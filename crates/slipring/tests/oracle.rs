@@ -1,6 +1,6 @@
-//! Random operations on random graphs of up to six stages, on one thread, against a sequential model
-//! (the oracle), which predicts each call's result. Then random graphs on threads, where each event
-//! shows its writers and their order.
+//! Random operations on random graphs of up to six stages, on one thread, against a sequential
+//! model (the oracle), which predicts each call's result. Then random graphs on threads, where each
+//! event shows its writers and their order.
 //!
 //! `PROPTEST_CASES` sets the number of random cases, and `SLIPRING_SOAK_SECONDS` the duration of
 //! the soak (`--ignored`).

@@ -18,8 +18,8 @@ fn inline<'env>(chain: slipring::Chain<'env, u64>, count: u64) -> Result<Done<()
     })
 }
 
-/// Runs a stage that fails at each event of `fails` the given number of times, in batches of at most
-/// `batch` events. Returns the events that it saw, those that the stage behind it saw, and the
+/// Runs a stage that fails at each event of `fails` the given number of times, in batches of at
+/// most `batch` events. Returns the events that it saw, those that the stage behind it saw, and the
 /// outcome.
 fn run_with_retries(
     fails: &[(u64, u32)],
@@ -71,7 +71,7 @@ fn a_retry_starts_again_at_the_last_release() {
         let retries: u32 = fails.iter().map(|(_, times)| times).sum();
         assert_eq!((stage.retries, stage.events, stage.skipped), (u64::from(retries), 8, 0));
     }
-    // In batches of one only the failed event comes again.
+    // In batches of one only the failed event is handled again.
     let (seen, behind, done) = run_with_retries(&[(3, 2), (7, 1)], 1, 8, on);
     done.unwrap();
     assert_eq!((seen, behind), (vec![0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 7], all));
@@ -109,8 +109,8 @@ fn each_event_has_its_own_number_of_retries() {
 #[test]
 fn alternating_failures_use_up_their_retries() {
     let _watched = crate::common::watched();
-    // Two events of one batch fail alternately. Retries are counted from release to release, so they
-    // run out.
+    // Two events of one batch fail alternately. Retries are counted from release to release, so
+    // they run out.
     let mut calls = 0u64;
     let error = inline(
         slipring::ring(16, || 0u64)

@@ -16,8 +16,8 @@ struct Order {
     sum: u64,
 }
 
-/// Runs a writer (if `key_from_writer`), shards and a collector on threads, and asserts that each key
-/// keeps its shard and its order.
+/// Runs a writer (if `key_from_writer`), shards and a collector on threads, and asserts that each
+/// key keeps its shard and its order.
 fn run(
     (capacity, shards): (usize, usize),
     symbols: u64,

@@ -298,7 +298,8 @@ fn a_worker_with_an_adopted_chunk_that_publishes_gets_an_error() {
     }
 }
 
-/// The library does not detect that a wait in the closure of `poll` never ends; the deadline ends it.
+/// The library does not detect that a wait in the closure of `poll` never ends; the deadline ends
+/// it.
 #[test]
 fn the_deadline_ends_a_wait_in_the_closure_of_poll() {
     let _watched = crate::common::watched();
@@ -511,7 +512,8 @@ fn a_handler_may_wait_for_consumers_of_other_threads() {
                 });
             }
             let beside = RefCell::new(beside);
-            // The last stage's handler waits for the stage beside the first, and for the other ring.
+            // The last stage's handler waits for the stage beside the first, and for the other
+            // ring.
             let early = s.spawn(move || first.for_each(|_, _| ()).unwrap());
             let done = last
                 .for_each(|v, _| {

@@ -63,10 +63,10 @@ fn wake_cost() -> Duration {
     costs[costs.len() / 2]
 }
 
-/// Passes events through a ring of one or two slots for `time`, and returns their number. Both sides
-/// wait for each other after gaps of about the time of a wake-up, so that each begins to wait, or to
-/// sleep, just when the other makes progress. No further event comes before the other side has seen
-/// the last one, so a lost wake-up shows.
+/// Passes events through a ring of one or two slots for `time`, and returns their number. Both
+/// sides wait for each other after gaps of about the time of a wake-up, so that each begins to
+/// wait, or to sleep, just when the other makes progress. No further event comes before the other
+/// side has seen the last one, so a lost wake-up shows.
 fn ping_pong(
     producers: &Wait,
     readers: &Wait,
@@ -413,8 +413,8 @@ fn each_handle_has_its_own_learner() {
 
 static WARNINGS: Mutex<Vec<Warning>> = Mutex::new(Vec::new());
 
-/// Installs the hook that records warnings. Every test with oversubscribed spinning threads calls it
-/// first: each warning comes once per process, and the first hook stays.
+/// Installs the hook that records warnings. Every test with oversubscribed spinning threads calls
+/// it first: each warning comes once per process, and the first hook stays.
 fn note_warnings() {
     slipring::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.clone()));
 }

@@ -1,4 +1,4 @@
-//! Scenarios in a process of their own: those that close its streams, and those that would end it.
+//! Scenarios in a child process, because they close its streams or could abort it.
 
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::LIMIT;
 
-/// Names the part that a child process plays.
+/// Environment variable that names a child's test.
 const ROLE: &str = "SLIPRING_TEST_ROLE";
 
-/// Whether this process is a child that plays this part.
+/// Returns whether this process is the child that runs the test `role`.
 pub fn plays(role: &str) -> bool {
     std::env::var(ROLE).is_ok_and(|given| given == role)
 }
 
-/// Runs one test of this program in a process of its own, where it plays its part.
+/// Starts a child process that runs the test `role` of this program.
 pub fn child(role: &str, stderr: Stdio) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([role, "--exact", "--nocapture", "--test-threads=1"])
@@ -26,18 +26,18 @@ pub fn child(role: &str, stderr: Stdio) -> Child {
         .unwrap()
 }
 
-/// Waits for a child, which must have played its part to the end.
-pub fn ends_well(what: &str, mut child: Child) {
+/// Waits for a child, and asserts that its test passed. `name` is for the panic's message.
+pub fn ends_well(name: &str, mut child: Child) {
     let began = Instant::now();
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
             None if began.elapsed() > LIMIT => {
                 child.kill().unwrap();
-                panic!("did not end: {what}");
+                panic!("did not end: {name}");
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    assert!(status.success(), "{what}: {status}");
+    assert!(status.success(), "{name}: {status}");
 }

@@ -1,5 +1,6 @@
-//! What the hostile tests share: a watchdog, and things that go wrong on purpose.
-#![allow(dead_code, unused_imports)] // each test file uses its own part
+//! Shared by the integration tests: a watchdog, scenarios with a time limit or in a child process,
+//! and values that fail on purpose.
+#![allow(dead_code, unused_imports)] // each test program uses a part of this module
 
 mod child;
 mod watchdog;
@@ -14,37 +15,38 @@ use std::time::Duration;
 pub use child::{child, ends_well, plays};
 pub use watchdog::watched;
 
-/// Long enough for a loaded machine; whatever takes longer hangs.
+/// Time after which a scenario counts as hanging, also on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 900 } else { 60 });
 
-/// What every panic made on purpose says; such panics are not printed.
+/// Text in the message of every deliberate panic; [`quiet`] does not print such panics.
 pub const PURPOSE: &str = "on purpose";
 
-/// Runs a scenario on a thread of its own, and fails with its name if it does not end.
-pub fn ends<T: Send + 'static>(what: &str, scenario: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs a scenario on its own thread, and returns its result. Panics with `name` if it does not end
+/// within [`LIMIT`].
+pub fn ends<T: Send + 'static>(name: &str, scenario: impl FnOnce() -> T + Send + 'static) -> T {
     quiet();
-    let (tell, told) = mpsc::channel();
+    let (sender, result) = mpsc::channel();
     let thread = thread::Builder::new()
-        .name(what.to_owned())
+        .name(name.to_owned())
         .spawn(move || {
-            // The receiver is gone if the watchdog has barked already.
-            let _ = tell.send(scenario());
+            // After a timeout the receiver is gone.
+            let _ = sender.send(scenario());
         })
         .unwrap();
-    match told.recv_timeout(LIMIT) {
+    match result.recv_timeout(LIMIT) {
         Ok(value) => value,
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("did not end: {what}"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("did not end: {name}"),
         Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => {
-                eprintln!("in: {what}");
+                eprintln!("in: {name}");
                 resume_unwind(panic)
             }
-            Ok(()) => unreachable!("a scenario that ended sends"),
+            Ok(()) => unreachable!("a scenario that ends sends its result"),
         },
     }
 }
 
-/// Keeps the panics that are made on purpose out of the output.
+/// Keeps deliberate panics out of the output.
 pub fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -62,7 +64,7 @@ pub fn quiet() {
     });
 }
 
-/// A panic's payload that panics when it is dropped, with another of its kind.
+/// A panic payload whose drop panics with another `Bomb`.
 pub struct Bomb;
 
 impl Drop for Bomb {
@@ -73,7 +75,7 @@ impl Drop for Bomb {
     }
 }
 
-/// A value whose drop panics.
+/// A value whose drop panics if the flag is set, unless the thread is panicking.
 pub struct Fragile(pub bool);
 
 impl Drop for Fragile {
@@ -84,7 +86,7 @@ impl Drop for Fragile {
     }
 }
 
-/// The user's own error.
+/// A user's error type.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Oops(pub u64);
 

@@ -1,5 +1,5 @@
-//! A watchdog for each test: a test that hangs ends its process, and its name is printed. The tests
-//! of all crates of the workspace share this file.
+//! A watchdog for each test: a test that hangs prints its name and ends its process. The tests of
+//! all crates of the workspace share this file.
 
 use std::io::Write;
 use std::panic::Location;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A test takes longer than this only if it hangs. `SLIPRING_TEST_LIMIT` states another limit, in
+/// Returns the time after which a test counts as hanging: five minutes, or `SLIPRING_TEST_LIMIT` in
 /// seconds.
 fn limit() -> Duration {
     let stated = std::env::var("SLIPRING_TEST_LIMIT").ok().and_then(|seconds| seconds.parse().ok());
@@ -17,25 +17,26 @@ fn limit() -> Duration {
     Duration::from_secs(stated.unwrap_or(usual))
 }
 
-/// What a test and its watchdog share.
+/// State shared by a test and its watchdog.
 struct Shared {
-    /// The test does not begin before its watchdog waits: a test that counts allocations must not
-    /// count the watchdog's.
+    /// Barrier between the watchdog's start and the test's, so that a test that counts allocations
+    /// does not count the watchdog's.
     started: Barrier,
+    /// Whether the test has ended.
     over: Mutex<bool>,
     changed: Condvar,
 }
 
-/// Ends the watch over a test when it is dropped.
+/// A running watchdog, which ends on drop.
 pub struct Watched {
     shared: Arc<Shared>,
     watchdog: Option<JoinHandle<()>>,
 }
 
-/// Watches the test that calls this, until the result is dropped: the first line of a test is `let
-/// _watched = crate::common::watched();`.
+/// Starts a watchdog for the calling test, until the result is dropped. The first line of each test
+/// is `let _watched = crate::common::watched();`.
 #[track_caller]
-#[must_use = "the watch ends when this is dropped"]
+#[must_use = "the watchdog ends when this is dropped"]
 pub fn watched() -> Watched {
     let (name, at) = (thread::current().name().unwrap_or("a test").to_owned(), Location::caller());
     let shared = Arc::new(Shared {
@@ -51,7 +52,8 @@ pub fn watched() -> Watched {
             shared.started.wait();
             let waited = shared.changed.wait_timeout_while(over, limit, |over| !*over);
             if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
-                // Past the harness, which would keep this for the end of the test.
+                // Directly to stderr, because the test harness holds back printed text until the
+                // test ends.
                 let _ = writeln!(
                     std::io::stderr(),
                     "\ntest {name} ({at}) hangs: it did not end within {limit:?}"
@@ -60,7 +62,7 @@ pub fn watched() -> Watched {
             }
         }
     });
-    // A test of a system that refuses threads is not watched; the test that has started it is.
+    // A child process whose threads are refused has no watchdog; its parent has one.
     let watchdog = watchdog.ok();
     if watchdog.is_some() {
         shared.started.wait();

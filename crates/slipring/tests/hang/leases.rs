@@ -84,8 +84,8 @@ macro_rules! consume {
     }};
 }
 
-/// Runs a graph whose middle stage fails in this way, and checks the error that the producer and the
-/// last stage get.
+/// Runs a graph whose middle stage fails in this way, and checks the error that the producer and
+/// the last stage get.
 fn lease_holder_fails(wait: Wait, way: Way, pool: bool, full: bool) {
     let graph = Graph::new(CAPACITY, || 0u64).wait(wait);
     let filled = AtomicU64::new(0);
@@ -218,7 +218,7 @@ fn a_reader_continues_after_a_caught_panic() {
         }
         tx.publish(|slot| *slot = 3).unwrap();
         tx.close();
-        // Event 2 was pushed before its handler panicked, and comes again.
+        // Event 2 was pushed before its handler panicked, and is handled again.
         assert!(
             catch_unwind(AssertUnwindSafe(|| rx.for_each(|v, _| panic!("{v} {PURPOSE}")))).is_err()
         );

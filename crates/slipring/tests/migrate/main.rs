@@ -1,5 +1,5 @@
-//! The guarantees that users of the LMAX Disruptor and of QuestDB's queues rely on, in slipring: one
-//! test for each row of `src/MIGRATING.md`.
+//! The guarantees that users of the LMAX Disruptor and of QuestDB's queues rely on, in slipring:
+//! one test for each row of `src/MIGRATING.md`.
 //!
 //! Every graph and every other wait here has a deadline. No test asserts a duration.
 

@@ -1,4 +1,5 @@
-//! Rows of MIGRATING.md on a running graph: full rings, readers and workers that join and leave, shards, observers.
+//! Rows of MIGRATING.md on a running graph: full rings, readers and workers that join and leave,
+//! shards, observers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -1,4 +1,5 @@
-//! Rows of MIGRATING.md on a running graph: positions, reports, raw calls, tasks, streams and selectors.
+//! Rows of MIGRATING.md on a running graph: positions, reports, raw calls, tasks, streams and
+//! selectors.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -208,8 +208,8 @@ fn an_error_in_a_worker_may_be_skipped() {
     assert!(each_once(seen.into_inner().unwrap(), 50));
 }
 
-/// Runs eight events in batches of `batch` through a handler that fails at each event of `fails` the
-/// given number of times. Returns the events that it saw, and the outcome.
+/// Runs eight events in batches of `batch` through a handler that fails at each event of `fails`
+/// the given number of times. Returns the events that it saw, and the outcome.
 fn rewound(
     fails: &[(u64, u32)],
     batch: usize,

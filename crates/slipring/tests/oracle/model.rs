@@ -287,8 +287,8 @@ impl Model {
         self.last == Some(self.frontier(stage))
     }
 
-    /// Asserts that an event has the published identity, and the trail of exactly the writers before
-    /// this stage.
+    /// Asserts that an event has the published identity, and the trail of exactly the writers
+    /// before this stage.
     fn check_event(&self, stage: usize, at: usize, event: &Ev) {
         let Some(&Cell::Live(id)) = self.log.get(at) else {
             panic!("position {at} holds {:?} and was lent", self.log.get(at))
@@ -524,7 +524,7 @@ impl Model {
     fn check_starved(&mut self, stage: usize, worker: usize) {
         assert!(
             self.stages[stage].workers[worker].held.is_none(),
-            "unreleased events did not come again"
+            "unreleased events were not lent again"
         );
         let limit = self.limit(stage);
         self.pass_tombstones(stage, limit);

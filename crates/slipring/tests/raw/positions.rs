@@ -105,8 +105,8 @@ fn dropping_a_raw_producer_buries_its_open_claim() {
     assert_eq!(seen, [(0, 0), (7, 2)]);
 }
 
-/// Forgets a claim, gives its handle to `proceed`, and keeps the result alive: every stage must pass
-/// over the claim.
+/// Forgets a claim, gives its handle to `proceed`, and keeps the result alive: every stage must
+/// pass over the claim.
 fn buries_forgotten_claim<T>(proceed: impl FnOnce(SharedProducer<u64>) -> T) {
     let graph = Graph::new(8, || 0u64).shared().deadline(Duration::from_secs(20));
     let end = graph.reader("end");

@@ -317,7 +317,7 @@ fn spawned<L: Start>() {
             .first_seq(start)
             .write_pool("work", 1, |_| |v, _| *v += 1);
         let (mut tx, mut pipeline) =
-            chain.read("tell", move |v, _| sender.send(*v)).spawn().unwrap();
+            chain.read("sink", move |v, _| sender.send(*v)).spawn().unwrap();
         tx.publish_all(0..EVENTS, |slot, i| *slot = i).unwrap();
         assert!(matches!(
             pipeline.join_within(Duration::ZERO),
@@ -325,7 +325,7 @@ fn spawned<L: Start>() {
         ));
         tx.close();
         let report = pipeline.join().unwrap();
-        assert_eq!(report.stage("tell").unwrap().events, EVENTS);
+        assert_eq!(report.stage("sink").unwrap().events, EVENTS);
         assert!(seen.into_iter().eq(1..=EVENTS));
     }
 }
@@ -335,7 +335,7 @@ fn spawned_for_many<L: Start>() {
         let (sender, seen) = channel();
         let chain = L::chain(capacity).wait(wait).first_seq(start);
         let (tx, pipeline) =
-            chain.read("tell", move |v, _| sender.send(*v)).spawn_shared().unwrap();
+            chain.read("sink", move |v, _| sender.send(*v)).spawn_shared().unwrap();
         let producers: Vec<_> = (0..2u64)
             .map(|p| {
                 let mut tx = tx.clone();

@@ -261,8 +261,8 @@ fn counted_ring<L: TestLayout>(
 }
 
 fn drops<L: TestLayout>() {
-    // The ring is dropped: unused; used; with events replaced by the producer and by a stage; closed
-    // with unseen events; halted; after its stage.
+    // The ring is dropped: unused; used; with events replaced by the producer and by a stage;
+    // closed with unseen events; halted; after its stage.
     for end in 0..6 {
         let census = Census::default();
         let (ring, mut tx, mut writer) = counted_ring::<L>(&census, 4);

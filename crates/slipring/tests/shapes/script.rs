@@ -140,7 +140,8 @@ pub fn run<L: TestLayout>(
                     );
                 };
                 if (round + i + worker) % 3 == 0 {
-                    // The batch is dropped, so the stage holds its events while the others continue.
+                    // The batch is dropped, so the stage holds its events while the others
+                    // continue.
                     return !matches!(
                         handle.batch(Ask::Try, 1, Finish::Drop, i, &mut |_, _| ()),
                         Err(BatchError::Wait(_))
