@@ -30,12 +30,12 @@ use slipring::Waitable;
 /// 4. Call [`clear`](EventFd::clear), and go back to 1.
 ///
 /// ```
-/// use rustix::event::epoll;
+/// use rustix::{buffer::spare_capacity, event::epoll, io::retry_on_intr};
 /// use slipring::WaitError;
 /// use slipring_eventfd::EventFd;
 ///
 /// let (mut tx, mut rx) = slipring::unicast(64, || 0u64)?;
-/// let publisher = std::thread::spawn(move || (1..=1000).try_for_each(|i| tx.publish(|slot| *slot = i).map(drop)));
+/// let publisher = std::thread::spawn(move || tx.publish_all(1..=1000, |slot, i| *slot = i));
 ///
 /// let ready = EventFd::new()?;
 /// let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -55,7 +55,7 @@ use slipring::Waitable;
 ///         continue; // an event came meanwhile, and will not be signalled
 ///     }
 ///     // The loop sleeps here, also for its sockets and timers.
-///     rustix::io::retry_on_intr(|| epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), None))?;
+///     retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut events), None))?;
 ///     for event in events.drain(..) {
 ///         if event.data.u64() == 7 {
 ///             ready.clear()?;

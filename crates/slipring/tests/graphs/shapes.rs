@@ -1,22 +1,12 @@
 //! All shapes of up to four stages, and the named shapes; every kind of event; rings that start
 //! next to a wrap; publications longer than a run.
-#![cfg(not(slipring_loom))]
 
-#[path = "shapes/chains.rs"]
-mod chains;
-mod common;
-#[path = "shapes/events.rs"]
-mod events;
-#[path = "oracle/kit.rs"]
-mod kit;
-#[path = "shapes/script.rs"]
-mod script;
-#[path = "oracle/threads.rs"]
-mod threads;
-
-use kit::{Kind, Shape, Stage, declare};
-use script::{Publication, run, short};
 use slipring::{Contiguous, Graph, Interleaved};
+
+use crate::handles::declare;
+use crate::script::{Publication, run, short};
+use crate::shape::{Kind, Shape, Stage};
+use crate::threads;
 
 /// Returns every graph of this number of stages of any kind, one per isomorphism class. Each stage
 /// comes after stages of smaller numbers.

@@ -4,27 +4,18 @@
 //!
 //! `PROPTEST_CASES` sets the number of random cases, and `SLIPRING_SOAK_SECONDS` the duration of
 //! the soak (`--ignored`).
-#![cfg(not(slipring_loom))]
-
-mod common;
-#[path = "oracle/kit.rs"]
-mod kit;
-#[path = "oracle/model.rs"]
-mod model;
-#[path = "oracle/threads.rs"]
-mod threads;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use kit::{
-    AnyHandle, AnyRing, Ask, Dice, Ends, Ev, Finish, Kind, Shape, Stage, TestLayout, Tx, declare,
-    with_tx,
-};
-use model::{Claimed, End, Model};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use slipring::{ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
+
+use crate::handles::{AnyHandle, AnyRing, Ask, Ends, Finish, TestLayout, Tx, declare, with_tx};
+use crate::model::{Claimed, End, Model};
+use crate::shape::{Dice, Ev, Kind, Shape, Stage};
+use crate::threads;
 
 /// The fate of a claim.
 #[derive(Clone, Copy, Debug)]

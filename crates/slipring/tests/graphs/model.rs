@@ -3,7 +3,8 @@
 
 use slipring::{BatchError, Cause, ClaimError, PRODUCER, WaitError};
 
-use super::kit::{Ask, Ev, Finish, Shape, after_write, mix};
+use crate::handles::{Ask, Finish};
+use crate::shape::{Ev, Shape, after_write, mix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {

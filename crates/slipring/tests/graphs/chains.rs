@@ -355,8 +355,24 @@ fn spawned_for_many<L: Start>() {
 
 macro_rules! both_layouts {
     ($($shape:ident)*) => {
-        mod interleaved { $( #[test] fn $shape() { super::$shape::<slipring::Interleaved>(); } )* }
-        mod contiguous { $( #[test] fn $shape() { super::$shape::<slipring::Contiguous>(); } )* }
+        mod interleaved {
+            $(
+                #[test]
+                fn $shape() {
+                    let _watched = crate::common::watched();
+                    super::$shape::<slipring::Interleaved>();
+                }
+            )*
+        }
+        mod contiguous {
+            $(
+                #[test]
+                fn $shape() {
+                    let _watched = crate::common::watched();
+                    super::$shape::<slipring::Contiguous>();
+                }
+            )*
+        }
     };
 }
 both_layouts!(unicast pipeline sequencer multicast diamond worker_pool nested_fan_outs several_on_one_thread all_on_one_thread inline spawned

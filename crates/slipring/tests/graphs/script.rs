@@ -3,7 +3,8 @@
 
 use slipring::{BatchError, ClaimError, Graph, Wait, WaitError};
 
-use super::kit::{AnyRing, Ask, Ev, Finish, Shape, TestLayout, Tx, after_write, mix, with_tx};
+use crate::handles::{AnyRing, Ask, Finish, TestLayout, Tx, with_tx};
+use crate::shape::{Ev, Shape, after_write, mix};
 
 /// A claim of `len` slots that is published, or dropped.
 #[derive(Clone, Copy, Debug)]

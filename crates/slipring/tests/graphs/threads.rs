@@ -1,6 +1,5 @@
 //! Random graphs on threads. Every stage checks each event's trail: the writers before the stage
 //! have written to it, once each and in order, and no other stage has.
-#![allow(dead_code)] // each of the two tests uses its own part
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier, OnceLock};
@@ -9,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use slipring::{BatchError, ClaimError, Contiguous, Graph, Interleaved, Wait, WaitError};
 
-use super::kit::{
-    AnyHandle, AnyRing, Ask, Dice, Ev, Finish, KEYS, Shape, TestLayout, Tx, after_write, mix,
-    with_tx,
-};
+use crate::handles::{AnyHandle, AnyRing, Ask, Finish, KEYS, TestLayout, Tx, with_tx};
+use crate::shape::{Dice, Ev, Shape, after_write, mix};
 
 /// Sums over published or seen events that do not depend on their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
