@@ -399,10 +399,7 @@ fn a_misplaced_tap_is_a_build_error() {
         .read("r", |_, _| ())
         .feed(0..3, |s, i| *s = i)
         .unwrap_err();
-    assert_eq!(
-        none.to_string(),
-        "tap `tap` has room for nobody; give it room for one reader at least"
-    );
+    assert_eq!(none.to_string(), "tap `tap` has no room; give it room for at least one reader");
     let graph = Graph::new(8, || 0u64);
     let one = graph.tap("one", 1);
     let _two = graph.tap("two", 1).after(&one);
