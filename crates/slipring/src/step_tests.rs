@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::{Availability, ConsumerPosition};
+
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead};
 use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
@@ -204,7 +205,7 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
 // Positions that a stage rewinds to, releases, and polls.
 
 /// Gathers all available events without a release; returns their positions.
-fn walk_all(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> {
+fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     let mut lent = Vec::new();
     loop {
         let len = position.gather(8, 8);
@@ -218,7 +219,7 @@ fn walk_all(position: &mut impl ConsumerPosition<u64, Interleaved>) -> Vec<u64> 
 
 /// Rewinds from behind tombstones, and asserts that the same events are gathered again, without a
 /// tombstone's slot among them.
-fn assert_rewinds(position: &mut impl ConsumerPosition<u64, Interleaved>) {
+fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
     };

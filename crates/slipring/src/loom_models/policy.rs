@@ -13,8 +13,8 @@ use Access::{Read, Write};
 
 /// Handles up to `max` events twice, as a retry after a failure does: `again` handles them and
 /// rewinds, then they are handled and released.
-fn twice<C: crate::consumer::lease::sealed::Delivery>(
-    writer: &mut Consumer<u64, crate::consumer::lease::Writing, C>,
+fn twice<C: crate::consumer::markers::sealed::Delivery>(
+    writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,
     again: impl Fn(&mut Consumer<u64, crate::consumer::markers::Writing, C>, usize),
 ) {
