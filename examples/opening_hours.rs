@@ -46,7 +46,7 @@ struct OpeningHours {
 }
 
 impl WaitStrategy for OpeningHours {
-    fn idle(&self, waited: &WaitContext) -> WaitAction {
+    fn next_action(&self, waited: &WaitContext) -> WaitAction {
         match self.open.load(Relaxed) {
             // Where threads outnumber cores, the producer may need this thread's core.
             true if waited.oversubscribed => WaitAction::Yield,

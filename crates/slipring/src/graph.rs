@@ -30,7 +30,7 @@ use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, partitioner};
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageSpec};
-use crate::wait::{Learned, Wait};
+use crate::wait::{HandleLearner, Wait};
 
 /// What the keys of a graph and the graph itself share until it is built, and after.
 struct Draft {
@@ -315,7 +315,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         // Not under the lock: the factory and the events are user code, and may hold keys.
         let built =
             build(self.settings.clone(), stages, self.partitioners.take(), &mut *self.factory);
-        let dropped = self.factory.let_go();
+        let dropped = self.factory.drop_contained();
         let mut drawing = self.draft.lock();
         let abandoned = drawing.abandoned.first().map(|&stage| drawing.stages[stage].name.clone());
         drawing.sealed = built.is_ok() && abandoned.is_none();
@@ -500,7 +500,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Exchanges a key: its stage, and a learner for each of the stage's handles. The learners come
     /// first: while the strategy makes them the key is not exchanged yet, so a panic drops the key,
     /// and that fails the graph.
-    fn attach<A, C>(&self, mut key: Key<A, C>) -> (usize, Vec<Learned>) {
+    fn attach<A, C>(&self, mut key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         key.check(&self.draft);
         let (stage, handles) = (key.stage, key.workers);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
@@ -510,7 +510,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// As [`Ring::attach`], for a stage that has one handle.
-    fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, Learned) {
+    fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, HandleLearner) {
         let (stage, learned) = self.attach(key);
         (stage, learned.into_iter().next().unwrap_or_default())
     }
@@ -520,7 +520,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
-        handle: impl Fn(Owner<E, L>, usize, usize, Learned) -> H,
+        handle: impl Fn(Owner<E, L>, usize, usize, HandleLearner) -> H,
     ) -> Vec<H> {
         let (stage, learned) = self.attach(key);
         learned
@@ -661,7 +661,7 @@ pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast
     let reader = StageSpec::new("reader", Access::Read, Delivery::Each, &[]);
     let mut factory = Contained::new(factory);
     let core = build(Settings::new(capacity), vec![reader], Vec::new(), &mut *factory)?;
-    if let Some(panic) = factory.let_go() {
+    if let Some(panic) = factory.drop_contained() {
         core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
     }
     let (producer, reader) =

@@ -134,7 +134,7 @@ pub use ring::events::*;
 pub use ring::policy::{Faulted, Marks, OnFault, Verdict};
 pub use ring::slots::{Contiguous, Interleaved, Layout};
 pub use wait::warning::{Warning, on_warning};
-pub use wait::{Learner, UnknownWait, Wait, WaitAction, WaitContext, WaitStrategy};
+pub use wait::{UnknownWait, Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 
 /// The README's example, kept true.
 #[cfg(doctest)]

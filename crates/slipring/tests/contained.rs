@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::{Fragile, Oops, PURPOSE, ends};
 use slipring::{
-    BuildError, Error, Graph, Learner, Marks, OnFault, PRODUCER, Pool, Tap, Wait, WaitAction,
-    WaitContext, WaitStrategy,
+    BuildError, Error, Graph, Marks, OnFault, PRODUCER, Pool, Tap, Wait, WaitAction, WaitContext,
+    WaitLearner, WaitStrategy,
 };
 
 /// Returns the result of a call that must not panic.
@@ -245,7 +245,7 @@ impl std::fmt::Debug for Own {
     }
 }
 impl WaitStrategy for Brittle {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         WaitAction::Yield
     }
     fn parks(&self) -> bool {
@@ -254,15 +254,15 @@ impl WaitStrategy for Brittle {
     fn alias(&self) -> String {
         "brittle".into()
     }
-    fn learner(&self) -> Option<Box<dyn Learner>> {
+    fn learner(&self) -> Option<Box<dyn WaitLearner>> {
         self.1.then(|| Box::new(BrittleLearner(Own(Fragile(true)))) as _)
     }
 }
-impl Learner for BrittleLearner {
-    fn idle(&mut self, _: &WaitContext) -> WaitAction {
+impl WaitLearner for BrittleLearner {
+    fn next_action(&mut self, _: &WaitContext) -> WaitAction {
         WaitAction::Yield
     }
-    fn over(&mut self, _: &WaitContext, _: bool) {}
+    fn wait_ended(&mut self, _: &WaitContext, _: bool) {}
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_refused_joiner_does_not_lower_a_producers_limit() {
 struct Panics(AtomicUsize, usize);
 
 impl WaitStrategy for Panics {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         let here = thread::current().name().is_some_and(|name| name.starts_with("skips"));
         assert!(!here || self.0.fetch_add(1, Relaxed) >= self.1, "a strategy");
         WaitAction::Yield

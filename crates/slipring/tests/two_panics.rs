@@ -51,7 +51,7 @@ impl fmt::Debug for TouchyWait {
 }
 
 impl WaitStrategy for TouchyWait {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         WaitAction::Yield
     }
     fn parks(&self) -> bool {

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BatchError, ClaimError, Graph, Learner, Wait, WaitAction, WaitContext, WaitError, WaitStrategy,
-    Warning,
+    BatchError, ClaimError, Graph, Wait, WaitAction, WaitContext, WaitError, WaitLearner,
+    WaitStrategy, Warning,
 };
 
 /// Time after which a wake-up counts as lost, also on a busy machine.
@@ -352,15 +352,15 @@ fn publish_all_waits_on_after_a_timeout() {
 #[derive(Debug)]
 struct Noting(&'static Mutex<Vec<(u64, bool)>>);
 
-impl Learner for Noting {
-    fn idle(&mut self, waited: &WaitContext) -> WaitAction {
+impl WaitLearner for Noting {
+    fn next_action(&mut self, waited: &WaitContext) -> WaitAction {
         if waited.polls < 3 {
             WaitAction::Spin(1)
         } else {
             WaitAction::ParkFor(Duration::from_millis(1))
         }
     }
-    fn over(&mut self, waited: &WaitContext, progress: bool) {
+    fn wait_ended(&mut self, waited: &WaitContext, progress: bool) {
         self.0.lock().unwrap().push((waited.polls, progress));
     }
 }
@@ -370,8 +370,8 @@ impl Learner for Noting {
 struct Noted(&'static Mutex<Vec<(u64, bool)>>);
 
 impl WaitStrategy for Noted {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
-        panic!("the library must ask the learner")
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
+        panic!("its learner is asked")
     }
     fn parks(&self) -> bool {
         true
@@ -379,7 +379,7 @@ impl WaitStrategy for Noted {
     fn alias(&self) -> String {
         "noted".into()
     }
-    fn learner(&self) -> Option<Box<dyn Learner>> {
+    fn learner(&self) -> Option<Box<dyn WaitLearner>> {
         Some(Box::new(Noting(self.0)))
     }
 }

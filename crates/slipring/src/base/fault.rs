@@ -1,29 +1,56 @@
-//! What user code may end with: nothing, or a `Result` with any error.
+//! Outcomes of user code: a user's error of any type, and the results that handlers may return.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 
-/// Any error of the user's own, kept whole: it comes back through
-/// [`Error::downcast_ref`](crate::Error::downcast_ref).
+/// A user's error of any type. [`Error::downcast_ref`](crate::Error::downcast_ref) returns it after
+/// the graph has failed.
 ///
-/// Made by `?` from every `std` error. Like other carriers of any error it does not implement
-/// [`std::error::Error`] itself; it dereferences to the error it carries.
+/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. Like other types
+/// that carry any error, `Fault` does not implement [`std::error::Error`]; it dereferences to the
+/// error that it carries.
+///
+/// ```
+/// use slipring::Fault;
+///
+/// let failed = slipring::ring(8, || 0u64)
+///     .read("even", |v, _| match v % 2 {
+///         0 => Ok(()),
+///         _ => Err(Fault::msg(format!("{v} is odd"))),
+///     })
+///     .feed(0..10, |slot, i| *slot = i)
+///     .unwrap_err();
+/// assert_eq!(failed.to_string(), "stage `even` failed at event 1: 1 is odd");
+/// ```
 pub struct Fault(Boxed);
 
 impl Fault {
-    /// A fault that is only a message.
+    /// Creates a fault that carries a message.
+    ///
+    /// Example: [`Fault`].
     pub fn msg(message: impl Into<String>) -> Fault {
         Fault(message.into().into())
     }
 
-    /// Carries an error that is boxed already (or what turns into one, such as `anyhow::Error`).
+    /// Creates a fault from a boxed error, or from a type that converts into one, such as
+    /// `anyhow::Error`.
+    ///
+    /// ```
+    /// use slipring::Fault;
+    ///
+    /// let boxed: Box<dyn std::error::Error + Send + Sync> = "x".parse::<u64>().unwrap_err().into();
+    /// let fault = Fault::from_boxed(boxed);
+    /// assert!(fault.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
     pub fn from_boxed(error: impl Into<Box<dyn StdError + Send + Sync + 'static>>) -> Fault {
         Fault(error.into())
     }
 
-    /// The carried error, if it is a `T`.
+    /// Returns the error, if it is a `T`.
+    ///
+    /// Example: [`Fault::from_boxed`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
         self.0.downcast_ref()
     }
@@ -64,8 +91,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a handler may return: nothing, or a `Result<(), _>` with any error. An error ends the graph
-/// and is reported with the stage's name and the event's position.
+/// The return types of handlers: `()`, or `Result<(), _>` with any error. An error fails the graph;
+/// its report names the stage and the event's position.
+///
+/// The library implements this trait for every type that a handler may return, and calls its method.
+///
+/// Example: [`Fault`].
 #[diagnostic::on_unimplemented(
     message = "a handler returns nothing or a `Result<(), _>` with an error, not `{Self}`",
     label = "this closure's value would be lost",
@@ -73,7 +104,9 @@ impl fmt::Display for Fault {
     note = "to keep it, store it in a local that the closure borrows; an error type must be `Send + Sync + 'static`"
 )]
 pub trait Outcome {
-    /// The outcome as a result with one error type.
+    /// Converts the outcome into a result with one error type.
+    ///
+    /// Example: [`Fault`].
     fn outcome(self) -> Result<(), Fault>;
 }
 
@@ -91,8 +124,7 @@ impl<X: Into<Box<dyn StdError + Send + Sync + 'static>>> Outcome for Result<(), 
     }
 }
 
-/// The type of what never comes back, which stable Rust lets one write only as a function's return
-/// type.
+/// The type `!`, which stable Rust allows only as a return type.
 type Never = <fn() -> ! as never::Returns>::Value;
 
 mod never {
@@ -104,7 +136,7 @@ mod never {
     }
 }
 
-/// A handler that always panics, as in a test of what happens then.
+/// The outcome of a handler that always panics, as in a test of failures.
 #[diagnostic::do_not_recommend]
 impl Outcome for Never {
     fn outcome(self) -> Result<(), Fault> {

@@ -1,15 +1,24 @@
-//! What stages are called in errors and reports.
+//! Names of stages in errors and reports.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The stage name under which the producer's side is reported.
+/// Name of the producers, together, in errors and reports.
 pub const PRODUCER: &str = "producer";
 
-/// Widest column of names in a table, in characters.
+/// Greatest width of a table's column of names, in characters.
 const WIDEST: usize = 60;
 
-/// A stage's name; cloning it allocates nothing.
+/// Name of a stage. A clone shares the text and does not allocate.
+///
+/// ```
+/// let done = slipring::ring(8, || 0u64)
+///     .read("log", |_, _| ())
+///     .feed(0..3, |slot, i| *slot = i)?;
+/// let name = &done.report.stages()[0].name;
+/// assert_eq!(name.as_str(), "log");
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
@@ -18,13 +27,15 @@ impl Name {
         Name(name.into())
     }
 
-    /// Width of the column for names in a table, in characters. A longer name, and what follows it
-    /// in its line, stands further to the right: a width beyond 2^16 - 1 makes `format!` panic.
+    /// Returns the width of a table's column of names, in characters. A longer name shifts the rest of
+    /// its line. The width is bounded, because `format!` panics at a width beyond 2^16 - 1.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }
 
-    /// The name as text.
+    /// Returns the name as text.
+    ///
+    /// Example: [`Name`].
     pub fn as_str(&self) -> &str {
         &self.0
     }

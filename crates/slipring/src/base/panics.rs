@@ -1,25 +1,25 @@
-//! Panics of user code: contained, and turned into messages.
+//! Containment of panics of user code, among them panics of drops.
 
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Takes the message out of a panic and drops the rest, wherever that leads.
+/// Returns the message of a panic and drops the payload. A panic of that drop is contained.
 pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let message = if let Some(text) = panic.downcast_ref::<&'static str>() {
         (*text).to_owned()
     } else if let Some(text) = panic.downcast_ref::<String>() {
         text.clone()
     } else {
-        "a payload that is no text".to_owned()
+        "a payload that is not a string".to_owned()
     };
-    discard(panic);
+    drop_payload(panic);
     message
 }
 
-/// A value of the user's whose drop may panic: the panic goes no further, however the value goes.
-/// Where it is to become an error, [`Contained::let_go`] says what it was.
+/// A user's value whose drop may panic. The panic is contained wherever the value is dropped;
+/// [`Contained::drop_contained`] also returns its message.
 pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
@@ -27,27 +27,27 @@ impl<T> Contained<T> {
         Contained(Some(value))
     }
 
-    /// The value, which is the caller's to contain.
+    /// Returns the value. Its drop is no longer contained.
     pub(crate) fn into_inner(mut self) -> T {
-        self.0.take().expect("only this call and the drop take the value")
+        self.0.take().expect("only consuming methods and the drop take the value")
     }
 
-    /// Drops the value; says what panicked if that did.
-    pub(crate) fn let_go(mut self) -> Option<String> {
-        let_go(self.0.take())
+    /// Drops the value. Returns the message if the drop panics.
+    pub(crate) fn drop_contained(mut self) -> Option<String> {
+        drop_contained(self.0.take())
     }
 }
 
 impl<T> Deref for Contained<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("the value is there until this goes")
+        self.0.as_ref().expect("only consuming methods and the drop take the value")
     }
 }
 
 impl<T> DerefMut for Contained<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("the value is there until this goes")
+        self.0.as_mut().expect("only consuming methods and the drop take the value")
     }
 }
 
@@ -66,19 +66,19 @@ impl<T: fmt::Debug> fmt::Debug for Contained<T> {
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
         if self.0.is_some() {
-            let_go(self.0.take());
+            drop_contained(self.0.take());
         }
     }
 }
 
-/// Drops what is the user's; says what panicked if that did.
-pub(crate) fn let_go<T>(value: T) -> Option<String> {
+/// Drops a user's value. Returns the message if the drop panics.
+pub(crate) fn drop_contained<T>(value: T) -> Option<String> {
     catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
 }
 
-/// Drops a panic's payload. A payload whose own drop panics is contained, and what *that* throws is
-/// leaked: it could go on for ever.
-pub(crate) fn discard(panic: Box<dyn Any + Send>) {
+/// Drops a panic's payload. If that drop panics, too, the second payload is leaked, because its drop
+/// may panic again, without end.
+pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }

@@ -1,10 +1,9 @@
-//! The one place that names atomics, locks and pauses. Under `--cfg slipring_loom` all of them are
-//! the model checker's.
+//! Atomics, locks, fences and pauses: the standard library's, or the model checker's under
+//! `--cfg slipring_loom`.
 //!
-//! Nothing else in the crate may import `std::sync::atomic`: what is not named here is not
-//! modelled.
+//! No other file imports `std::sync::atomic`, because the models would not cover its accesses.
 
-/// Counts that no protocol rests on, and that the model checker need not see.
+/// A counter on which no protocol depends, so that the models need not cover it.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
@@ -30,7 +29,7 @@ mod chosen {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
 
-    /// A fence of the model checker's. Notes which thread issues a `SeqCst` one: see
+    /// Issues a fence of the model checker's, and records the thread of a `SeqCst` fence for
     /// [`super::fencing_threads`].
     #[track_caller]
     pub(crate) fn fence(order: std::sync::atomic::Ordering) {
@@ -44,18 +43,19 @@ mod chosen {
 
 pub(crate) use chosen::*;
 
-/// What a lock guards, whether or not a panic passed through it before: every critical section of
-/// this crate leaves its data whole.
+/// Returns a lock's result without regard to poisoning. Every critical section of this crate leaves
+/// its data consistent, also when it panics.
 pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locks `mutex`, without regard to poisoning.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
-/// An array of so many values; `None`: there is no memory for it. What the caller's numbers size is
-/// allocated by this, or by [`try_reserve_exact`](Vec::try_reserve_exact).
+/// Returns an array of `len` values, or `None` if there is no memory for it. Allocations whose size
+/// the user chooses use this or [`try_reserve_exact`](Vec::try_reserve_exact).
 pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).ok()?;
@@ -63,15 +63,21 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     Some(all.into_boxed_slice())
 }
 
-/// One shared word on a line of its own: 128 bytes, because neighbouring 64-byte lines are fetched
-/// in pairs on x86 and a line is 128 bytes on some aarch64 (Intel's optimisation manual, "spatial
-/// prefetcher"; Apple's M1).
+/// A value on a cache line of its own, of 128 bytes. x86 fetches neighbouring 64-byte lines in pairs
+/// (Intel's optimisation manual, "spatial prefetcher"), and some aarch64 processors have lines of 128
+/// bytes (Apple's M1).
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// Known-wrong variants of single steps, for the models: `twin!("name": right => wrong)` is
-/// `right`, except in a model that asked for the wrong variant by name and expects to catch it.
-/// Outside of models it is `right` and nothing else.
+/// Evaluates to `right`, or in a model to `wrong`: `twin!("name": right => wrong)`.
+///
+/// A *twin* is a weakened variant of one step that its model must catch: a weaker ordering, a missing
+/// fence, a missing notification. It shows that the step is needed and that the model covers it.
+///
+/// - A model chooses at most one twin by its name, with [`choose_twin`], and expects to fail.
+/// - PROTOCOL.md lists each twin with the model that catches it and the failure.
+/// - Outside of models, only `right` is compiled.
+/// - `queue_model::sync` has a macro of the same shape, because `queue.rs` is compiled there, too.
 macro_rules! twin {
     ($name:literal: $right:expr => $wrong:expr) => {{
         #[cfg(all(test, slipring_loom))]
@@ -88,17 +94,18 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model checker runs all threads of a model on the thread of its test, so this is the
-    /// model's own.
+    /// Name of the chosen twin; empty for none. All threads of a model run on the thread of its test,
+    /// so each model has a value of its own.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
 #[cfg(all(test, slipring_loom))]
+/// Returns whether the present model chose this twin.
 pub(crate) fn twin_is(name: &str) -> bool {
     TWIN.get() == name
 }
 
-/// Runs the model that follows on this thread with one step weakened.
+/// Chooses the twin of the models that follow on this thread.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn choose_twin(name: &'static str) {
     TWIN.set(name);
@@ -106,8 +113,8 @@ pub(crate) fn choose_twin(name: &'static str) {
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model's threads that issued a `SeqCst` fence in the present execution. As [`TWIN`], the
-    /// model's own.
+    /// The model's threads that issued a `SeqCst` fence in the present execution. As with [`TWIN`],
+    /// each model has a value of its own.
     static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -120,9 +127,10 @@ fn note_fence(thread: loom::thread::ThreadId) {
     });
 }
 
-/// How many threads issued a `SeqCst` fence since the last call. The model checker lets two such
-/// fences synchronise, whatever the threads load and store; the fences of a single thread order
-/// nothing between threads.
+/// Returns the number of threads that issued a `SeqCst` fence since the last call.
+///
+/// In the model checker any two such fences synchronise, whatever the threads load and store. A
+/// single thread's fences order nothing between threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()
@@ -130,18 +138,18 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether this thread of a model unwinds. All of them run on one of the system's threads, so
-    /// each says it for itself.
+    /// Whether this thread of a model unwinds. The standard library cannot tell, because all threads
+    /// of a model run on one thread of the system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 
-/// Whether the present thread unwinds.
+/// Returns whether the present thread unwinds.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn panicking() -> bool {
     UNWINDS.with(std::cell::Cell::get)
 }
 
-/// The present thread of a model unwinds from now on.
+/// Makes [`panicking`] return `true` on the present thread of a model.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn unwind() {
     UNWINDS.with(|unwinds| unwinds.set(true));

@@ -1,8 +1,8 @@
-//! What is asked of the operating system beside threads, locks and clocks: a barrier in other
-//! threads, sharper timers, where a thread may run.
+//! Services of the operating system beside threads, locks and clocks: a barrier in other threads,
+//! sharp timers, CPU time, and CPU affinity.
 //!
-//! All of it is optional. Where the system does not have it, or refuses (a sandbox may), or under a
-//! checker that does not know it, the answer is that there is none, and whoever asked does without.
+//! All of them are optional. A service is absent where the system lacks it, where a sandbox refuses
+//! it, and under the checkers; the callers work without it.
 
 use std::time::Duration;
 
@@ -17,27 +17,29 @@ mod chosen {
     use rustix::time::{ClockId, clock_gettime};
 
     pub(crate) fn membarrier_available() -> bool {
-        static CAN: OnceLock<bool> = OnceLock::new();
-        *CAN.get_or_init(|| {
+        static AVAILABLE: OnceLock<bool> = OnceLock::new();
+        *AVAILABLE.get_or_init(|| {
             thread::membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
                 && thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
         })
     }
 
     pub(crate) fn membarrier() -> bool {
-        let bar = || thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-        // A child process after a fork may have to ask anew.
-        bar() || (thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && bar())
+        let barrier = || thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        // A child process must register again after a fork.
+        barrier()
+            || (thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+                && barrier())
     }
 
     thread_local! {
-        /// This thread's timers are sharp for good.
+        /// Whether this thread's timers are sharp.
         static SHARP: Cell<bool> = const { Cell::new(false) };
     }
 
     pub(crate) fn sharpen_timers() {
         if !SHARP.replace(true) {
-            // A thread that may not have it has its timers as they are.
+            // Best effort: a refusal leaves the timers as they are.
             let _ = thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         }
     }
@@ -74,17 +76,19 @@ mod chosen {
     }
 }
 
-/// Whether [`membarrier`] may be relied on. Asked once per process, and asks the system for it.
+/// Returns whether [`membarrier`] is available. The first call registers the process for it.
 pub(crate) fn membarrier_available() -> bool {
     chosen::membarrier_available()
 }
 
-/// Every thread of this process has passed a full memory barrier between the beginning and the end
-/// of this call; `false`: it was refused, and none has. membarrier(2), `PRIVATE_EXPEDITED`: an
-/// interrupt to each core on which one runs.
+/// Executes a full memory barrier in every thread of this process before it returns. Returns `false`
+/// if the system refused that, and no thread executed one.
+///
+/// This is membarrier(2) with `PRIVATE_EXPEDITED`. It interrupts each core on which a thread of the
+/// process runs.
 pub(crate) fn membarrier() -> bool {
     #[cfg(test)]
-    if BARRIER_LEFT_OUT.get() {
+    if BARRIER_OMITTED.get() {
         return true;
     }
     chosen::membarrier()
@@ -92,24 +96,24 @@ pub(crate) fn membarrier() -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread's barriers are left out, for a test that must notice.
-    pub(crate) static BARRIER_LEFT_OUT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Whether this thread omits its barriers, for a test that must fail then.
+    pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Has this thread's timers go off when they are to, from now on: as a rule Linux lets them be 50
-/// µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). It stays so: to go back after each
-/// sleep would take two system calls more.
+/// Makes this thread's timers sharp for the rest of its life. By default Linux lets a timer be 50 µs
+/// late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). Going back after each sleep would take two
+/// more system calls.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }
 
-/// The time that this thread has spent on a core. A system call: some hundred nanoseconds, on some
-/// machines more than one microsecond.
+/// Returns the CPU time of this thread, if the system tells. Costs a system call: a few hundred
+/// nanoseconds, on some machines more than a microsecond.
 pub(crate) fn cpu_time() -> Option<Duration> {
     chosen::cpu_time()
 }
 
-/// The only core on which this thread may run, if it is bound to one.
+/// Returns the core to which this thread is bound, if it may run on one core only.
 pub(crate) fn only_core() -> Option<usize> {
     chosen::only_core()
 }

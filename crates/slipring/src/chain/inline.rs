@@ -5,7 +5,7 @@ use super::Chain;
 use super::launch::{Built, finish, produce_contained};
 use super::runner::Delivery;
 use crate::base::fault::Fault;
-use crate::base::panics::{Contained, let_go};
+use crate::base::panics::{Contained, drop_contained};
 use crate::errors::{BuildError, Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
 use crate::ring::owner::Owner;
@@ -71,7 +71,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
         // It may be the last owner of that other ring, whose events are the user's.
-        if let Some(panic) = let_go(producer) {
+        if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
         if started {
@@ -95,7 +95,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if let Some(panic) = driven.take_apart() {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
-        hooks.let_go(&core.control);
+        hooks.drop_contained(&core.control);
         finish(core, produced)
     }
 }

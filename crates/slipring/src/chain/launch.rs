@@ -9,7 +9,7 @@ use std::thread;
 use super::runner::{BoxedRunner, Delivery};
 use super::{Chain, Maker, OnFaulted, OnStart, Parts};
 use crate::base::fault::Fault;
-use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::base::sync::whole;
 use crate::errors::Report;
 use crate::errors::{BuildError, Cause, Error, ErrorKind, Failure};
@@ -58,9 +58,11 @@ pub(super) struct Hooks<'env> {
 
 impl Hooks<'_> {
     /// Lets the hooks go; a panic of theirs ends the graph.
-    pub(super) fn let_go(self, control: &Control) {
-        let gone =
-            [self.on_start.and_then(Contained::let_go), self.on_faults.and_then(Contained::let_go)];
+    pub(super) fn drop_contained(self, control: &Control) {
+        let gone = [
+            self.on_start.and_then(Contained::drop_contained),
+            self.on_faults.and_then(Contained::drop_contained),
+        ];
         for panic in gone.into_iter().flatten() {
             control.fail(control.producer_party(), None, Cause::Panic(panic));
         }
@@ -87,7 +89,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Some(problem) => Err(problem),
             None => build(settings, specs, partitioners, &mut *factory),
         };
-        let dropped = factory.let_go();
+        let dropped = factory.drop_contained();
         let core = built?;
         let mut groups = Groups::new();
         let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
@@ -105,7 +107,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             groups
                 .into_iter()
                 .flat_map(|(.., runners)| runners)
-                .for_each(|runner| drop(let_go(runner)));
+                .for_each(|runner| drop(drop_contained(runner)));
             core.take_apart();
             return Err(problem.into());
         }
@@ -166,7 +168,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
             let count = producer.publish_all(&mut *items, &mut *fill)?;
             // Both are let go, whatever the first one does.
-            let gone = [items.let_go(), fill.let_go()];
+            let gone = [items.drop_contained(), fill.drop_contained()];
             if let Some(panic) = gone.into_iter().flatten().next() {
                 resume_unwind(Box::new(panic));
             }
@@ -244,7 +246,7 @@ impl<'env> Handed<'env> {
                 if let Some(hook) = on_start {
                     hook(name);
                     // The last reference of a chain that was spawned may be this one.
-                    if let Some(panic) = hook.let_go() {
+                    if let Some(panic) = hook.drop_contained() {
                         resume_unwind(Box::new(panic));
                     }
                 }
@@ -289,12 +291,12 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
             // It may be the last owner of that other ring, whose events are the user's.
-            if let Some(panic) = let_go(producer) {
+            if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }
             produced
         });
-        hooks.let_go(&core.control);
+        hooks.drop_contained(&core.control);
         finish(core, produced)
     }
 }
@@ -337,7 +339,7 @@ pub(super) fn finish<E, L: Layout, T>(
         Err(message) => (None, message),
     };
     if let Some(failure) = failure {
-        let_go(value); // the user's too
+        drop_contained(value); // the user's too
         return Err(Error::failed(with_message(failure, message), report));
     }
     let Some(value) = value else {
@@ -347,7 +349,7 @@ pub(super) fn finish<E, L: Layout, T>(
     };
     match dropped {
         Some(panic) => {
-            let_go(value);
+            drop_contained(value);
             Err(Error::event_drop(panic, report))
         }
         None => Ok(Done { value, report }),

@@ -21,12 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::fault::Outcome;
-use crate::base::panics::{Contained, let_go, panic_message};
-use crate::consumer::handle::{Consumer, Reader, Writer};
-use crate::consumer::handler::Handler;
-use crate::consumer::markers::Every;
-use crate::consumer::position::Availability;
-use crate::consumer::sequential::StagePosition;
+use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::consumer::drive::Handler;
+use crate::consumer::lease::{Consumer, Every, Reader, Writer};
+use crate::consumer::pool::WorkerPosition;
+use crate::consumer::position::{ConsumerPosition, StagePosition};
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::BuildError;
@@ -42,7 +41,7 @@ use crate::ring::plan::Plan;
 use crate::ring::policy::Faulted;
 use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageSpec};
-use crate::wait::{Learned, Wait};
+use crate::wait::{HandleLearner, Wait};
 
 pub use handlers::{ReadHandler, WriteHandler};
 pub use inline::Inline;
@@ -89,7 +88,7 @@ type Maker<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 /// Makes one of the seats of a stage: the stage's number, the seat's, what its waits begin to learn
 /// from.
-type MakeSeat<E, L, S> = fn(Owner<E, L>, usize, usize, Learned) -> S;
+type MakeSeat<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 type OnFaulted<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
@@ -375,11 +374,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 }
             }
             let worker = runners.len();
-            let gone = let_go(make);
+            let gone = drop_contained(make);
             match panicked.or(gone) {
                 None => Ok(runners),
                 Some(panic) => {
-                    runners.into_iter().for_each(|runner| drop(let_go(runner)));
+                    runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
                     Err(BuildError::WorkerFactory { stage: pool, worker, panic })
                 }
             }

@@ -9,7 +9,7 @@ use super::Chain;
 use super::launch::{Built, Handed, Seating};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
-use crate::base::panics::{Contained, discard, let_go};
+use crate::base::panics::{Contained, drop_contained, drop_payload};
 use crate::base::sync::whole;
 use crate::errors::Report;
 use crate::errors::{Cause, Error, Failure};
@@ -141,7 +141,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 taken.attend(&name, &shared.control, on_start);
                 // The last to go drops the events. If one panics, nobody is left to be told, and
                 // the system must not see the payload.
-                let_go(shared);
+                drop_contained(shared);
                 drop(shift);
             });
             match thread {
@@ -152,7 +152,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 }
             }
         }
-        hooks.let_go(&core.control);
+        hooks.drop_contained(&core.control);
         let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, working };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
@@ -184,7 +184,7 @@ impl Pipeline {
         for (_, handle) in self.threads.drain(..) {
             // Panics of user code are contained in the thread; there is nothing to learn here.
             if let Err(panic) = handle.join() {
-                discard(panic);
+                drop_payload(panic);
             }
         }
         let outcome = self.outcome();

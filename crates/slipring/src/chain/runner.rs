@@ -11,14 +11,11 @@ use std::time::Instant;
 
 use super::OnFaulted;
 use crate::base::fault::{Fault, Outcome};
-use crate::base::panics::{Contained, let_go, panic_message};
-use crate::consumer::drive::{End, drive, idle, skip, step};
-use crate::consumer::handle::Consumer;
-use crate::consumer::handler::Handler;
-use crate::consumer::markers::{Every, sealed};
-use crate::consumer::pace::Pace;
-use crate::consumer::position::Availability;
-use crate::consumer::waiting::Counting;
+use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::consumer::drive::{End, Handler, Pace, drive, idle, step};
+use crate::consumer::lease::{Consumer, Every, sealed};
+use crate::consumer::position::ConsumerPosition;
+use crate::consumer::skip::skip;
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::{Control, Waiter};
 use crate::ring::counters::LocalCounts;
@@ -303,7 +300,7 @@ impl<'env> Delivery<'env> {
             Ok(())
         };
         contain(control, stage, || at, flush);
-        if let Some(panic) = let_go(end) {
+        if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
         match verdict {
@@ -488,7 +485,7 @@ impl<'env> Delivery<'env> {
             );
         }
         // The last reference to the hook, where the chain was spawned.
-        if let Some(panic) = on_faults.and_then(Contained::let_go) {
+        if let Some(panic) = on_faults.and_then(Contained::drop_contained) {
             control.fail(last.unwrap_or(control.producer_party()), None, Cause::Panic(panic));
         }
     }

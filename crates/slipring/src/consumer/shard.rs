@@ -16,7 +16,7 @@ use crate::consumer::role::ShardRole;
 use crate::consumer::sequential::SequentialPosition;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 
 /// The position of one shard.
 pub struct ShardPosition<E, L: Layout> {
@@ -30,8 +30,12 @@ pub struct ShardPosition<E, L: Layout> {
 }
 
 impl<E, L: Layout> ShardPosition<E, L> {
-    /// Creates the position of a shard, at the ring's first position.
-    pub(crate) fn new(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
+    pub(crate) fn new(
+        core: Owner<E, L>,
+        stage: usize,
+        shard: usize,
+        learned: HandleLearner,
+    ) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line + shard);
         let role = ShardRole { shard: shard as u32 };
         ShardPosition {

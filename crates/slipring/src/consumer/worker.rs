@@ -28,7 +28,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 
 /// Target time of a chunk: long beside the cost of taking it, short enough that no worker is idle
 /// for long while another one finishes a burst.
@@ -84,20 +84,36 @@ enum Offer {
 }
 
 impl<E, L: Layout> WorkerPosition<E, L> {
-    /// Creates a worker that is declared with the graph, at the ring's first position.
-    pub(crate) fn new(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
+    /// A worker that is there from the beginning.
+    pub(crate) fn new(
+        core: Owner<E, L>,
+        stage: usize,
+        worker: usize,
+        learned: HandleLearner,
+    ) -> Self {
         let start = core.control.start;
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
-    pub(crate) fn join(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
+    /// A worker that joins; its seat is taken (crew::I1).
+    pub(crate) fn join(
+        core: Owner<E, L>,
+        stage: usize,
+        worker: usize,
+        learned: HandleLearner,
+    ) -> Self {
         let landmark = core.control.landmark(stage);
         Self::begin(core, stage, worker, landmark, learned)
     }
 
-    /// Creates an idle worker. The claim word is at `start` or past it.
-    fn begin(core: Owner<E, L>, stage: usize, worker: usize, start: u64, learned: Learned) -> Self {
+    /// `start`: a position that the claim word has passed.
+    fn begin(
+        core: Owner<E, L>,
+        stage: usize,
+        worker: usize,
+        start: u64,
+        learned: HandleLearner,
+    ) -> Self {
         let plan = &core.control.plan.stages[stage];
         let workers = plan.delivery.len();
         let own_line = plan.bound_line(worker);
@@ -453,7 +469,7 @@ mod tests {
     use crate::ring::core::Settings;
     use crate::ring::slots::{Contiguous, Interleaved};
     use crate::ring::spec::{Access, Delivery, StageSpec};
-    use crate::wait::{Learned, Wait};
+    use crate::wait::{HandleLearner, Wait};
 
     type Ring<L> = Owner<u64, L>;
 
@@ -482,12 +498,12 @@ mod tests {
 
     fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
         let mut worker: PoolWriter<u64, L> =
-            Consumer::worker(ring.clone(), stage, 1, Learned::default());
-        assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
-        let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
-        assert_eq!(batch.first_seq(), at);
-        batch.release();
-        ring.control.halt(); // so that the drop of the last worker is no failure
+            Consumer::worker(ring.clone(), stage, 1, HandleLearner::default());
+        assert!(worker.position().has_available(), "a look under the lock finds nothing at {at}");
+        let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
+        assert_eq!(there.first_seq(), at);
+        there.release();
+        ring.control.halt(); // a worker that goes now is no failure
     }
 
     #[test]
@@ -525,8 +541,8 @@ mod tests {
         for at in FAR {
             let ring: Ring<Interleaved> = ring(4, false);
             let mut worker: PoolWriter<u64> =
-                Consumer::worker(ring.clone(), 0, 1, Learned::default());
-            move_pool_to(&ring, 0, at);
+                Consumer::worker(ring.clone(), 0, 1, HandleLearner::default());
+            went_on(&ring, 0, at);
             ring.control.close(at);
             assert!(
                 matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
@@ -537,7 +553,7 @@ mod tests {
                 ring.clone(),
                 0,
                 0,
-                Learned::default(),
+                HandleLearner::default(),
             ));
             assert!(ring.control.status.failure().is_none(), "{:?}", ring.control.status.failure());
         }

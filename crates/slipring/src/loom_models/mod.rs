@@ -39,7 +39,7 @@ use crate::ring::core::{Core, Settings};
 use crate::ring::owner::Owner;
 use crate::ring::slots::Interleaved;
 use crate::ring::spec::{Access, Delivery, StageSpec};
-use crate::wait::{Learned, Wait};
+use crate::wait::{HandleLearner, Wait};
 pub(crate) use asleep::asleep;
 
 mod asleep;
@@ -196,23 +196,23 @@ fn named<'a>(stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>) 
 }
 
 fn producer(ring: &Ring) -> Producer<u64> {
-    Producer::new(ring.clone(), Learned::default())
+    Producer::new(ring.clone(), HandleLearner::default())
 }
 
 fn shared_producer(ring: &Ring) -> SharedProducer<u64> {
-    Producer::new(ring.clone(), Learned::default())
+    Producer::new(ring.clone(), HandleLearner::default())
 }
 
 fn reader(ring: &Ring, stage: usize) -> Reader<u64> {
-    Consumer::every(ring.clone(), stage, Learned::default())
+    Consumer::every(ring.clone(), stage, HandleLearner::default())
 }
 
 fn writer(ring: &Ring, stage: usize) -> Writer<u64> {
-    Consumer::every(ring.clone(), stage, Learned::default())
+    Consumer::every(ring.clone(), stage, HandleLearner::default())
 }
 
 fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
-    Consumer::worker(ring.clone(), stage, worker, Learned::default())
+    Consumer::worker(ring.clone(), stage, worker, HandleLearner::default())
 }
 
 /// Returns the batch of a poll without waiting: `None` if no event was available or another worker

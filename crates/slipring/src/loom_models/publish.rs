@@ -115,8 +115,9 @@ fn loom_a_cursor_publishes() {
         let ring =
             build::<u64, Contiguous>(settings(1), vec![reader], Vec::new(), &mut || u64::MAX)
                 .expect("a sound graph");
-        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
-        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
+        let mut rx: Reader<u64, Contiguous> =
+            Consumer::every(ring.clone(), 0, HandleLearner::default());
+        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, HandleLearner::default());
         let reading = thread::spawn(move || {
             let seen: usize = (0..3)
                 .map(|_| {

@@ -27,7 +27,7 @@ fn sharded(settings: Settings, stages: &[(Access, Delivery, &[usize])], shards: 
 }
 
 fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
-    Consumer::shard(ring.clone(), stage, shard, Learned::default())
+    Consumer::shard(ring.clone(), stage, shard, HandleLearner::default())
 }
 
 /// Polls `polls` times, asserts that each event belongs to the shard, and returns their number.

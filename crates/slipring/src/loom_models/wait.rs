@@ -165,8 +165,9 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
         let stages = named([(Read, Delivery::Each, &[][..])]);
         let ring = build::<u64, Contiguous>(blocking(2), stages, Vec::new(), &mut || u64::MAX)
             .expect("a sound graph");
-        let mut rx: Reader<u64, Contiguous> = Consumer::every(ring.clone(), 0, Learned::default());
-        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, Learned::default());
+        let mut rx: Reader<u64, Contiguous> =
+            Consumer::every(ring.clone(), 0, HandleLearner::default());
+        let mut tx: Producer<u64, Contiguous> = Producer::new(ring, HandleLearner::default());
         let reading = thread::spawn(move || {
             assert_eq!(rx.batch(1).unwrap()[0], 7);
             rx

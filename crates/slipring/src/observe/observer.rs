@@ -14,7 +14,7 @@ use std::time::Instant;
 use crate::observe::mirror::{Found, MirrorHandle, PUT, Plain};
 use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
-use crate::wait::{Learned, Site, Wait, WaitStrategy, wait_until};
+use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
 /// How often one look starts again because the writer overtook it.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -99,7 +99,7 @@ pub struct Observer<T> {
     /// Behind the last one that was given out.
     counted: u64,
     wait: Wait,
-    learned: Learned,
+    learned: HandleLearner,
 }
 
 impl<T: Plain> Observer<T> {
@@ -109,7 +109,7 @@ impl<T: Plain> Observer<T> {
             next,
             counted: next,
             wait: Wait::SLEEPING,
-            learned: Learned::default(),
+            learned: HandleLearner::default(),
         }
     }
 
@@ -211,7 +211,7 @@ impl<T: Plain> Observer<T> {
             return looked;
         }
         let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
-        let site = Site {
+        let site = WaitOptions {
             wait: &wait,
             oversubscribed: false,
             parks: false,

@@ -33,7 +33,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
 use crate::ring::task_number::TaskNumber;
 use crate::ring::words::{ClaimWord, ahead};
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 use crate::wait::queue::QuietCheck;
 
 pub(crate) mod sealed {
@@ -81,7 +81,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     long_way: bool,
     /// Whether it takes the long way in every lap.
     always_long_way: bool,
-    learned: Learned,
+    learned: HandleLearner,
     /// Whether a publication has to be rung for.
     quiet_check: QuietCheck,
     counts: LocalCounts,
@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// `learned`: made before this counts the handle, for that is the user's code.
-    pub(crate) fn new(core: Owner<E, L>, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::edge;
 use crate::base::name::Name;
-use crate::base::panics::{discard, panic_message};
+use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{AtomicU64, twin};
 use crate::errors::{BatchError, Cause, Failure, WaitError};
 use crate::ring::counters::{Counters, LocalCounts, Samples};
@@ -23,7 +23,7 @@ use crate::ring::status::Status;
 use crate::ring::waits::Waits;
 use crate::ring::words::ClaimWord;
 use crate::wait::queue::{QuietCheck, WaitQueue};
-use crate::wait::{self, Learned, WaitStats, WaitStrategy};
+use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
 
 /// A party that waits.
 #[derive(Clone, Copy)]
@@ -170,7 +170,7 @@ impl Control {
         match self.status.fail(failure, cause) {
             Ok(()) => twin!("failed-unnotified": self.waits.notify_all() => ()),
             // The graph has a first failure; this one goes no further.
-            Err(cause) => discard(Box::new(cause)),
+            Err(cause) => drop_payload(Box::new(cause)),
         }
     }
 
@@ -213,16 +213,16 @@ impl Control {
     ///
     /// Runs the strategy's code, which may be the user's. So the caller has counted and pinned
     /// nothing, and holds no lock: constructors of handles take a learner and make none.
-    pub(crate) fn learner(&self, party: usize) -> Learned {
+    pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
     /// As [`Control::learner`], where a panic must not go through: it fails the graph, for this
     /// party.
-    pub(crate) fn learner_contained(&self, party: usize) -> Learned {
+    pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
-            Learned::default()
+            HandleLearner::default()
         })
     }
 
@@ -249,7 +249,7 @@ impl Control {
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
-        learned: &mut Learned,
+        learned: &mut HandleLearner,
         deadline: Option<Instant>,
         lasts: &mut dyn FnMut() -> Option<usize>,
         ready: &mut dyn FnMut() -> bool,

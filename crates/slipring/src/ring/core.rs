@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
-use crate::base::panics::{Contained, let_go, panic_message};
+use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::base::sync::{Relaxed, Statistic, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
@@ -120,7 +120,7 @@ impl<E, L: Layout> Core<E, L> {
     /// # Safety
     /// No handle is left, and none can be made.
     pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
-        let_go(self.control.status.take_failure());
+        drop_contained(self.control.status.take_failure());
         if self.filled.swap(0, Relaxed) == 0 {
             return None;
         }
@@ -387,7 +387,7 @@ impl<E, L: Layout> Drop for Core<E, L> {
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
         // An observer may have ended a graph whose handles were gone.
-        let_go(self.control.status.take_failure());
+        drop_contained(self.control.status.take_failure());
     }
 }
 
@@ -402,7 +402,7 @@ mod tests {
     use crate::ring::slots::{Contiguous, Interleaved};
     use crate::ring::spec::StageSpec;
     use crate::ring::spec::{Access, Delivery};
-    use crate::wait::Learned;
+    use crate::wait::HandleLearner;
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
     /// the stamps answer 2^46 laps after each position of the first two of these laps.
@@ -425,8 +425,8 @@ mod tests {
         let reader = StageSpec::new("s", Access::Read, Delivery::Each, &[]);
         let ring: Owner<u64, L> = build(settings, vec![reader], Vec::new(), &mut || 0).unwrap();
         let (mut tx, mut rx): (Producer<u64, L, S>, Reader<u64, L>) = (
-            Producer::new(ring.clone(), Learned::default()),
-            Consumer::every(ring.clone(), 0, Learned::default()),
+            Producer::new(ring.clone(), HandleLearner::default()),
+            Consumer::every(ring.clone(), 0, HandleLearner::default()),
         );
         let mut seen = 0;
         for &len in lens {

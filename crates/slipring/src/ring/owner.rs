@@ -20,7 +20,7 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::ptr;
 
-use crate::base::panics::{discard, panic_message};
+use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{Arc, Weak};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
@@ -98,7 +98,7 @@ impl<E, L: Layout> Drop for Owner<E, L> {
     fn drop(&mut self) {
         if let Some(panic) = self.leave() {
             // Two panics at once would be an abort.
-            if std::thread::panicking() { discard(panic) } else { resume_unwind(panic) }
+            if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }
 }

@@ -142,7 +142,7 @@ pub unsafe trait Storage<E>: Copy {
                 Err(panic) => {
                     // SAFETY: exactly the events below `index` were made.
                     if let Some(another) = unsafe { self.drop_events(index) } {
-                        crate::base::panics::discard(another);
+                        crate::base::panics::drop_payload(another);
                     }
                     return Err((index as usize, panic));
                 }
@@ -165,7 +165,7 @@ pub unsafe trait Storage<E>: Copy {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(drop_one)) {
                     match first {
                         None => first = Some(panic),
-                        Some(_) => crate::base::panics::discard(panic),
+                        Some(_) => crate::base::panics::drop_payload(panic),
                     }
                 }
             }

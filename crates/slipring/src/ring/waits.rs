@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::ring::plan::{PRODUCER_QUEUE, Plan};
 use crate::ring::spinning::Cores;
 use crate::wait::queue::{self, QuietCheck, WaitQueue};
-use crate::wait::{self, Learned, Site, Wait, WaitStats, WaitStrategy};
+use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrategy};
 
 /// The wait queues of a ring.
 pub(crate) struct Waits {
@@ -89,13 +89,13 @@ impl Waits {
         &self,
         plan: &Plan,
         party: usize,
-        learned: &mut Learned,
+        learned: &mut HandleLearner,
         (own, theirs): (Option<Instant>, Option<Instant>),
         lasts: &mut dyn FnMut() -> bool,
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
         let wait: &Wait = plan.wait_of(party);
-        let site = Site {
+        let site = WaitOptions {
             wait,
             oversubscribed: self.oversubscribed,
             parks: plan.parks(party),

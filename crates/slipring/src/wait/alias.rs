@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ASLEEP, AWAKE, Wait};
+use super::built_in::{ASLEEP, AWAKE, Wait};
 
 /// The units of time of an alias, the longest first, in nanoseconds.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];

@@ -1,115 +1,122 @@
-//! What a waiter that learns may spend on waiting: a budget that is kept over any second.
+//! The CPU budget of a waiter that learns: a token bucket, refilled by the clock.
 //!
-//! It is about waiting, not about work: what a handler takes is the user's. What is spent is known
-//! in three ways. Spinning is what the clock says it took. Looks before the clock is read count as
-//! what a look was measured to take. A sleep and its wake-up count as what they took of the
-//! thread's own time on its core, which is asked for at one sleep in sixteen, because to ask takes
-//! a system call.
+//! The budget covers waiting, not the handler's work. Costs become known in three ways:
+//!
+//! - Spinning costs the time between two readings of the clock.
+//! - Polls before the clock's first reading cost the measured average of a poll.
+//! - A sleep and its wake-up cost the measured average of the thread's CPU time for them. One sleep
+//!   in sixteen is measured, because reading the CPU time is a system call.
 
 use std::time::{Duration, Instant};
 
 use super::moving_average::{MovingAverage, duration, nanos};
-use super::until::FEW;
+use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
-/// A budget: a share of a core, earned by the clock and spent on spinning and on being woken.
+/// A token bucket of CPU time, in nanoseconds. It is refilled by a share of the time that passes,
+/// and charged for spinning, polling and waking up.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
+    /// Refill rate, as a fraction of one core.
     share: f64,
-    /// Nanoseconds of a core; never more than [`CpuBudget::MOST`], so that over any second no more than
-    /// that is spent beyond the share.
-    held: f64,
-    earned_at: Option<Instant>,
-    /// What a sleep and a wake take of this core.
-    pub(super) park: MovingAverage,
-    parked: u32,
-    /// The thread's time on its core before a sleep that is measured.
-    before: Option<Duration>,
-    /// What a look takes.
-    look: MovingAverage,
-    /// Who knows the thread's time on its core.
+    /// CPU time left, in nanoseconds; negative while overdrawn. It never exceeds
+    /// [`CpuBudget::CAPACITY`], which bounds the excess over the share in any second.
+    balance: f64,
+    refilled_at: Option<Instant>,
+    /// CPU time of a sleep and its wake-up.
+    sleep_cost: MovingAverage,
+    /// Number of sleeps, modulo 2^32.
+    sleeps: u32,
+    /// The thread's CPU time before the present sleep, if that sleep is measured.
+    cpu_time_before: Option<Duration>,
+    /// CPU time of a poll.
+    poll_cost: MovingAverage,
+    /// Source of the thread's CPU time.
     pub(super) cpu_time: fn() -> Option<Duration>,
 }
 
 impl CpuBudget {
-    /// One hundredth of a second, so of a core over a second.
-    const MOST: f64 = 10_000_000.0;
-    /// Asking for the thread's time takes long, so one sleep of so many is measured.
+    /// Largest balance, in nanoseconds: one percent of a core over one second.
+    const CAPACITY: f64 = 10_000_000.0;
+    /// Sleeps per measured sleep.
     const MEASURED: u32 = 16;
-    const FIRST_PARK: f64 = 8_000.0;
-    /// Rather too much than too little, until it is known.
-    const FIRST_LOOK: f64 = 40.0;
+    /// Assumed cost of a sleep until one is measured.
+    const FIRST_SLEEP_COST: f64 = 8_000.0;
+    /// Assumed cost of a poll until one is measured: too high rather than too low.
+    const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
         let share = f64::from(percent.max(1)) / 100.0;
         CpuBudget {
             share,
-            held: 0.0,
-            earned_at: None,
-            park: MovingAverage::new(Self::FIRST_PARK),
-            parked: 0,
-            before: None,
-            look: MovingAverage::new(Self::FIRST_LOOK),
+            balance: 0.0,
+            refilled_at: None,
+            sleep_cost: MovingAverage::new(Self::FIRST_SLEEP_COST),
+            sleeps: 0,
+            cpu_time_before: None,
+            poll_cost: MovingAverage::new(Self::FIRST_POLL_COST),
             cpu_time: system::cpu_time,
         }
     }
 
-    pub(super) fn earn(&mut self, now: Instant) {
-        if let Some(before) = self.earned_at.replace(now) {
-            // What was spent beyond any measure is not paid back for ever.
-            let held = self.held.max(-Self::MOST);
-            self.held =
-                (held + nanos(now.saturating_duration_since(before)) * self.share).min(Self::MOST);
+    pub(super) fn refill(&mut self, now: Instant) {
+        if let Some(before) = self.refilled_at.replace(now) {
+            // A debt is bounded, so that paying it back takes bounded time.
+            let balance = self.balance.max(-Self::CAPACITY);
+            let refill = nanos(now.saturating_duration_since(before)) * self.share;
+            self.balance = (balance + refill).min(Self::CAPACITY);
         }
     }
 
-    pub(super) fn holds(&self, nanos: f64) -> bool {
-        self.held >= nanos
+    pub(super) fn has(&self, nanos: f64) -> bool {
+        self.balance >= nanos
     }
 
-    /// By more than a sleep takes.
+    /// Returns whether the debt exceeds the cost of a sleep.
     pub(super) fn is_overdrawn(&self) -> bool {
-        self.held < -self.park.mean
+        self.balance < -self.sleep_cost.mean
     }
 
-    /// So many looks were made of which no clock tells what they took.
-    pub(super) fn looked(&mut self, polls: u64) {
-        self.held -= self.look.mean * polls as f64;
+    /// Charges polls that no clock has timed.
+    pub(super) fn charge_polls(&mut self, polls: u64) {
+        self.balance -= self.poll_cost.mean * polls as f64;
     }
 
-    /// What the looks between two readings of the clock took.
-    pub(super) fn looks_took(&mut self, nanos: f64) {
-        self.look.learn(nanos / FEW as f64);
+    /// Learns the cost of a poll from the time between two readings of the clock.
+    pub(super) fn learn_poll_cost(&mut self, nanos: f64) {
+        self.poll_cost.learn(nanos / CLOCK_INTERVAL as f64);
     }
 
-    /// It spent so much on looking or yielding. `false`: nothing is left.
-    pub(super) fn spend(&mut self, now: Instant, nanos: f64) -> bool {
-        self.earn(now);
-        self.held -= nanos;
-        self.held > 0.0
+    /// Refills the budget and charges `nanos`. Returns whether anything is left.
+    pub(super) fn charge(&mut self, now: Instant, nanos: f64) -> bool {
+        self.refill(now);
+        self.balance -= nanos;
+        self.balance > 0.0
     }
 
-    /// How long it takes to earn what is owed, and what it takes to sleep for so long; if anything
-    /// is.
-    pub(super) fn wants(&mut self, now: Instant) -> Option<Duration> {
-        self.earn(now);
-        let wants = self.park.mean - self.held;
-        (wants > 0.0).then(|| duration(wants / self.share))
+    /// Returns the time until the refill pays for the debt and for one sleep; `None` if both are
+    /// paid for.
+    pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
+        self.refill(now);
+        let missing = self.sleep_cost.mean - self.balance;
+        (missing > 0.0).then(|| duration(missing / self.share))
     }
 
-    pub(super) fn parks(&mut self) {
-        self.held -= self.park.mean;
-        self.parked = self.parked.wrapping_add(1);
-        if self.parked.is_multiple_of(Self::MEASURED) {
-            self.before = (self.cpu_time)();
+    /// Charges a sleep that begins now, and starts its measurement if its turn has come.
+    pub(super) fn charge_sleep(&mut self) {
+        self.balance -= self.sleep_cost.mean;
+        self.sleeps = self.sleeps.wrapping_add(1);
+        if self.sleeps.is_multiple_of(Self::MEASURED) {
+            self.cpu_time_before = (self.cpu_time)();
         }
     }
 
-    pub(super) fn woke(&mut self) {
-        if let Some(before) = self.before.take()
+    /// Ends the measurement of a sleep, if there is one.
+    pub(super) fn finish_sleep(&mut self) {
+        if let Some(before) = self.cpu_time_before.take()
             && let Some(now) = (self.cpu_time)()
         {
-            self.park.learn(nanos(now.saturating_sub(before)));
+            self.sleep_cost.learn(nanos(now.saturating_sub(before)));
         }
     }
 }

@@ -1,48 +1,54 @@
-//! Values that waiters learn, in nanoseconds.
+//! Moving averages of the durations that waiters learn, in nanoseconds.
 
 use std::time::{Duration, Instant};
 
-/// Learned values move by this fraction of the difference at each sample.
-pub(super) const PACE: f64 = 1.0 / 8.0;
+/// Weight of a new sample in an average.
+pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// What is less than this is usual whatever was learned, so that a value that was forgotten is soon
-/// learned again.
-const LEAST_USUAL: f64 = 1_000.0;
+/// Least mean that [`MovingAverage::learn_clamped`] clamps by, in nanoseconds. It lets an average
+/// that has decayed to nothing grow again.
+const LEAST_CLAMP: f64 = 1_000.0;
 
-/// A value that is tracked, and how far samples lie from it.
+/// An exponential moving average of samples and of their distance from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MovingAverage {
     pub(super) mean: f64,
+    /// Mean absolute deviation.
     pub(super) deviation: f64,
+    /// Number of samples, saturating.
     pub(super) samples: u32,
 }
 
 impl MovingAverage {
+    /// Returns an average without samples. Its mean is a guess that the first sample replaces.
     pub(super) fn new(mean: f64) -> MovingAverage {
         MovingAverage { mean, deviation: mean, samples: 0 }
     }
     pub(super) fn learn(&mut self, sample: f64) {
-        // The first samples count in full, so that nothing is left of the guess.
-        // Added as a float: the count stays at its maximum.
-        let pace = PACE.max(1.0 / (f64::from(self.samples) + 1.0));
-        let off = (sample - self.mean).abs();
-        self.deviation =
-            if self.samples == 0 { sample } else { self.deviation + pace * (off - self.deviation) };
-        self.mean += pace * (sample - self.mean);
+        // The first samples weigh as in a plain mean. The sum is a float, because the count may be
+        // at its maximum.
+        let weight = WEIGHT.max(1.0 / (f64::from(self.samples) + 1.0));
+        let distance = (sample - self.mean).abs();
+        self.deviation = if self.samples == 0 {
+            sample
+        } else {
+            self.deviation + weight * (distance - self.deviation)
+        };
+        self.mean += weight * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// As [`MovingAverage::learn`], but what is far beyond everything known counts as twice that: it says
-    /// more about the moment than about the machine.
-    pub(super) fn learn_usual(&mut self, sample: f64) {
-        let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_USUAL) };
+    /// Learns a sample that, after the first eight, is clamped to twice the mean: an outlier tells
+    /// about one moment and not about the machine.
+    pub(super) fn learn_clamped(&mut self, sample: f64) {
+        let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_CLAMP) };
         self.learn(sample.min(most));
     }
-    /// Makes it a little less, for want of samples.
-    pub(super) fn forget(&mut self) {
+    /// Lowers the average by one percent, where there is no sample.
+    pub(super) fn decay(&mut self) {
         self.mean *= 0.99;
         self.deviation *= 0.99;
     }
-    /// Samples hardly differ.
+    /// Returns whether the deviation is below a tenth of the mean, after eight samples or more.
     pub(super) fn is_steady(&self) -> bool {
         self.samples >= 8 && self.deviation < self.mean / 10.0
     }
@@ -56,6 +62,7 @@ pub(super) fn duration(nanos: f64) -> Duration {
     Duration::from_nanos(nanos.clamp(0.0, 1e18) as u64)
 }
 
+/// Returns the instant `nanos` after `time`, or `time` if the clock cannot represent that.
 pub(super) fn after(time: Instant, nanos: f64) -> Instant {
     time.checked_add(duration(nanos)).unwrap_or(time)
 }
@@ -64,27 +71,27 @@ pub(super) fn after(time: Instant, nanos: f64) -> Instant {
 mod tests {
     use super::*;
 
-    /// At 10^6 samples a second the count is at its maximum after an hour and a half.
+    /// At 10^6 samples a second the count reaches its maximum after an hour and a half.
     #[test]
-    fn samples_beyond_the_count_are_learned_like_others() {
-        let mut track = MovingAverage { mean: 100.0, deviation: 10.0, samples: u32::MAX };
+    fn an_average_learns_after_its_sample_count_is_at_its_maximum() {
+        let mut average = MovingAverage { mean: 100.0, deviation: 10.0, samples: u32::MAX };
         for _ in 0..200 {
-            track.learn(300.0);
+            average.learn(300.0);
         }
-        assert!((track.mean - 300.0).abs() < 1.0 && track.deviation < 1.0, "{track:?}");
-        assert!(track.is_steady());
+        assert!((average.mean - 300.0).abs() < 1.0 && average.deviation < 1.0, "{average:?}");
+        assert!(average.is_steady());
     }
 
-    /// A waiter forgets how late timers are while events come too fast for a timer.
+    /// A waiter forgets the lateness of timers while events come too fast for a timer.
     #[test]
-    fn what_was_forgotten_for_long_is_soon_learned_again() {
-        let mut track = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
+    fn an_average_that_decayed_for_long_learns_again_within_fifty_samples() {
+        let mut average = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };
         for _ in 0..1_000_000 {
-            track.forget();
+            average.decay();
         }
         for _ in 0..50 {
-            track.learn_usual(7_000.0);
+            average.learn_clamped(7_000.0);
         }
-        assert!(track.mean > 6_000.0, "{track:?}");
+        assert!(average.mean > 6_000.0, "{average:?}");
     }
 }

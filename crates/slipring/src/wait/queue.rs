@@ -1,27 +1,6 @@
-//! Sleeping until somebody made progress, with no wake-up lost.
+//! The wait queue: threads and tasks sleep in it until progress is made, and lose no wake-up.
 //!
-//! A bell belongs to those who wait for the same thing: the producers, or the stages behind the
-//! same stages. Whoever makes the progress rings it. While nobody has slept for a while and the
-//! system can bar, the bell is *quiet*: ringing it is one load, and the fence that a ringer saves
-//! is made up for by the next sleeper, in every thread at once. See ARCHITECTURE.md ("Quiet
-//! bells").
-//!
-//! Invariants
-//! - I1: a sleeper announces itself, fences, and looks again before it sleeps; a ringer stores its
-//!   progress, fences, and reads the announcement. One of the two sees the other
-//!   (`SYNC[announced]`), so a sleeper never sleeps through progress.
-//! - I2: announcing, looking and falling asleep happen under the bell's lock, and a ringer takes
-//!   that lock before it notifies, so the notification cannot fall between the look and the sleep.
-//! - I3: no user code runs under the lock (a task's waker is copied before and woken after), and
-//!   nobody rings a bell while holding one's lock (a look only looks; the one lock it may take
-//!   guards the failure, and whoever holds that waits for nobody), so nobody waits in a circle.
-//! - I4: a ringer that reads `QUIET` does not fence. Whoever announces itself at a quiet bell has
-//!   every thread pass a full barrier before it looks, still under the lock: a ringer's barrier
-//!   came either before its read, and then it does not read `QUIET`, or after its progress, and
-//!   then the look sees that. Only a swap from `FENCED`, with nobody announced, makes a bell quiet
-//!   again; so a sleeper that does not find it quiet may rely on the ringers' fences.
-//! - I5: bells are made with their ring's control, boxed, and neither move nor go before the ring
-//!   does, which the handles keep alive.
+//! [`WaitQueue`] documents the dangers, the protocol and the invariants.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(not(slipring_loom))]
@@ -29,115 +8,188 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-// By `super`, because `bell_model.rs` includes this file a second time, on a machine of its own.
+// By `super`, because `queue_model.rs` includes this file a second time, on a simulated machine.
 use super::edge::announced;
 use super::sync::{
     AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
 };
 use super::system;
 
-/// Nobody sleeps, and ringers do not fence.
+/// The state word of a queue without sleepers whose notifiers do not fence.
 pub(super) const QUIET: u32 = 0;
-/// Ringers fence.
+/// The bit of the state word that makes notifiers fence.
 pub(super) const FENCED: u32 = 1;
-/// One sleeper, or one about to sleep; a thread or a task. The count does not wrap: 2^31 tasks
-/// would be as many handles, and arming each of them passes over all that are armed.
+/// The state word's increment for each announced sleeper, a thread or a task.
+///
+/// The count does not overflow: 2^31 tasks would be as many handles, and arming each of them
+/// searches all that are armed.
 pub(super) const SLEEPER: u32 = 2;
 
-/// After so many fences for nobody a bell may fall quiet: by then they have cost more than the
-/// barrier that it takes to wake it.
-pub(super) const CALM: u64 = 512;
-/// The barriers of one bell take no more than this fraction of the time, counting as much again for
-/// the threads that they interrupt.
+/// Number of fenced notifications without a sleeper after which a queue may become quiet. So many
+/// fences cost more than the barrier that ends the quiet.
+pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
+/// Reciprocal of the share of time that one queue spends on barriers. A barrier counts twice,
+/// because it interrupts other threads for about as long again.
 const BARRIER_SHARE: u64 = 128;
+/// Least time from a barrier until the queue may become quiet again.
 const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
+/// The sleepers of a queue.
 #[cfg_attr(test, derive(Clone, Debug))]
-pub(super) struct Asleep {
-    /// How many threads sleep, and how often all of them were woken.
+pub(super) struct Sleepers {
+    /// Number of threads that sleep.
     pub(super) threads: usize,
-    pub(super) woken: u64,
-    /// Tasks, under numbers of their own. It grows when more of them sleep at once than ever
-    /// before.
+    /// Number of notifications that woke all threads.
+    pub(super) wake_ups: u64,
+    /// Task numbers and their wakers. The vector grows to the largest number of tasks that sleep at
+    /// once.
     tasks: Vec<(u64, Waker)>,
-    /// Empty, with room for as many as ever slept: so that waking allocates nothing the next time.
-    spare: Vec<(u64, Waker)>,
+    /// An empty vector of the same capacity, so that waking tasks does not allocate again.
+    spare_buffer: Vec<(u64, Waker)>,
 }
 
-/// What ringers look at after every release. Alone on its line.
-struct Notice {
-    /// [`QUIET`], or [`FENCED`] and how many sleep.
+/// The words that notifiers read at each notification, on a cache line of their own.
+struct QueueState {
+    /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper.
     word: AtomicU32,
-    /// How often it was rung with fences for nobody.
-    calm: Statistic,
-    /// When it may fall quiet again: nanoseconds since the bell was made.
-    rests_until: Statistic,
-    /// When it was rung first since somebody fell asleep; 0: it was not.
+    /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
+    fenced_notifies: Statistic,
+    /// Time from which the queue may become quiet, in nanoseconds since it was created.
+    quiet_after: Statistic,
+    /// Time of the first notification since a thread last fell asleep, in nanoseconds since the
+    /// queue was created; 0 if there was none.
     notified_at: Statistic,
 }
 
+/// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
+///
+/// An eventcount is a condition variable whose condition no lock guards (D. Vyukov, "Eventcounts",
+/// 1024cores.net; Folly's `EventCount`). Here the condition is the progress that notifiers store in
+/// the ring's atomic words: a stamp, a cursor, a close. All producers share one queue, and so do the
+/// stages behind the same dependencies.
+///
+/// This eventcount has one more state than those: it becomes *quiet* after many notifications
+/// without a sleeper. A notification of a quiet queue is one load and no fence. The next sleeper
+/// pays for that with membarrier(2), a full memory barrier in every thread of the process.
+///
+/// # Dangers
+///
+/// - **A lost wake-up.** The sleeper polls and finds nothing; the notifier stores its progress and
+///   finds no sleeper; the sleeper falls asleep. If no more progress follows, it sleeps for ever.
+///   Each side must store before it loads (I1, I4), and store buffers and compilers undo exactly
+///   that order.
+/// - **A notification between the last poll and the sleep.** The notifier finds the sleeper
+///   announced and notifies a condition variable on which no thread sleeps yet (I2).
+/// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
+/// - **A dangling [`QuietCheck`].** It points to the state word and does not keep it alive (I5).
+///
+/// # Protocol
+///
+/// A sleeper:
+///
+/// 1. locks the queue;
+/// 2. announces itself: it adds [`SLEEPER`] to the state word. If the word was [`QUIET`], it issues
+///    a membarrier and then sets [`FENCED`];
+/// 3. issues a `SeqCst` fence;
+/// 4. polls. If it finds progress, it withdraws its announcement and unlocks;
+/// 5. otherwise a thread sleeps on the condition variable, which unlocks. A task leaves its waker
+///    and unlocks.
+///
+/// A notifier:
+///
+/// 1. stores its progress;
+/// 2. loads the state word after a compiler fence. If it is [`QUIET`], the notification is over;
+/// 3. issues a `SeqCst` fence and loads the word again;
+/// 4. if sleepers are announced, locks the queue, takes all of them out and unlocks;
+/// 5. withdraws their announcements, so that later notifiers do not wake them again, and wakes them.
+///    It does so after it unlocked, so that no woken thread blocks on the lock and no waker runs
+///    under it;
+/// 6. if no sleeper is announced, counts the notification. After [`NOTIFIES_BEFORE_QUIET`] of them
+///    it swaps [`FENCED`] for [`QUIET`].
+///
+/// # Invariants
+///
+/// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet stores
+///   its progress, fences and loads the state word. Of two `SeqCst` fences one comes first, so either
+///   the poll sees the progress or the load sees the announcement ([`announced`]).
+/// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
+///   after it saw the announcement, so its notification finds the sleeper asleep.
+/// - I3: no user code runs under the lock: a task's waker is cloned before, and woken or dropped
+///   after. No thread notifies while it holds a queue's lock. A poll under the lock may lock the
+///   graph's failure, whose holder takes no other lock. So no threads wait for each other in a
+///   circle.
+/// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and before
+///   its poll, under the lock. Every notifier passes that barrier at some point of its code. If the
+///   point comes before the notifier's load, the load does not return [`QUIET`]. Otherwise it comes
+///   after the notifier's store, and the poll sees the progress. A queue becomes quiet only by a swap
+///   from [`FENCED`], which fails while a sleeper is announced. So a sleeper that does not find the
+///   queue quiet relies on the notifiers' fences.
+/// - I5: the ring's control owns its queues in a box. They neither move nor drop before the ring, and
+///   the handles keep the ring alive.
 pub(crate) struct WaitQueue {
-    notice: Line<Notice>,
-    /// Whether it may ever be quiet: whether the system can bar. Settled when the bell is made.
-    may_rest: bool,
-    born: Instant,
-    /// Who sleeps here.
-    gate: Mutex<Asleep>,
+    state: Line<QueueState>,
+    /// Whether the queue ever becomes quiet: whether membarrier was available when it was created.
+    can_be_quiet: bool,
+    created: Instant,
+    sleepers: Mutex<Sleepers>,
     condvar: Condvar,
 }
 
 impl WaitQueue {
     pub(crate) fn new() -> WaitQueue {
-        WaitQueue::resting(system::membarrier_available())
+        WaitQueue::with_quiet(system::membarrier_available())
     }
 
-    /// `may_rest`: whether it falls quiet when nobody sleeps.
-    pub(super) fn resting(may_rest: bool) -> WaitQueue {
-        let notice = Notice {
+    /// Creates a queue that becomes quiet only if `can_be_quiet`.
+    pub(super) fn with_quiet(can_be_quiet: bool) -> WaitQueue {
+        let state = QueueState {
             word: AtomicU32::new(FENCED),
-            calm: Statistic::new(0),
-            rests_until: Statistic::new(0),
+            fenced_notifies: Statistic::new(0),
+            quiet_after: Statistic::new(0),
             notified_at: Statistic::new(0),
         };
+        let sleepers =
+            Sleepers { threads: 0, wake_ups: 0, tasks: Vec::new(), spare_buffer: Vec::new() };
         WaitQueue {
-            notice: Line(notice),
-            may_rest,
-            born: Instant::now(),
-            gate: Mutex::new(Asleep { threads: 0, woken: 0, tasks: Vec::new(), spare: Vec::new() }),
+            state: Line(state),
+            can_be_quiet,
+            created: Instant::now(),
+            sleepers: Mutex::new(sleepers),
             condvar: Condvar::new(),
         }
     }
 
+    /// Returns the time since the queue was created, in nanoseconds.
     fn now(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until rung, unless `ready` already holds. May return early; at the latest after
-    /// `limit`. How long ago it was rung, if that ended the sleep.
+    /// Sleeps until notified, or at most for `limit`, unless `ready` returns `true`. May return
+    /// early. Returns the time since the notification, if a notification ended the sleep.
     pub(crate) fn sleep(
         &self,
         limit: Option<Duration>,
         ready: &mut dyn FnMut() -> bool,
     ) -> Option<Duration> {
         let (mut guard, ordered) = twin!("announced-unlocked": {
-            let guard = lock(&self.gate);
+            let guard = lock(&self.sleepers);
             (guard, self.announce())
         } => {
             let ordered = self.announce();
-            (lock(&self.gate), ordered)
+            (lock(&self.sleepers), ordered)
         });
-        announced::fence_sleeper(); // announce before look (I1)
+        announced::fence_sleeper(); // The announcement comes before the poll (I1).
         if !twin!("sleeper-blind": ready() => false) && ordered {
-            self.notice.0.notified_at.store(0, Relaxed);
+            self.state.0.notified_at.store(0, Relaxed);
             guard.threads += 1;
-            let before = guard.woken;
+            let before = guard.wake_ups;
             guard = match limit {
                 None => whole(self.condvar.wait(guard)),
                 Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
             };
-            if guard.woken != before {
-                // Whoever woke it has withdrawn it.
-                let notified_at = self.notice.0.notified_at.load(Relaxed);
+            if guard.wake_ups != before {
+                // The notifier has withdrawn the announcement.
+                let notified_at = self.state.0.notified_at.load(Relaxed);
                 return (notified_at != 0)
                     .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
             }
@@ -147,56 +199,56 @@ impl WaitQueue {
         None
     }
 
-    /// Says that one more sleeps. Under the lock (I4). `false`: a ringer may not see it yet, and
-    /// what it rings may not be seen; so do not sleep.
+    /// Announces one more sleeper; called under the lock (I4). Returns `false` if the barrier was
+    /// refused. Then I1 does not hold, and the caller must not sleep.
     fn announce(&self) -> bool {
-        let notice = &self.notice.0;
-        if notice.word.fetch_add(SLEEPER, Relaxed) != QUIET {
+        let state = &self.state.0;
+        if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
             return true;
         }
         let began = self.now();
-        let barred = announced::fence_all_threads(); // announce before look (I4)
+        let barred = announced::fence_all_threads(); // The announcement comes before the poll (I4).
         let now = self.now();
         let pause = now
             .saturating_sub(began)
             .saturating_mul(2 * BARRIER_SHARE)
             .max(BARRIER_PAUSE.as_nanos() as u64);
-        notice
-            .rests_until
-            .store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
-        notice.word.fetch_or(FENCED, Relaxed);
+        state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
+        state.word.fetch_or(FENCED, Relaxed);
         if !barred {
-            // It was granted when the bell was made. Nothing orders the ringers now, but what they
-            // have stored reaches everybody in less time than this; and from now on they fence.
+            // The system granted the barrier when the queue was created, and refuses it now. Stores
+            // that notifiers made without a fence reach memory during this pause. From now on the
+            // notifiers fence.
             sleep(BARRIER_PAUSE);
         }
         barred
     }
 
-    /// So many sleep no longer.
+    /// Withdraws the announcements of `sleepers` sleepers.
     fn withdraw(&self, sleepers: usize) {
-        self.notice.0.word.fetch_sub(SLEEPER * sleepers as u32, Relaxed);
+        self.state.0.word.fetch_sub(SLEEPER * sleepers as u32, Relaxed);
     }
 
-    /// Rings with a fence made: wakes whoever sleeps; if nobody has for long, ringers need not
-    /// fence any more.
+    /// Continues a notification after its fence: wakes all sleepers, or counts the notification if
+    /// there are none.
     #[inline]
     fn notify_fenced(&self) {
-        match self.notice.0.word.load(Relaxed) {
+        match self.state.0.word.load(Relaxed) {
             QUIET => {}
-            FENCED if self.may_rest => self.calm_down(),
+            FENCED if self.can_be_quiet => self.count_fenced_notify(),
             FENCED => {}
             _ => self.wake(),
         }
     }
 
-    /// Several ringers may count each other's rings away; then it takes a little longer.
-    fn calm_down(&self) {
-        let Notice { word, calm, rests_until, .. } = &self.notice.0;
-        let fences = calm.load(Relaxed) + 1;
-        calm.store(fences % CALM, Relaxed);
-        if fences == CALM && self.now() >= rests_until.load(Relaxed) {
-            // Fails if a sleeper has announced itself meanwhile (I4).
+    /// Counts a fenced notification without a sleeper, and makes the queue quiet after enough of
+    /// them. Notifiers may overwrite each other's counts; the quiet then comes a little later.
+    fn count_fenced_notify(&self) {
+        let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
+        let notifies = fenced_notifies.load(Relaxed) + 1;
+        fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
+        if notifies == NOTIFIES_BEFORE_QUIET && self.now() >= quiet_after.load(Relaxed) {
+            // The swap fails if a sleeper has announced itself meanwhile (I4).
             twin!("quiet-by-store":
                 { let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); } =>
                 word.store(QUIET, Relaxed)
@@ -206,19 +258,19 @@ impl WaitQueue {
 
     #[cold]
     fn wake(&self) {
-        self.notice.0.calm.store(0, Relaxed);
-        // What it takes to be woken counts from here. Later rings find nobody to wake.
-        let _ = self.notice.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // Whoever is taken here is withdrawn at once, so that nobody is woken twice: each time
-        // would be a system call.
+        self.state.0.fenced_notifies.store(0, Relaxed);
+        // The sleepers' wake latency counts from the first notification that finds them.
+        let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
+        // The notifier withdraws the sleepers' announcements. If the sleepers did, notifications
+        // before they run would make the system call again.
         let take = || {
-            let Asleep { threads, woken, tasks, spare } = &mut *lock(&self.gate);
+            let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
-            *woken += 1;
+            *wake_ups += 1;
             if tasks.is_empty() {
                 Vec::new()
             } else {
-                std::mem::replace(tasks, std::mem::take(spare))
+                std::mem::replace(tasks, std::mem::take(spare_buffer))
             }
         };
         let mut tasks = twin!("notifier-unlocked": take() => Vec::new()); // I2
@@ -226,53 +278,55 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // The executor's code. That it panics is no reason to leave the others asleep.
+            // The executor's code. Its panic must not leave the other tasks asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
-                crate::base::panics::discard(panic);
+                crate::base::panics::drop_payload(panic);
             }
         }
         if tasks.capacity() != 0 {
-            let spare = &mut lock(&self.gate).spare;
-            if spare.capacity() < tasks.capacity() {
-                *spare = tasks;
+            let spare_buffer = &mut lock(&self.sleepers).spare_buffer;
+            if spare_buffer.capacity() < tasks.capacity() {
+                *spare_buffer = tasks;
             }
         }
     }
 
-    /// Has a task woken at the next ring, once, unless `ready` already holds; `true`: it does, and
-    /// nobody will wake the task. `number` is the task's own, under which a waker of an earlier
-    /// call is replaced.
+    /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
+    /// `true` if the task must poll again, because no notification will wake it.
+    ///
+    /// `number` identifies the task. A waker from an earlier call under that number is replaced.
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         let waker = waker.clone();
-        let mut tasks = lock(&self.gate);
-        let tasks_asleep = &mut tasks.tasks;
+        let mut sleepers = lock(&self.sleepers);
+        let tasks = &mut sleepers.tasks;
         let mut ordered = true;
-        let replaced = match tasks_asleep.iter_mut().find(|(other, _)| *other == number) {
-            Some((_, known)) => Some(std::mem::replace(known, waker)),
+        let replaced = match tasks.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, armed)) => Some(std::mem::replace(armed, waker)),
             None => {
-                tasks_asleep.push((number, waker));
+                tasks.push((number, waker));
                 ordered = self.announce();
                 None
             }
         };
-        announced::fence_task(); // announce before look (I1)
-        // A task that cannot rely on being woken looks again at once.
+        announced::fence_task(); // The announcement comes before the poll (I1).
+        // If the barrier was refused, a notifier may not see the task, so the task polls again.
         let ready = twin!("task-blind": ready() => false) || !ordered;
-        let own = if ready { self.remove(&mut tasks.tasks, number) } else { None };
-        drop(tasks);
-        // Both wakers are the user's. Panics of both at once would end the process.
-        crate::base::panics::let_go(replaced);
-        crate::base::panics::let_go(own);
+        let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
+        drop(sleepers);
+        // Both wakers are user code. A panic in one drop during the other's unwinding would abort.
+        crate::base::panics::drop_contained(replaced);
+        crate::base::panics::drop_contained(own);
         ready
     }
 
-    /// Lets a task sleep on, which waits for something else now or is gone.
+    /// Removes a task's waker, if there is one: the task waits for something else, or is gone.
     pub(crate) fn disarm(&self, number: u64) {
-        let own = self.remove(&mut lock(&self.gate).tasks, number);
-        // A task that is let go is the user's, and this may be called while unwinding.
-        crate::base::panics::let_go(own);
+        let own = self.remove(&mut lock(&self.sleepers).tasks, number);
+        // The waker's drop is user code, and the caller may be unwinding.
+        crate::base::panics::drop_contained(own);
     }
 
+    /// Takes a task's waker out and withdraws its announcement; called under the lock.
     fn remove(&self, tasks: &mut Vec<(u64, Waker)>, number: u64) -> Option<Waker> {
         let at = tasks.iter().position(|(other, _)| *other == number)?;
         self.withdraw(1);
@@ -280,38 +334,37 @@ impl WaitQueue {
     }
 }
 
-/// What its tests and its model look at and set.
+/// Access for the tests and the model.
 #[cfg(all(test, not(slipring_loom)))]
 impl WaitQueue {
     pub(super) fn word(&self) -> &AtomicU32 {
-        &self.notice.0.word
+        &self.state.0.word
     }
-    pub(super) fn calm(&self) -> &Statistic {
-        &self.notice.0.calm
+    pub(super) fn fenced_notifies(&self) -> &Statistic {
+        &self.state.0.fenced_notifies
     }
-    pub(super) fn rests_until(&self) -> &Statistic {
-        &self.notice.0.rests_until
+    pub(super) fn quiet_after(&self) -> &Statistic {
+        &self.state.0.quiet_after
     }
-    pub(super) fn may_rest(&self) -> bool {
-        self.may_rest
+    pub(super) fn can_be_quiet(&self) -> bool {
+        self.can_be_quiet
     }
-    pub(super) fn gate(&self) -> &Mutex<Asleep> {
-        &self.gate
+    pub(super) fn sleepers(&self) -> &Mutex<Sleepers> {
+        &self.sleepers
     }
 }
 
-/// Where a handle looks whether all that it rings is quiet: in most graphs a publication rings one
-/// bell, and to find that by way of the plan at each of them took half as long as all the rest.
+/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify one
+/// queue, and a lookup in the plan took 5 ns of a publication's 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
-// SAFETY: it is only looked through, and an atomic may be read by any thread (I5 says that it is
-// there).
+// SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive (I5).
 unsafe impl Send for QuietCheck {}
 // SAFETY: as above.
 unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
-    /// At those of `queues` that `notifies` names.
+    /// Creates the check of those `queues` whose indices are in `notifies`.
     pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize]) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {
@@ -320,57 +373,60 @@ impl QuietCheck {
         };
         #[cfg(not(slipring_loom))]
         let quiet_check = {
-            static NO_SHARD: AtomicU32 = AtomicU32::new(QUIET);
-            static SEVERAL: AtomicU32 = AtomicU32::new(FENCED);
+            static NO_QUEUE: AtomicU32 = AtomicU32::new(QUIET);
+            static SEVERAL_QUEUES: AtomicU32 = AtomicU32::new(FENCED);
             QuietCheck(NonNull::from(match notifies {
-                [] => &NO_SHARD,
-                [one] => &queues[*one].notice.0.word,
-                _ => &SEVERAL,
+                [] => &NO_QUEUE,
+                [one] => &queues[*one].state.0.word,
+                _ => &SEVERAL_QUEUES,
             }))
         };
         quiet_check
     }
 
-    /// Whether nobody need be rung. Comes after the progress, and after a fence for the compiler.
+    /// Returns whether the queue is quiet, so that its notification is over. The caller stores its
+    /// progress and issues a compiler fence first. A handle that notifies several queues gets
+    /// `false`.
     ///
     /// # Safety
-    /// The bells that it was made for are alive (I5).
+    /// The queues that the check was created for are alive (I5).
     #[inline(always)]
     pub(crate) unsafe fn is_quiet(&self) -> bool {
-        // The model checker knows no barriers in other threads, so nothing is quiet there.
+        // The model checker has no membarrier, so no queue is quiet there.
         #[cfg(slipring_loom)]
         let quiet = false;
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the queue alive.
         #[cfg(not(slipring_loom))]
         let quiet = unsafe { self.0.as_ref() }.load(Relaxed) == QUIET;
         quiet
     }
 }
 
-/// Rings bells after progress was stored. Where all are quiet, it is a load for each.
+/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored.
+/// Costs one load per queue if all of them are quiet.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
-    announced::order_quiet_check(); // progress before the check (I4)
-    let looked_at = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
-    // The model checker knows no barriers in other threads, so nothing is quiet there.
+    announced::order_quiet_check(); // The progress comes before the check (I4).
+    let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
+    // The model checker has no membarrier, so no queue is quiet there.
     if cfg!(slipring_loom)
-        || looked_at.iter().any(|&queue| queues[queue].notice.0.word.load(Relaxed) != QUIET)
+        || checked.iter().any(|&queue| queues[queue].state.0.word.load(Relaxed) != QUIET)
     {
         notify_fenced(queues, notifies);
     }
 }
 
-/// Rings bells of which some are not quiet.
+/// Notifies those `queues` whose indices are in `notifies`, of which at least one is not quiet.
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
-    // Once, however many bells are rung.
-    announced::fence_notifier(); // progress before the announcements (I1)
+    // One fence for all queues.
+    announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());
 }
 
-/// Rings all of them: at an ending.
+/// Notifies all queues, at the end of a graph.
 pub(crate) fn notify_all(queues: &[WaitQueue]) {
-    announced::fence_ending(); // the ending before the announcements (I1)
+    announced::fence_ending(); // The ending comes before the state words (I1).
     queues.iter().for_each(WaitQueue::notify_fenced);
 }

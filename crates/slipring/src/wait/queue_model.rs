@@ -1,51 +1,59 @@
-//! Every state of a few bells on a machine whose cores keep stores back (queue::I4).
+//! Models of quiet queues: every state that a few sleepers and notifiers can reach (queue::I4).
 //!
-//! The loom models know no barrier that one thread makes in another, so there no bell is quiet.
-//! These models know it. **The code that they explore is `queue.rs` itself**, included here a second
-//! time below the [`machine`]'s atomics, locks and barrier: a step that is changed there is changed
-//! here.
+//! The loom models have no membarrier, so no queue is quiet there. These models have one, on a
+//! simulated machine whose cores and compiler delay stores ([`machine`]). **They explore `queue.rs`
+//! itself**: this module includes the file a second time, on the machine's [`sync`] and [`system`].
+//! A changed step of `queue.rs` is a changed step of its models.
 //!
-//! Not covered here: memory orderings (the loom models), which bells a publication rings (loom, and
-//! the plan's tests), and the loads of `QuietCheck`, which are those of `ring` through a pointer.
-//! `cargo xtask asm` checks that the compiled publication stores before it looks at the bell.
+//! Not covered here:
 //!
-//! Ringers publish and end, so each model ends when all is published. A sleeper that is left asleep
-//! then has lost its wake-up. An announcement that is left makes each later ring fence and wake.
-
-mod machine;
+//! - memory orderings, which the loom models cover;
+//! - the choice of the queues that a publication notifies, which loom and the plan's tests cover;
+//! - the loads of `QuietCheck`, which are those of `notify` through a pointer. `cargo xtask asm` checks
+//!   that the compiled publication stores before it loads the state word.
+//!
+//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at the
+//! end has lost its wake-up. An announcement that is left at the end would make every later
+//! notification fence and lock.
 
 #[path = "../base/edge/announced.rs"]
-#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod announced;
-/// The edges of `queue.rs`, on the machine.
+mod explore;
+mod machine;
+/// The edges of `queue.rs`, on the simulated machine.
 mod edge {
     pub(super) use super::announced;
 }
 #[path = "queue.rs"]
-#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on another machine")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
 mod queue;
+pub(crate) mod sync;
+pub(crate) mod system;
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use machine::sync::{AtomicU32, Relaxed};
-use machine::{Model, Program, sync, system, was_refused};
+use explore::{Model, Program};
+use machine::was_refused;
 use queue::{FENCED, QUIET, WaitQueue};
+use sync::{AtomicU32, Relaxed};
 
-/// What the parties of a model share.
-struct Parties {
-    /// The bells that a publication rings.
+/// The data that the threads of a model share.
+struct Shared {
     queues: Vec<WaitQueue>,
+    /// Indices of the queues that a publication notifies: all of them.
     notifies: Vec<usize>,
-    /// Publications by ringer.
+    /// Number of publications made, by notifier.
     progress: Vec<AtomicU32>,
+    /// Number of publications that each notifier makes.
     publications: u8,
-    /// Wakers of the task: it changes its waker each time.
+    /// The task's wakers; it alternates between them.
     wakers: [Arc<Woken>; 2],
 }
 
-/// A waker's memory.
+/// A waker that stores 1 when it is woken.
 struct Woken(AtomicU32);
 
 impl Wake for Woken {
@@ -54,40 +62,43 @@ impl Wake for Woken {
     }
 }
 
-impl Parties {
-    fn new(queues: usize, ringers: usize, publications: u8) -> Parties {
-        Parties {
+impl Shared {
+    fn new(queues: usize, notifiers: usize, publications: u8) -> Shared {
+        Shared {
             queues: (0..queues).map(|_| WaitQueue::new()).collect(),
             notifies: (0..queues).collect(),
-            progress: (0..ringers).map(|_| AtomicU32::new(0)).collect(),
+            progress: (0..notifiers).map(|_| AtomicU32::new(0)).collect(),
             publications,
             wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU32::new(0)))),
         }
     }
 
+    /// Returns whether the caller sees all publications.
     fn sees_all(&self) -> bool {
         self.progress.iter().all(|progress| progress.load(Relaxed) == u32::from(self.publications))
     }
 
-    /// A call: one publication.
-    fn publishes(&self, ringer: usize) -> Program<'_> {
+    /// Returns a notifier. Each call is one publication.
+    fn publishes(&self, notifier: usize) -> Program<'_> {
         Box::new(move |published| {
-            self.progress[ringer].store(u32::from(published) + 1, Relaxed);
+            self.progress[notifier].store(u32::from(published) + 1, Relaxed);
             queue::notify(&self.queues, &self.notifies);
             (published + 1 < self.publications).then_some(published + 1)
         })
     }
 
-    /// A call: one sleep, as in a wait. The first `impatient` ones have a limit.
-    fn sleeps(&self, queue: usize, impatient: u8) -> Program<'_> {
+    /// Returns a sleeper. Each call is one sleep, as in a wait. The first `limited` sleeps have a time
+    /// limit.
+    fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
-            let limit = (calls < impatient).then_some(Duration::MAX);
+            let limit = (calls < limited).then_some(Duration::MAX);
             self.queues[queue].sleep(limit, &mut || self.sees_all());
-            (!self.sees_all()).then_some(impatient.min(calls + 1))
+            (!self.sees_all()).then_some(limited.min(calls + 1))
         })
     }
 
-    /// A call: one poll, each with another waker; two polls, then it waits to be woken.
+    /// Returns a task. The first two calls are polls, each with another waker. The third waits for the
+    /// second waker.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
@@ -98,10 +109,7 @@ impl Parties {
             woken.0.compare_exchange(1, 0, Relaxed, Relaxed).ok();
             let ready =
                 self.queues[queue].arm(7, &Waker::from(woken.clone()), &mut || self.sees_all());
-            assert!(
-                ready || !was_refused(),
-                "a task stays asleep although its barrier was refused"
-            );
+            assert!(ready || !was_refused(), "a task sleeps although its barrier was refused");
             match ready {
                 true => (!self.sees_all()).then_some(0),
                 false => Some(call + 1),
@@ -109,8 +117,8 @@ impl Parties {
         })
     }
 
-    /// A task that is polled once and dropped.
-    fn goes_away(&self, queue: usize) -> Program<'_> {
+    /// Returns a task that polls once and disarms.
+    fn polls_and_disarms(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| match call {
             0 => {
                 self.queues[queue].arm(9, Waker::noop(), &mut || self.sees_all());
@@ -123,91 +131,93 @@ impl Parties {
         })
     }
 
-    /// Nothing is announced, and nothing armed, when everybody is done.
-    fn is_over(&self) {
+    /// Asserts that no sleeper is left announced, asleep or armed.
+    fn assert_empty(&self) {
         for (i, queue) in self.queues.iter().enumerate() {
             let word = queue.word().peek();
-            assert!(matches!(word, QUIET | FENCED), "bell {i} ends with the word {word}");
-            let asleep = queue.gate().peek();
+            assert!(matches!(word, QUIET | FENCED), "queue {i} ends with the word {word}");
+            let sleepers = queue.sleepers().peek();
             assert!(
-                asleep.contains("threads: 0") && asleep.contains("tasks: []"),
-                "bell {i} ends with {asleep}"
+                sleepers.contains("threads: 0") && sleepers.contains("tasks: []"),
+                "queue {i} ends with {sleepers}"
             );
         }
     }
 
     fn model<'m>(&'m self, threads: Vec<(&'static str, Program<'m>)>) -> Model<'m> {
-        Model { threads, refuses: false, end: Some(Box::new(|| self.is_over())) }
+        Model { threads, refuses: false, end: Some(Box::new(|| self.assert_empty())) }
     }
 }
 
+/// The number of states, or the reason why one of them is wrong.
 type Explored = Result<usize, String>;
 
-fn two_ringers(twin: &'static str) -> Explored {
-    let parties = Parties::new(1, 2, 2);
+fn two_notifiers(twin: &'static str) -> Explored {
+    let shared = Shared::new(1, 2, 2);
     let threads = vec![
-        ("first ringer", parties.publishes(0)),
-        ("second ringer", parties.publishes(1)),
-        ("sleeper", parties.sleeps(0, 0)),
+        ("first notifier", shared.publishes(0)),
+        ("second notifier", shared.publishes(1)),
+        ("sleeper", shared.sleeps(0, 0)),
     ];
-    parties.model(threads).explore(twin)
+    shared.model(threads).explore(twin)
 }
 
-/// The second sleeper's time is over once.
+/// The second sleeper's first sleep has a time limit.
 fn two_sleepers(twin: &'static str) -> Explored {
-    let parties = Parties::new(1, 1, 2);
+    let shared = Shared::new(1, 1, 2);
     let threads = vec![
-        ("ringer", parties.publishes(0)),
-        ("first sleeper", parties.sleeps(0, 0)),
-        ("second sleeper", parties.sleeps(0, 1)),
+        ("notifier", shared.publishes(0)),
+        ("first sleeper", shared.sleeps(0, 0)),
+        ("second sleeper", shared.sleeps(0, 1)),
     ];
-    parties.model(threads).explore(twin)
+    shared.model(threads).explore(twin)
 }
 
-/// A task with two wakers, and one that is polled once and dropped.
+/// A task with two wakers, and a task that polls once and disarms.
 fn two_tasks(twin: &'static str) -> Explored {
-    let parties = Parties::new(1, 1, 2);
+    let shared = Shared::new(1, 1, 2);
     let threads = vec![
-        ("ringer", parties.publishes(0)),
-        ("task", parties.polls(0)),
-        ("fickle task", parties.goes_away(0)),
+        ("notifier", shared.publishes(0)),
+        ("task", shared.polls(0)),
+        ("disarming task", shared.polls_and_disarms(0)),
     ];
-    parties.model(threads).explore(twin)
+    shared.model(threads).explore(twin)
 }
 
-/// One publication rings two bells, with a sleeper at each.
-fn two_bells(twin: &'static str) -> Explored {
-    let parties = Parties::new(2, 1, 2);
+/// One publication notifies two queues, with a sleeper in each.
+fn two_queues(twin: &'static str) -> Explored {
+    let shared = Shared::new(2, 1, 2);
     let threads = vec![
-        ("ringer", parties.publishes(0)),
-        ("first sleeper", parties.sleeps(0, 0)),
-        ("second sleeper", parties.sleeps(1, 0)),
+        ("notifier", shared.publishes(0)),
+        ("first sleeper", shared.sleeps(0, 0)),
+        ("second sleeper", shared.sleeps(1, 0)),
     ];
-    parties.model(threads).explore(twin)
+    shared.model(threads).explore(twin)
 }
 
-/// Barriers may be refused.
-fn refused(twin: &'static str) -> Explored {
-    let parties = Parties::new(1, 1, 2);
+/// The system may refuse barriers.
+fn refused_barriers(twin: &'static str) -> Explored {
+    let shared = Shared::new(1, 1, 2);
     let threads = vec![
-        ("ringer", parties.publishes(0)),
-        ("sleeper", parties.sleeps(0, 0)),
-        ("task", parties.polls(0)),
+        ("notifier", shared.publishes(0)),
+        ("sleeper", shared.sleeps(0, 0)),
+        ("task", shared.polls(0)),
     ];
-    Model { refuses: true, ..parties.model(threads) }.explore(twin)
+    Model { refuses: true, ..shared.model(threads) }.explore(twin)
 }
 
+/// Explores a model and asserts that it reaches at least `least` states.
 fn explores(model: fn(&'static str) -> Explored, least: usize) {
-    let states = model("").unwrap_or_else(|wrong| panic!("{wrong}"));
+    let states = model("").unwrap_or_else(|reason| panic!("{reason}"));
     println!("{states} states");
-    assert!(states >= least, "{states} states are fewer than the {least} that this model has");
+    assert!(states >= least, "{states} states are fewer than the {least} expected");
 }
 
-/// Each twin is caught, and for this reason.
+/// Asserts that the model fails with each twin, for a reason that contains `reason`.
 fn catches(model: fn(&'static str) -> Explored, reason: &str, twins: &[&'static str]) {
     for twin in twins {
-        let wrong = model(twin).err().unwrap_or_else(|| panic!("`{twin}` is not caught"));
-        assert!(wrong.contains(reason), "`{twin}`: {wrong}");
+        let found = model(twin).err().unwrap_or_else(|| panic!("`{twin}` is not caught"));
+        assert!(found.contains(reason), "`{twin}`: {found}");
     }
 }
 
@@ -215,7 +225,7 @@ macro_rules! models {
     ($($test:ident: $model:ident, $least:literal;)+) => {
         $(
             #[test]
-            #[cfg_attr(miri, ignore = "an hour's worth of states, and nothing in them that is unsafe")]
+            #[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
             fn $test() {
                 explores($model, $least);
             }
@@ -223,18 +233,18 @@ macro_rules! models {
     };
 }
 models! {
-    nothing_sleeps_through_one_of_two_ringers: two_ringers, 120_000;
+    no_sleeper_misses_one_of_two_notifiers: two_notifiers, 120_000;
     neither_of_two_sleepers_is_left_asleep: two_sleepers, 39_000;
-    no_task_is_left_asleep: two_tasks, 23_000;
-    neither_of_two_bells_is_missed: two_bells, 122_000;
-    nothing_sleeps_where_the_barrier_is_refused: refused, 65_000;
+    neither_of_two_tasks_is_left_asleep: two_tasks, 23_000;
+    neither_of_two_queues_is_missed: two_queues, 122_000;
+    no_thread_sleeps_after_a_refused_barrier: refused_barriers, 65_000;
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "an hour's worth of states, and nothing in them that is unsafe")]
-fn every_step_of_a_quiet_bell_is_needed() {
+#[cfg_attr(miri, ignore = "takes an hour, and runs no unsafe code")]
+fn every_step_of_a_quiet_queue_is_needed() {
     let steps = ["barrier-left-out", "barrier-late", "notifier-unfenced", "notifier-unlocked"];
-    catches(two_ringers, "left asleep: sleeper;", &steps);
+    catches(two_notifiers, "left asleep: sleeper;", &steps);
     catches(two_sleepers, "left asleep: ", &["announced-unlocked", "one-woken"]);
     catches(
         two_tasks,
@@ -242,7 +252,7 @@ fn every_step_of_a_quiet_bell_is_needed() {
         &["barrier-left-out", "notifier-unfenced", "tasks-unwoken"],
     );
     catches(
-        two_bells,
+        two_queues,
         "left asleep: second sleeper;",
         &["one-queue-checked", "one-queue-notified"],
     );

@@ -1,4 +1,6 @@
-//! Tests of `queue.rs`, outside of it because `bell_model.rs` includes that file a second time.
+//! Tests of `queue.rs` on the real machine.
+//!
+//! They stand outside of `queue.rs`, because `queue_model.rs` includes that file a second time.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -9,17 +11,18 @@ use std::task::{RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::base::sync::{Line, Relaxed, Statistic, lock, spin_loop};
-use crate::base::system::BARRIER_LEFT_OUT;
-use crate::wait::queue::{self, CALM, FENCED, QUIET, SLEEPER, WaitQueue};
+use crate::base::system::BARRIER_OMITTED;
+use crate::wait::queue::{self, FENCED, NOTIFIES_BEFORE_QUIET, QUIET, SLEEPER, WaitQueue};
 
-/// Longer than any wake-up takes on a machine that is busy with other things.
+/// Time that no wake-up exceeds, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
 
+/// Returns whether the tests are to run for long.
 fn soaks() -> bool {
     std::env::var_os("SLIPRING_SOAK").is_some()
 }
 
-fn ring(queue: &WaitQueue) {
+fn notify(queue: &WaitQueue) {
     queue::notify(std::slice::from_ref(queue), &[0]);
 }
 
@@ -27,50 +30,55 @@ fn word(queue: &WaitQueue) -> u32 {
     queue.word().load(Relaxed)
 }
 
-/// Makes a bell as quiet as if it had been rung for nobody for long, if it may be. `true`: it is.
-fn hush(queue: &WaitQueue) -> bool {
-    queue.rests_until().store(0, Relaxed);
-    queue.calm().store(CALM - 1, Relaxed);
-    ring(queue);
+/// Makes a queue quiet, if it can be, by the last of many notifications without a sleeper. Returns
+/// whether it is quiet.
+fn make_quiet(queue: &WaitQueue) -> bool {
+    queue.quiet_after().store(0, Relaxed);
+    queue.fenced_notifies().store(NOTIFIES_BEFORE_QUIET - 1, Relaxed);
+    notify(queue);
     word(queue) == QUIET
 }
 
-/// Two threads in rounds. In each, the sleeper makes the bell quiet, asks, and takes the steps of
-/// falling asleep; the ringer publishes an answer and rings. The sleeper only notes whether its
-/// look saw the answer: nothing sleeps, so a round takes about a microsecond, and every ring is as
-/// good as the last. A wake-up is lost if the look saw nothing and the ring did nothing.
-struct Duel {
+/// A sleeper and a notifier that race in rounds.
+///
+/// In each round the sleeper makes the queue quiet, stores a question, and takes the steps of a
+/// sleep up to its poll. The notifier stores the answer and notifies. No thread really sleeps, so a
+/// round takes about a microsecond. A wake-up is lost if the poll did not see the answer and the
+/// notification did not see the sleeper.
+struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
-    /// Stores to it miss the caches, and keep the answer behind them in the ringer's store buffer.
+    /// Lines that the notifier writes before the answer. These stores miss the caches, so the answer
+    /// stays in the store buffer behind them.
     ballast: Vec<Line<Statistic>>,
 }
 
 #[derive(Default, Debug)]
 struct Outcome {
     rounds: u64,
-    /// Rounds that began with a quiet bell.
+    /// Rounds that began with a quiet queue.
     quiet: u64,
-    /// Answers that the sleeper's look did not see.
+    /// Answers that the sleeper's poll did not see.
     unseen: u64,
-    /// Wake-ups that were lost.
+    /// Lost wake-ups.
     lost: u64,
 }
 
-/// The last round.
+/// The question that ends the race.
 const OVER: u64 = u64::MAX;
+/// Number of the notifier's stores before each answer.
 const STORES: u64 = 40;
 
-impl Duel {
-    /// Plays so many rounds, for so long, or until a wake-up is lost. `barrier`: `false` leaves it
-    /// out.
-    fn play(rounds: u64, time: Duration, barrier: bool) -> Outcome {
+impl Race {
+    /// Runs at most `rounds` rounds, at most for `time`, and at most until a wake-up is lost. If
+    /// `barrier` is `false`, the sleeper omits its barrier.
+    fn run(rounds: u64, time: Duration, barrier: bool) -> Outcome {
         let word = || Line(AtomicU64::new(0));
         let lines = if cfg!(miri) { 1 } else { 1 << 16 };
         let ballast = (0..lines).map(|_| Line(Statistic::new(0))).collect();
-        let duel = Duel {
+        let race = Race {
             queue: WaitQueue::new(),
             asked: word(),
             answered: word(),
@@ -78,22 +86,25 @@ impl Duel {
             ballast,
         };
         std::thread::scope(|scope| {
-            scope.spawn(|| duel.notifies());
-            BARRIER_LEFT_OUT.set(!barrier);
-            let outcome = duel.sleeps(rounds, time);
-            BARRIER_LEFT_OUT.set(false);
-            duel.asked.0.store(OVER, Release);
+            scope.spawn(|| race.run_notifier());
+            BARRIER_OMITTED.set(!barrier);
+            let outcome = race.run_sleeper(rounds, time);
+            BARRIER_OMITTED.set(false);
+            race.asked.0.store(OVER, Release);
             outcome
         })
     }
 
-    /// `true`: both threads ran meanwhile.
+    /// Waits until `word` reaches `round`. Returns whether both threads ran meanwhile.
     fn wait(word: &AtomicU64, round: u64) -> bool {
         let (began, mut polls) = (Instant::now(), 0u32);
         while word.load(Acquire) < round {
             polls += 1;
             if polls.is_multiple_of(8192) {
-                assert!(began.elapsed() < 3 * BOUND, "the other thread is gone in round {round}");
+                assert!(
+                    began.elapsed() < 3 * BOUND,
+                    "the other thread took no step in round {round}"
+                );
                 std::thread::yield_now();
             }
             spin_loop();
@@ -101,17 +112,18 @@ impl Duel {
         polls < 8192
     }
 
-    fn sleeps(&self, rounds: u64, time: Duration) -> Outcome {
+    fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // Half of the answers are seen, half are not: so each round is near the moment that counts.
+        // Adjusted so that the poll sees half of the answers: then poll and answer come at about the
+        // same moment.
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
-            outcome.quiet += u64::from(hush(&self.queue));
-            let woken = lock(self.queue.gate()).woken;
+            outcome.quiet += u64::from(make_quiet(&self.queue));
+            let wake_ups = lock(self.queue.sleepers()).wake_ups;
             self.asked.0.store(round, Release);
-            // At about the moment when the answer leaves the ringer's store buffer.
+            // Ends at about the moment when the answer leaves the notifier's store buffer.
             (0..delay + round % 16).for_each(|step| {
                 std::hint::black_box(step);
             });
@@ -121,15 +133,15 @@ impl Duel {
                 true
             });
             let together = Self::wait(&self.notified_at.0, round);
-            // A ring that finds the bell not quiet wakes a sleeper, or counts a fence for none.
-            let noticed =
-                self.queue.calm().load(Relaxed) != 0 || lock(self.queue.gate()).woken != woken;
+            // A notification of a queue that is not quiet wakes its sleepers, or is counted.
+            let notified = self.queue.fenced_notifies().load(Relaxed) != 0
+                || lock(self.queue.sleepers()).wake_ups != wake_ups;
             delay = match saw {
                 true => delay.saturating_sub(1),
                 false => delay + u64::from(together),
             };
             outcome.unseen += u64::from(!saw);
-            outcome.lost += u64::from(!saw && !noticed);
+            outcome.lost += u64::from(!saw && !notified);
             if outcome.lost != 0 || (round % 64 == 0 && began.elapsed() > time) {
                 break;
             }
@@ -137,7 +149,7 @@ impl Duel {
         outcome
     }
 
-    fn notifies(&self) {
+    fn run_notifier(&self) {
         for round in 1.. {
             Self::wait(&self.asked.0, round);
             if self.asked.0.load(Acquire) == OVER {
@@ -148,26 +160,26 @@ impl Duel {
                 self.ballast[at as usize % self.ballast.len()].0.store(round, Relaxed);
             }
             self.answered.0.store(round, Release);
-            ring(&self.queue);
+            notify(&self.queue);
             self.notified_at.0.store(round, Release);
         }
     }
 }
 
-/// Waits for `word` to reach `value`, always asleep if there is anything to wait for.
+/// Sleeps until `progress` reaches `value`, without spinning.
 fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     let began = Instant::now();
     while progress.load(Acquire) < value {
         queue.sleep(Some(BOUND), &mut || progress.load(Acquire) >= value);
-        assert!(began.elapsed() < BOUND, "a sleeper was not woken at {value}");
+        assert!(began.elapsed() < BOUND, "the sleeper was not woken at {value}");
     }
 }
 
-/// Two threads hand a number to and fro. Each publication is the last one until the other side has
-/// answered, so a wake-up that is lost is never made up for; and each is made at a bell that has
-/// just fallen quiet, at about the moment when the other side falls asleep.
+/// Two threads send a number to and fro. No other publication makes up for a lost wake-up, because
+/// each one waits for the other side's answer. The queue has just become quiet at each publication,
+/// and the other side falls asleep at about that moment.
 #[test]
-fn a_quiet_bell_loses_no_wake_up() {
+fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());
     let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
     let rounds = match soaks() {
@@ -181,27 +193,27 @@ fn a_quiet_bell_loses_no_wake_up() {
             let mut quiet = 0;
             for round in 1..=rounds {
                 sleep_until(&there, &ping, round);
-                quiet += u64::from(hush(&there));
+                quiet += u64::from(make_quiet(&there));
                 pong.store(round, Release);
-                ring(&back);
+                notify(&back);
             }
             quiet
         });
         for round in 1..=rounds {
-            // From the time that the other side takes to look to the time that it takes to fall
-            // asleep.
+            // The delay varies, so that the publication comes before, during and after the other
+            // side's poll.
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
-            // Stores that miss every cache, and keep the one behind them back for long.
+            // These stores miss the caches, so the publication stays in the store buffer behind them.
             for store in 0..16 {
                 let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
                     % ballast.len();
                 ballast[at].store(round, Relaxed);
             }
             ping.store(round, Release);
-            ring(&there);
-            // Mostly awake, or it would never come before the other side is asleep.
+            notify(&there);
+            // Spins in most rounds: a thread that slept would publish too late for the race.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;
@@ -212,58 +224,58 @@ fn a_quiet_bell_loses_no_wake_up() {
         }
         quiet.join().unwrap()
     });
-    if there.may_rest() {
-        assert!(quiet > rounds / 2, "only {quiet} of {rounds} rounds began with a quiet bell");
+    if there.can_be_quiet() {
+        assert!(quiet > rounds / 2, "only {quiet} of {rounds} rounds began with a quiet queue");
     }
 }
 
-/// The same without help from the system: ringers fence.
+/// A queue becomes quiet after 512 notifications, after the pause that its barrier sets, and only if
+/// it can be quiet.
 #[test]
-fn a_bell_that_may_not_rest_is_never_quiet() {
-    let queue = WaitQueue::resting(false);
-    assert!((0..2 * CALM).all(|_| !hush(&queue)));
-    let queue = WaitQueue::resting(true);
-    queue.rests_until().store(u64::MAX, Relaxed);
-    (0..2 * CALM).for_each(|_| ring(&queue));
-    assert_eq!(word(&queue), FENCED, "before its time is over");
-    queue.rests_until().store(0, Relaxed);
-    (0..CALM).for_each(|_| ring(&queue));
+fn a_queue_becomes_quiet_only_if_it_can_and_after_its_pause() {
+    let queue = WaitQueue::with_quiet(false);
+    assert!((0..2 * NOTIFIES_BEFORE_QUIET).all(|_| !make_quiet(&queue)));
+    let queue = WaitQueue::with_quiet(true);
+    queue.quiet_after().store(u64::MAX, Relaxed);
+    (0..2 * NOTIFIES_BEFORE_QUIET).for_each(|_| notify(&queue));
+    assert_eq!(word(&queue), FENCED, "the pause is not over");
+    queue.quiet_after().store(0, Relaxed);
+    (0..NOTIFIES_BEFORE_QUIET).for_each(|_| notify(&queue));
     assert_eq!(word(&queue), QUIET);
     queue.sleep(None, &mut || true);
-    assert_eq!(word(&queue), FENCED, "somebody was about to sleep");
-    assert!(queue.rests_until().load(Relaxed) > 0);
+    assert_eq!(word(&queue), FENCED, "a sleeper ended the quiet");
+    assert!(queue.quiet_after().load(Relaxed) > 0);
 }
 
-/// The steps of falling asleep and of ringing, at the same moment, many times.
 #[test]
-fn a_quiet_bell_and_a_sleeper_see_each_other() {
+fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
     let (rounds, time) = match soaks() {
         _ if cfg!(miri) => (20, Duration::MAX),
         true => (2_000_000, Duration::from_secs(60)),
         false => (20_000, Duration::from_secs(3)),
     };
-    let outcome = Duel::play(rounds, time, true);
+    let outcome = Race::run(rounds, time, true);
     println!("{outcome:?}");
     assert_eq!(outcome.lost, 0, "{outcome:?}");
-    assert_eq!(outcome.quiet, if WaitQueue::new().may_rest() { outcome.rounds } else { 0 });
+    assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
 }
 
-/// The twin of the above: without the barrier a wake-up is lost.
+/// The race's twin, which omits the barrier.
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
-fn without_the_barrier_they_do_not() {
-    if !WaitQueue::new().may_rest()
+fn without_the_barrier_the_race_loses_a_wake_up() {
+    if !WaitQueue::new().can_be_quiet()
         || std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2)
     {
-        println!("not on this machine: no barrier, or no second core");
+        println!("skipped: the race needs membarrier and two cores");
         return;
     }
-    let outcome = Duel::play(u64::MAX, Duration::from_secs(120), false);
+    let outcome = Race::run(u64::MAX, Duration::from_secs(120), false);
     println!("{outcome:?}");
-    assert_eq!(outcome.lost, 1, "a missing barrier went unnoticed: {outcome:?}");
+    assert_eq!(outcome.lost, 1, "the missing barrier lost no wake-up: {outcome:?}");
 }
 
-/// A waker that counts.
+/// A waker that counts its wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -279,23 +291,22 @@ impl Woken {
     }
 }
 
-/// Each of several bells is looked at, whichever of them is quiet.
 #[test]
-fn a_ring_looks_at_every_bell() {
+fn a_notification_checks_every_queue() {
     for sleeps_at in 0..3 {
         let queues = [(); 3].map(|()| WaitQueue::new());
-        queues.iter().for_each(|queue| _ = hush(queue));
+        queues.iter().for_each(|queue| _ = make_quiet(queue));
         let woken = Arc::new(Woken::default());
-        // No bell but this one may be anything but quiet.
+        // Only this queue is not quiet.
         assert!(!queues[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
         queue::notify(&queues, &[0, 1, 2]);
-        assert_eq!(woken.take(), 1, "bell {sleeps_at}");
+        assert_eq!(woken.take(), 1, "queue {sleeps_at}");
         queues.iter().for_each(|queue| assert!(word(queue) < SLEEPER));
     }
 }
 
 #[test]
-fn a_task_is_announced_once_and_until_it_is_woken_or_goes() {
+fn a_task_is_announced_once_until_it_is_woken_or_disarmed() {
     let queue = WaitQueue::new();
     let [one, two] = [(); 2].map(|()| Arc::new(Woken::default()));
     let [first, second] = [&one, &two].map(|woken| Waker::from(woken.clone()));
@@ -307,34 +318,38 @@ fn a_task_is_announced_once_and_until_it_is_woken_or_goes() {
     queue.disarm(2);
     queue.disarm(2);
     assert_eq!(word(&queue), SLEEPER | FENCED);
-    ring(&queue);
-    assert_eq!((one.take(), two.take()), (0, 1), "the waker of the last call is woken, once");
+    notify(&queue);
+    assert_eq!((one.take(), two.take()), (0, 1), "only the last call's waker is woken");
     assert_eq!(word(&queue), FENCED);
-    ring(&queue);
+    notify(&queue);
     assert_eq!((one.take(), two.take()), (0, 0));
-    // A task that need not sleep is not left behind, whether or not it slept before.
+    // A task whose poll succeeds leaves no announcement, whether or not it was armed before.
     assert!(queue.arm(1, &first, &mut || true));
     assert!(!queue.arm(1, &first, &mut || false) && queue.arm(1, &second, &mut || true));
     assert_eq!(word(&queue), FENCED);
-    ring(&queue);
+    notify(&queue);
     assert_eq!((one.take(), two.take()), (0, 0));
-    assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (2, 2), "no waker is kept");
+    assert_eq!(
+        (Arc::strong_count(&one), Arc::strong_count(&two)),
+        (2, 2),
+        "the queue keeps no waker"
+    );
 }
 
 #[test]
-fn a_sleeper_whose_time_is_over_is_announced_no_longer() {
+fn a_sleeper_that_times_out_withdraws_its_announcement() {
     let queue = WaitQueue::new();
     for limit in [Duration::ZERO, Duration::from_millis(1)] {
         assert_eq!(queue.sleep(Some(limit), &mut || false), None);
-        assert_eq!((word(&queue), lock(queue.gate()).threads), (FENCED, 0));
+        assert_eq!((word(&queue), lock(queue.sleepers()).threads), (FENCED, 0));
     }
 }
 
 /// A waker that panics when it is woken and when it is dropped.
-static RUDE: RawWakerVTable =
-    RawWakerVTable::new(|data| RawWaker::new(data, &RUDE), panics, panics, panics);
+static PANICS_WHEN_WOKEN: RawWakerVTable =
+    RawWakerVTable::new(|data| RawWaker::new(data, &PANICS_WHEN_WOKEN), panics, panics, panics);
 /// A waker that panics when it is cloned.
-static SHY: RawWakerVTable =
+static PANICS_WHEN_CLONED: RawWakerVTable =
     RawWakerVTable::new(|_| resume_unwind(Box::new("a waker")), |_| (), |_| (), |_| ());
 
 fn panics(_: *const ()) {
@@ -346,36 +361,45 @@ fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), functions) })
 }
 
-/// A panic of a waker leaves no announcement, no lock, and no other task asleep; two at once do not
-/// end the process.
+/// After a waker's panic no announcement is left, the lock is free, and the other tasks are woken. Two
+/// panics at once do not abort the process.
 #[test]
-fn wakers_may_panic() {
-    let (queue, rude) = (WaitQueue::new(), waker_of(&RUDE));
+fn a_queue_survives_wakers_that_panic() {
+    let (queue, panicking) = (WaitQueue::new(), waker_of(&PANICS_WHEN_WOKEN));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    assert!(!queue.arm(1, &rude, &mut || false));
+    assert!(!queue.arm(1, &panicking, &mut || false));
     assert!(
-        queue.arm(1, &rude, &mut || true),
-        "two wakers are let go: the one before, and this one"
+        queue.arm(1, &panicking, &mut || true),
+        "the call drops two wakers: the earlier one and its own"
     );
-    assert!(!queue.arm(1, &rude, &mut || false));
+    assert!(!queue.arm(1, &panicking, &mut || false));
     queue.disarm(1);
     assert_eq!(word(&queue), FENCED);
 
     assert!(
-        !queue.arm(1, &rude, &mut || false)
+        !queue.arm(1, &panicking, &mut || false)
             && !queue.arm(2, &waker, &mut || false)
-            && !queue.arm(3, &rude, &mut || false)
+            && !queue.arm(3, &panicking, &mut || false)
     );
-    ring(&queue);
+    notify(&queue);
     assert_eq!((woken.take(), word(&queue)), (1, FENCED));
 
     assert!(!queue.arm(2, &waker, &mut || false));
-    let shy = waker_of(&SHY);
+    let panics_when_cloned = waker_of(&PANICS_WHEN_CLONED);
     for number in [1, 2] {
-        assert!(catch_unwind(AssertUnwindSafe(|| queue.arm(number, &shy, &mut || false))).is_err());
+        assert!(
+            catch_unwind(
+                AssertUnwindSafe(|| queue.arm(number, &panics_when_cloned, &mut || false))
+            )
+            .is_err()
+        );
     }
-    assert_eq!(word(&queue) / SLEEPER, 1, "the task that was armed before, with its old waker");
-    ring(&queue);
+    assert_eq!(
+        word(&queue) / SLEEPER,
+        1,
+        "only the task that was armed before, with its old waker"
+    );
+    notify(&queue);
     assert_eq!((woken.take(), word(&queue)), (1, FENCED));
 }

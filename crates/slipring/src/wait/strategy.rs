@@ -1,87 +1,111 @@
-//! What a strategy is: it decides what a waiter does next, and nothing else. Looking, announcing
-//! and sleeping are done elsewhere, so no strategy, not even a user's own, can lose a wake-up or
-//! outlast a deadline.
+//! The contract of a waiting strategy: the context that it is given and the action that it returns.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long a waiter has been waiting, as its strategy is told.
+/// Polls before the clock's first reading in a wait, and polls between readings while the waiter
+/// spins. So many polls take about as long as ten readings of the clock.
+pub(super) const CLOCK_INTERVAL: u64 = 16;
+
+/// Estimated CPU time of one yield.
+pub(super) const YIELD_COST: Duration = Duration::from_micros(1);
+
+/// Polls before the first yield of a sleeping strategy, where threads outnumber cores.
+pub(super) const OVERSUBSCRIBED_SPINS: u64 = 5;
+
+/// Polls before the first sleep of a sleeping strategy, where threads outnumber cores.
+pub(super) const OVERSUBSCRIBED_POLLS: u64 = 60;
+
+/// The state of a wait, as its strategy sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct WaitContext {
-    /// How often this waiter has looked in vain since it began to wait.
+    /// Number of polls in this wait that found nothing.
     pub polls: u64,
-    /// Whether the graph has more threads than there are cores, as far as the graph knows: one for
-    /// each stage or worker that does not share its thread, one for a producer. Then whoever is
-    /// waited for may need this very core, and spinning keeps it from coming.
+    /// Whether the graph has more threads than cores. A spinning waiter may then hold the core that
+    /// the awaited thread needs.
+    ///
+    /// The graph counts one thread for each stage or worker that does not share its thread, and one
+    /// for each producer that it knows of.
     pub oversubscribed: bool,
-    /// The time; `None` during the first looks, for reading the clock takes longer than they do.
-    /// While a waiter spins it is read at every sixteenth look, otherwise at every one.
+    /// The clock's last reading in this wait; `None` before the first one. The clock is read first
+    /// after 16 polls, or before the first action other than [`WaitAction::Spin`]. From then on it
+    /// is read after every sixteenth spin and after every other action.
     pub now: Option<Instant>,
-    /// When the wait began, as far as the clock was read.
-    pub began: Option<Instant>,
-    /// If the waiter was asleep just now and was woken: how long that took, from the ring until it
-    /// ran.
-    pub wake: Option<Duration>,
+    /// The clock's first reading in this wait.
+    pub started: Option<Instant>,
+    /// Time from the notification until this waiter ran, if the last action was a sleep that a
+    /// notification ended.
+    pub wake_latency: Option<Duration>,
 }
 
 impl WaitContext {
-    pub(crate) fn none(oversubscribed: bool) -> WaitContext {
-        WaitContext { polls: 0, oversubscribed, now: None, began: None, wake: None }
+    /// Returns the context of a wait that begins.
+    pub(crate) fn new(oversubscribed: bool) -> WaitContext {
+        WaitContext { polls: 0, oversubscribed, now: None, started: None, wake_latency: None }
     }
 
-    /// How long the wait has lasted, by the clock's last reading.
-    pub fn time(&self) -> Duration {
+    /// Returns the duration of this wait at the clock's last reading; zero before the first one.
+    ///
+    /// ```
+    /// use slipring::{WaitAction, WaitContext};
+    /// use std::time::Duration;
+    ///
+    /// fn spin_for_a_while(context: &WaitContext) -> WaitAction {
+    ///     if context.elapsed() < Duration::from_micros(20) { WaitAction::Spin(1) } else { WaitAction::Park }
+    /// }
+    /// # let _ = spin_for_a_while;
+    /// ```
+    pub fn elapsed(&self) -> Duration {
         self.now
-            .zip(self.began)
-            .map_or(Duration::ZERO, |(now, began)| now.saturating_duration_since(began))
+            .zip(self.started)
+            .map_or(Duration::ZERO, |(now, started)| now.saturating_duration_since(started))
     }
 
-    /// Whether `polls` are still below `spins`, or below a tenth of it where threads are crowded.
-    pub(super) fn below(&self, spins: u32) -> bool {
+    /// Returns whether fewer than `spins` polls were made, or a tenth of that where threads
+    /// outnumber cores.
+    pub(super) fn polls_below(&self, spins: u32) -> bool {
         self.polls < u64::from(if self.oversubscribed { spins / 10 } else { spins })
     }
 
-    /// A window for spinning: a tenth of it where threads are crowded.
-    pub(super) fn window(&self, spin: Duration) -> Duration {
+    /// Returns `spin`, or a tenth of it where threads outnumber cores.
+    pub(super) fn spin_window(&self, spin: Duration) -> Duration {
         if self.oversubscribed { spin / 10 } else { spin }
     }
 }
 
-/// What a waiter does before it looks again.
+/// The action of a waiter between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAction {
-    /// Pause so many times (the processor's own spin hint, 5 to 60 ns each), holding the core.
+    /// Execute so many spin hints of the processor (5 to 60 ns each), holding the core.
     Spin(u32),
-    /// Read the clock: [`WaitContext::now`] says at the next look what it is, however few looks there
-    /// were.
+    /// Read the clock, so that [`WaitContext::now`] is set at the next decision.
     Clock,
-    /// Give the core to another runnable thread, if there is one.
+    /// Yield the core to another runnable thread, if there is one.
     Yield,
-    /// Sleep for this long, at most 100 ms; nobody wakes the sleeper earlier.
+    /// Sleep for this long, at most 100 ms. No notification ends the sleep earlier.
     Sleep(Duration),
-    /// Sleep until woken by progress, close or failure. Only strategies whose
-    /// [`WaitStrategy::parks`] says so are woken; others sleep for 50 µs.
+    /// Sleep until a notification of progress, close or failure. If the strategy's
+    /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
     Park,
-    /// As [`WaitAction::Park`], but for no longer than this; with a timer that is as sharp as the
-    /// system's can be.
+    /// [`WaitAction::Park`] with a limit, by the sharpest timer that the system has.
     ParkFor(Duration),
 }
 
-/// A way to wait. Implement it for a strategy of your own and pass it as
+/// A waiting strategy. Implement it for a strategy of your own, and pass that as
 /// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
-/// use slipring::{WaitAction, Wait, WaitStrategy, WaitContext};
+/// use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
 /// use std::sync::Arc;
 ///
-/// /// Spins a thousand times, then sleeps until woken.
+/// /// Spins a thousand times, then sleeps until notified.
 /// #[derive(Debug)]
 /// struct SpinThenPark;
 /// impl WaitStrategy for SpinThenPark {
-///     fn idle(&self, waited: &WaitContext) -> WaitAction {
-///         if waited.polls < 1000 { WaitAction::Spin(1) } else { WaitAction::Park }
+///     fn next_action(&self, context: &WaitContext) -> WaitAction {
+///         if context.polls < 1000 { WaitAction::Spin(1) } else { WaitAction::Park }
 ///     }
 ///     fn parks(&self) -> bool { true }
 ///     fn alias(&self) -> String { "spin-then-park".into() }
@@ -96,56 +120,59 @@ pub enum WaitAction {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
-    /// What to do after a look in vain. Called often and from many threads at once; it must not
-    /// block or panic.
-    fn idle(&self, waited: &WaitContext) -> WaitAction;
-    /// Whether [`WaitStrategy::idle`] ever answers [`WaitAction::Park`] or [`WaitAction::ParkFor`]. Asked once,
-    /// when the graph is built: only then do publishers look for sleepers.
+    /// Returns the action to take after a poll that found nothing. Every waiter calls it once per
+    /// poll, and many threads call it at once. It must not block or panic.
+    fn next_action(&self, context: &WaitContext) -> WaitAction;
+    /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
+    /// [`WaitAction::ParkFor`]. The build of a graph calls it once. Where it returns `false`,
+    /// publications and releases do not check for sleepers.
     fn parks(&self) -> bool;
-    /// The name for reports.
+    /// Returns the strategy's name for reports and warnings.
     fn alias(&self) -> String;
-    /// Whether it holds its core for long, whoever else wants it: then a graph that has too few
-    /// cores for it warns.
+    /// Returns whether a waiter holds its core for long while other threads want it. A graph with
+    /// too few cores for such a strategy warns ([`Warning`](crate::Warning)).
     fn spins(&self) -> bool {
         false
     }
-    /// After how long a wait is given up; see [`Wait::Timeout`](crate::Wait::Timeout). Asked at
-    /// each wait.
+    /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
+    /// wait without a deadline of its own calls it once.
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// For one that learns: what a single waiter remembers from one wait to the next. Asked once
-    /// for each handle; the learner's [`idle`](Learner::idle) is called from then on, instead of
-    /// the strategy's.
-    fn learner(&self) -> Option<Box<dyn Learner>> {
+    /// Returns the learning state of one handle, if this strategy learns. Each handle calls it once.
+    /// From then on the handle calls [`WaitLearner::next_action`] instead of
+    /// [`WaitStrategy::next_action`].
+    ///
+    /// Example: [`WaitLearner`].
+    fn learner(&self) -> Option<Box<dyn WaitLearner>> {
         None
     }
 }
 
-/// One waiter's side of a strategy that learns. See [`WaitStrategy::learner`].
+/// The state that a learning strategy keeps for one handle. [`WaitStrategy::learner`] makes it.
 ///
 /// ```
-/// use slipring::{WaitAction, Learner, Wait, WaitStrategy, WaitContext};
+/// use slipring::{Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 /// use std::sync::Arc;
 ///
-/// /// Spins for twice as long as the last wait took, then sleeps until woken.
+/// /// Spins for twice as many polls as the last wait took, then sleeps until notified.
 /// #[derive(Debug)]
 /// struct AsLastTime;
 /// #[derive(Debug)]
-/// struct Looks { last: u64 }
-/// impl Learner for Looks {
-///     fn idle(&mut self, waited: &WaitContext) -> WaitAction {
-///         if waited.polls < 2 * self.last { WaitAction::Spin(1) } else { WaitAction::Park }
+/// struct LastPolls(u64);
+/// impl WaitLearner for LastPolls {
+///     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
+///         if context.polls < 2 * self.0 { WaitAction::Spin(1) } else { WaitAction::Park }
 ///     }
-///     fn over(&mut self, waited: &WaitContext, _progress: bool) {
-///         self.last = waited.polls.clamp(1, 10_000);
+///     fn wait_ended(&mut self, context: &WaitContext, _progress: bool) {
+///         self.0 = context.polls.clamp(1, 10_000);
 ///     }
 /// }
 /// impl WaitStrategy for AsLastTime {
-///     fn idle(&self, _: &WaitContext) -> WaitAction { WaitAction::Park }
+///     fn next_action(&self, _: &WaitContext) -> WaitAction { WaitAction::Park }
 ///     fn parks(&self) -> bool { true }
 ///     fn alias(&self) -> String { "as-last-time".into() }
-///     fn learner(&self) -> Option<Box<dyn Learner>> { Some(Box::new(Looks { last: 100 })) }
+///     fn learner(&self) -> Option<Box<dyn WaitLearner>> { Some(Box::new(LastPolls(100))) }
 /// }
 ///
 /// let mut sum = 0;
@@ -156,12 +183,14 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// assert_eq!(sum, 4950);
 /// # Ok::<(), slipring::Error>(())
 /// ```
-pub trait Learner: fmt::Debug + Send + Sync {
-    /// What to do after a look in vain. It must not block or panic.
-    fn idle(&mut self, waited: &WaitContext) -> WaitAction;
-    /// The wait is over; `progress`: because there was something, or the end, and not because time
-    /// was up, or because the wait would have had no end
-    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)). What was waited for is about to
-    /// be handled, so this should note what is to be learned, and leave the rest to the next wait.
-    fn over(&mut self, waited: &WaitContext, progress: bool);
+pub trait WaitLearner: fmt::Debug + Send + Sync {
+    /// Returns the action to take after a poll that found nothing. It must not block or panic.
+    fn next_action(&mut self, context: &WaitContext) -> WaitAction;
+    /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end of
+    /// the graph. It is `false` if the wait ended at its deadline or timeout, or would never have
+    /// ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    ///
+    /// The waiter handles its event right after this call. So an implementation only stores here,
+    /// and computes during the next wait.
+    fn wait_ended(&mut self, context: &WaitContext, progress: bool);
 }

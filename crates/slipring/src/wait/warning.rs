@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use crate::base::name::Name;
-use crate::base::panics::discard;
+use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
 /// What a graph is likely to suffer from, though it works. See [`on_warning`].
@@ -83,7 +83,7 @@ pub(crate) fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
         && let Err(panic) =
             catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
     {
-        discard(panic);
+        drop_payload(panic);
     }
 }
 

@@ -1,47 +1,47 @@
 //! Of a sleeper that announces itself and a notifier that stores progress, one sees the other.
 //!
-//! A store must come before a later load of another word on both sides, so both sides fence. The
-//! notifiers of a quiet queue do without: the sleeper has every thread pass a barrier instead.
+//! Each side stores one word and then loads another, so each side issues a fence in between. The
+//! notifiers of a quiet queue issue none: the sleeper issues a barrier in every thread instead.
 //!
-//! Paths go by `super`, because the model of the wait queue includes this file a second time, on
-//! the atomics and the barrier of a machine of its own.
+//! Paths go by `super`, because `queue_model.rs` includes this file a second time, on a simulated
+//! machine.
 
 use super::sync::{SeqCst, compiler_fence, fence, twin};
 use super::system;
 
-/// Orders a thread's announcement before its last look for progress.
+/// Orders a sleeping thread's announcement before its last poll.
 #[inline(always)]
 pub(crate) fn fence_sleeper() {
     twin!("sleeper-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders a task's announcement before its last look for progress.
+/// Orders a sleeping task's announcement before its last poll.
 #[inline(always)]
 pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
-/// Has every thread of the process pass a barrier, at a queue whose notifiers do not fence.
-/// `false`: the system refused.
+/// Orders an announcement in a quiet queue before the last poll, by a barrier in every thread of the
+/// process. Returns `false` if the system refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)
 }
 
-/// Orders a notifier's progress before its look at the announcements.
+/// Orders a notifier's progress before its load of the state word.
 #[inline(always)]
 pub(crate) fn fence_notifier() {
     twin!("notifier-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders an ending before the look at the announcements of all queues.
+/// Orders an ending before the loads of all queues' state words.
 #[inline(always)]
 pub(crate) fn fence_ending() {
     fence(SeqCst);
 }
 
-/// Keeps the compiler from moving a notifier's progress behind its look at a quiet queue. The
-/// sleeper's barrier keeps the processor from it.
+/// Orders a notifier's progress before its load of a quiet queue's state word, for the compiler. The
+/// sleeper's barrier does so for the processor.
 #[inline(always)]
 pub(crate) fn order_quiet_check() {
     compiler_fence(SeqCst);

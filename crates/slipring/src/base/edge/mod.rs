@@ -1,23 +1,23 @@
-//! The ordering edges of the protocol: one module an edge, one function for each of its ends.
+//! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! An edge orders what one thread did before it stored a word with what another thread does after
-//! it loaded that word. The module's name is the edge's label: `edge::slot_published` is
-//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. So both ends stand side by
-//! side, a caller cannot name an edge that does not exist, and `cargo xtask tidy` checks that each
-//! end is used and each label is explained.
+//! An edge orders one thread's accesses before its store of a word with another thread's accesses
+//! after its load of that word. The module's name is the edge's label: `edge::slot_published` is
+//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Both ends stand side by side.
+//! The compiler rejects an edge that does not exist, and `cargo xtask tidy` checks that each end is
+//! used and each label is explained.
 //!
 //! Invariants
-//! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, but for
+//! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, except
 //!   the owners' count (`ring/owner.rs`), which works as `Arc`'s does.
-//! - I2: an access releases or acquires; `SeqCst` is for fences, where a store must come before a
+//! - I2: an access releases or acquires. Only fences are `SeqCst`, where a store must come before a
 //!   later load of another word.
 //!
-//! Each end is a function of its own where a model weakens it alone (its twin's name stands in the
-//! function).
+//! Where a model weakens one use of an end alone, that use has a function of its own, with the twin's
+//! name in it.
 
 pub(crate) mod announced;
 
-// `announced` finds both here, and the model's in the model.
+// `announced` imports these by `super`; in `queue_model.rs` it imports the simulated machine's.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
 };
@@ -57,12 +57,12 @@ pub(crate) mod cursor_moved {
     }
 }
 
-/// A stage's frontier, or the bound of a worker or a member, hands events to the stages behind and
+/// A stage's frontier, or the bound of a worker or a member, releases events to the stages behind and
 /// to the producers.
 pub(crate) mod released {
     use super::*;
 
-    /// Stores a position: the handler of everything before it has returned.
+    /// Stores a position, after the handler returned for every event before it.
     #[inline(always)]
     pub(crate) fn release(line: &AtomicU64, word: u64) {
         line.store(word, twin!("released-relaxed": Release => Relaxed));
@@ -74,7 +74,7 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins, after what the seat's last member did.
+    /// Stores the position that a joining member pins, after the accesses of the seat's last member.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -92,7 +92,7 @@ pub(crate) mod released {
         bound.load(twin!("bound-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads what one shard has passed.
+    /// Loads the position of one shard.
     #[inline(always)]
     pub(crate) fn see_shard(line: &AtomicU64) -> u64 {
         line.load(twin!("shard-relaxed": Acquire => Relaxed))
@@ -111,11 +111,12 @@ pub(crate) mod released {
     }
 }
 
-/// The sentinel stands for the stages where none gates the producers.
+/// The sentinel gates the producers in place of stages, where no stage does.
 pub(crate) mod sentinel {
     use super::*;
 
-    /// Moves the sentinel over a run that was seen published. `Err`: where another thread moved it.
+    /// Moves the sentinel over a run that this thread saw published. Returns the sentinel's position as
+    /// an error if another thread moved it.
     #[inline(always)]
     pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
         let order = twin!("sentinel-unreleased": Release => Relaxed);
@@ -123,7 +124,7 @@ pub(crate) mod sentinel {
         sentinel.compare_exchange(from, to, order, lost)
     }
 
-    /// Loads the sentinel before moving it on.
+    /// Loads the sentinel before this thread moves it.
     #[inline(always)]
     pub(crate) fn see(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
@@ -146,8 +147,8 @@ pub(crate) mod chunk_taken {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
-    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The worker
-    /// acquired with the load of `seen`.
+    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The load of `seen` was
+    /// the acquiring access.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -164,11 +165,11 @@ pub(crate) mod chunk_taken {
     }
 }
 
-/// A worker leaves the rest of its chunk to another one.
+/// A worker leaves the rest of its chunk to another worker.
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Counts a chunk that was put under the lock. The lock carries the data.
+    /// Counts a chunk that was stored under the lock. The lock orders the data.
     #[inline(always)]
     pub(crate) fn leave(count: &AtomicUsize) {
         count.fetch_add(1, Relaxed);
@@ -181,19 +182,19 @@ pub(crate) mod orphaned {
     }
 }
 
-/// The last worker of a pool acts on what the others released.
+/// The last worker of a pool acts after the others' releases.
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Counts a worker out; returns how many were there. Both ends of the edge: the worker that
-    /// finds itself to be the last has acquired what all others released.
+    /// Counts a worker out and returns the previous count. This is both ends of the edge: the last
+    /// worker acquires all others' releases.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
     }
 }
 
-/// A maker that is left alone claims without a swap.
+/// A producer handle that is the only one left claims without a swap.
 pub(crate) mod left_alone {
     use super::*;
 
@@ -214,19 +215,19 @@ pub(crate) mod left_alone {
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Counts a producer's handle out, after its failure; returns how many were there. Both ends of
-    /// the edge: the last handle has acquired the failures of the others.
+    /// Counts a producer's handle out, after its failure, and returns the previous count. This is both
+    /// ends of the edge: the last handle acquires the others' failures.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
     }
 }
 
-/// A member of a tap leaves: the stages behind do without it.
+/// A member of a tap leaves, and the stages behind no longer wait for it.
 pub(crate) mod left {
     use super::*;
 
-    /// Stores that the member holds nothing, after its last event.
+    /// Stores that the member holds no events, after its last event.
     #[inline(always)]
     pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
@@ -238,7 +239,7 @@ pub(crate) mod left {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of members, before a passer takes what they held.
+    /// Loads the number of members, before a passer takes the positions that they held.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
@@ -249,13 +250,13 @@ pub(crate) mod left {
 pub(crate) mod joined {
     use super::*;
 
-    /// Orders the joiner's pin before its look at what the passers announced.
+    /// Orders the joiner's pin before its loads of the passers' announced positions.
     #[inline(always)]
     pub(crate) fn fence_joiner() {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// Orders the position that a passer announced before its look at the members' bounds.
+    /// Orders the position that a passer announced before its loads of the members' bounds.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
@@ -279,11 +280,11 @@ pub(crate) mod closed {
     }
 }
 
-/// The failed bit announces a failure that stands under a lock.
+/// The failed bit announces a failure that a lock guards.
 pub(crate) mod failed {
     use super::*;
 
-    /// Sets the failed bit, under the lock under which the failure was stored.
+    /// Sets the failed bit, under the lock that guards the failure.
     #[inline(always)]
     pub(crate) fn fail(bits: &AtomicU32, failed: u32) {
         bits.fetch_or(failed, Relaxed);
@@ -296,7 +297,7 @@ pub(crate) mod failed {
     }
 }
 
-/// A slot's mark says that a mirror's slot holds one put, whole.
+/// A mark publishes one whole put in a mirror's slot.
 pub(crate) mod mirrored {
     use super::*;
 
@@ -313,24 +314,24 @@ pub(crate) mod mirrored {
     }
 }
 
-/// An observer that copied a word of a later put finds the later mark.
+/// An observer that copied a word of a later put sees that put's mark.
 pub(crate) mod overwritten {
     use super::*;
 
-    /// Orders the mark that says *being written* before the words of the put.
+    /// Orders the mark *being written* before the words of the put.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());
     }
 
-    /// Orders the copied words before the second look at the mark.
+    /// Orders the copied words before the second load of the mark.
     #[inline(always)]
     pub(crate) fn fence_observer() {
         twin!("observer-unfenced": fence(Acquire) => ());
     }
 }
 
-/// The count of puts that are done.
+/// The count of completed puts publishes them.
 pub(crate) mod completed {
     use super::*;
 
@@ -340,24 +341,24 @@ pub(crate) mod completed {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the count, before those puts are looked for.
+    /// Loads the count, before the marks of those puts are loaded.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// The writer of a mirror is gone.
+/// The closed word announces that the writer of a mirror is gone.
 pub(crate) mod mirror_closed {
     use super::*;
 
-    /// Stores that nothing is put any more, after the last put.
+    /// Stores that the mirror is closed, after the last put.
     #[inline(always)]
     pub(crate) fn close(closed: &AtomicU32) {
         closed.store(1, twin!("mirror-closed-relaxed": Release => Relaxed));
     }
 
-    /// Loads whether the writer is gone, before the last puts are looked for.
+    /// Loads whether the mirror is closed, before the marks of the last puts are loaded.
     #[inline(always)]
     pub(crate) fn see(closed: &AtomicU32) -> u32 {
         closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed))

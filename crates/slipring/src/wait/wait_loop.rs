@@ -1,122 +1,123 @@
-//! A wait: look, idle as the strategy says, look again; until there is something, or time is up.
+//! The loop of a wait: poll, act as the strategy decides, poll again.
 
 use std::time::{Duration, Instant};
 
-use super::{Learner, Wait, WaitAction, WaitContext, WaitStrategy};
-use crate::base::panics::let_go;
+use super::built_in::Wait;
+use super::queue::WaitQueue;
+use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner, WaitStrategy};
+use crate::base::panics::drop_contained;
 use crate::base::sync::{spin_loop, yield_now};
 use crate::base::system;
-use crate::wait::queue::WaitQueue;
 
-/// What a waiter has learned, if its strategy learns. A panic of the learner's drop goes no
-/// further.
+/// The learner of one handle, if its strategy has one. A panic of the learner's drop is contained.
 #[derive(Default)]
-pub(crate) struct Learned(Option<Box<dyn Learner>>);
+pub(crate) struct HandleLearner(Option<Box<dyn WaitLearner>>);
 
-impl From<Option<Box<dyn Learner>>> for Learned {
-    fn from(learner: Option<Box<dyn Learner>>) -> Learned {
-        Learned(learner)
+impl From<Option<Box<dyn WaitLearner>>> for HandleLearner {
+    fn from(learner: Option<Box<dyn WaitLearner>>) -> HandleLearner {
+        HandleLearner(learner)
     }
 }
 
-impl Drop for Learned {
+impl Drop for HandleLearner {
     fn drop(&mut self) {
         if self.0.is_some() {
-            let_go(self.0.take());
+            drop_contained(self.0.take());
         }
     }
 }
 
-/// Where somebody waits, and by which rules.
-pub(crate) struct Site<'a> {
+/// The rules of one wait.
+pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
-    /// Whether there are more threads than cores.
+    /// Whether the graph has more threads than cores.
     pub(crate) oversubscribed: bool,
-    /// Whether somebody rings the bell.
+    /// Whether progress notifies `queue`.
     pub(crate) parks: bool,
     pub(crate) queue: &'a WaitQueue,
     pub(crate) deadline: Option<Instant>,
-    /// After how long it is given up at the latest.
+    /// Longest duration of the wait, from the clock's first reading.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What a wait was.
+/// Measurements of one wait.
 pub(crate) struct WaitStats {
-    /// How long it took, up to the clock's last reading; a wait of a few looks counts as no time,
-    /// because reading the clock would take longer.
+    /// Time between the clock's first and last readings in the wait. A wait of a few polls counts as
+    /// zero, because a reading of the clock would take longer.
     pub(crate) time: Duration,
-    /// How often the waiter slept.
+    /// Number of sleeps.
     pub(crate) sleeps: u64,
 }
 
-/// So many looks take about as long as reading the clock ten times. Before them it is not read at
-/// all, after them at every so-many-th.
-pub(super) const FEW: u64 = 16;
+/// Duration of a sleep in place of parking, where progress notifies no queue.
+const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
-/// How long one sleeps that would like to be woken, where nobody rings.
-const UNRUNG: Duration = Duration::from_micros(50);
-
-/// A sleeper that nobody wakes must see a close or a failure in time.
+/// Longest sleep that no notification ends, so that the waiter sees a close or a failure in time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Looks until `ready`, idling as the strategy says. Comes back with whether it became so before
-/// the deadline and the timeout. Calls `lasts` once, if it takes more than a few looks, or more
-/// than spinning between them; if that says that it is in vain, comes back after one more look.
-/// `ready` runs no user code.
+/// Polls `ready` until it returns `true`, acting in between as the strategy decides. Returns whether
+/// `ready` did so before the deadline and the timeout. `ready` runs no user code.
+///
+/// Calls `keep_waiting` once, at the clock's first reading. If that returns `false`, the wait ends
+/// after one more poll.
 #[cold]
 pub(crate) fn wait_until(
-    site: Site<'_>,
-    learned: &mut Learned,
-    lasts: &mut dyn FnMut() -> bool,
+    options: WaitOptions<'_>,
+    learner: &mut HandleLearner,
+    keep_waiting: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let Site { wait, oversubscribed, parks, queue, mut deadline, timeout } = site;
-    let mut waited = WaitContext::none(oversubscribed);
+    let WaitOptions { wait, oversubscribed, parks, queue, mut deadline, timeout } = options;
+    let mut context = WaitContext::new(oversubscribed);
     let mut sleeps = 0;
     let in_time = loop {
-        // What there is, is handled before anybody reads a clock.
+        // An event that is there is handled before the clock is read.
         if ready() {
             break true;
         }
-        let idle = match &mut learned.0 {
-            Some(learner) => learner.idle(&waited),
-            None => wait.idle(&waited),
+        let action = match &mut learner.0 {
+            Some(learner) => learner.next_action(&context),
+            None => wait.next_action(&context),
         };
-        let spins = matches!(idle, WaitAction::Spin(_));
-        if waited.began.is_none() && (waited.polls == FEW || !spins) {
+        let spins = matches!(action, WaitAction::Spin(_));
+        if context.started.is_none() && (context.polls == CLOCK_INTERVAL || !spins) {
             let now = Instant::now();
-            (waited.began, waited.now) = (Some(now), Some(now));
+            (context.started, context.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
             deadline = deadline.into_iter().chain(timeout).min();
-            if !lasts() {
+            if !keep_waiting() {
                 break ready();
             }
         }
-        let left =
-            deadline.zip(waited.now).map(|(deadline, now)| deadline.saturating_duration_since(now));
+        let left = deadline
+            .zip(context.now)
+            .map(|(deadline, now)| deadline.saturating_duration_since(now));
         if left == Some(Duration::ZERO) {
             break ready();
         }
-        waited.wake = None;
-        match idle {
+        context.wake_latency = None;
+        match action {
             WaitAction::Spin(pauses) => (0..pauses.clamp(1, 1 << 16)).for_each(|_| pause()),
             WaitAction::Park if parks => {
                 sleeps += 1;
-                waited.wake = queue.sleep(left, ready);
+                context.wake_latency = queue.sleep(left, ready);
             }
             WaitAction::ParkFor(time) if parks => {
                 sleeps += 1;
                 let limit = left.unwrap_or(time).min(time);
                 system::sharpen_timers();
-                waited.wake = queue.sleep(Some(limit), ready);
+                context.wake_latency = queue.sleep(Some(limit), ready);
             }
             WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
-            // Nobody would wake it.
+            // Progress notifies no queue, so the waiter must wake by itself.
             WaitAction::Park | WaitAction::ParkFor(_) => {
                 sleeps += 1;
-                let time =
-                    if let WaitAction::ParkFor(time) = idle { time.min(UNRUNG) } else { UNRUNG };
+                let time = if let WaitAction::ParkFor(time) = action {
+                    time.min(UNNOTIFIED_SLEEP)
+                } else {
+                    UNNOTIFIED_SLEEP
+                };
                 system::sharpen_timers();
                 sleep(left.unwrap_or(time).min(time));
             }
@@ -127,15 +128,15 @@ pub(crate) fn wait_until(
                 sleep(time);
             }
         }
-        waited.polls += 1;
-        if waited.began.is_some() && (!spins || waited.polls.is_multiple_of(FEW)) {
-            waited.now = Some(Instant::now());
+        context.polls += 1;
+        if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL)) {
+            context.now = Some(Instant::now());
         }
     };
-    if let Some(learner) = &mut learned.0 {
-        learner.over(&waited, in_time);
+    if let Some(learner) = &mut learner.0 {
+        learner.wait_ended(&context, in_time);
     }
-    (in_time, WaitStats { time: waited.time(), sleeps })
+    (in_time, WaitStats { time: context.elapsed(), sleeps })
 }
 
 fn pause() {
@@ -159,7 +160,7 @@ mod tests {
         ready: &mut dyn FnMut() -> bool,
     ) -> (bool, WaitStats) {
         let queue = WaitQueue::new();
-        let site = Site {
+        let options = WaitOptions {
             wait,
             oversubscribed: false,
             parks,
@@ -167,11 +168,11 @@ mod tests {
             deadline,
             timeout: wait.timeout(),
         };
-        wait_until(site, &mut wait.learner().into(), &mut || true, ready)
+        wait_until(options, &mut wait.learner().into(), &mut || true, ready)
     }
 
     #[test]
-    fn every_strategy_keeps_a_deadline() {
+    fn a_wait_ends_at_its_deadline() {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let deadline = Instant::now() + Duration::from_millis(3);
@@ -181,14 +182,14 @@ mod tests {
         }
     }
 
-    /// A wait that is found to be in vain ends, unless what it waits for comes at the last moment.
+    /// A wait that is not to go on ends after one more poll, and succeeds if that poll does.
     #[test]
-    fn a_wait_in_vain_ends_with_a_last_look() {
+    fn a_wait_that_must_not_go_on_polls_once_more() {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
-            for comes in [false, true] {
+            for ready_at_last in [false, true] {
                 let queue = WaitQueue::new();
-                let site = Site {
+                let options = WaitOptions {
                     wait: &strategy,
                     oversubscribed: false,
                     parks: true,
@@ -196,25 +197,25 @@ mod tests {
                     deadline: None,
                     timeout: None,
                 };
-                let in_vain = std::cell::Cell::new(false);
+                let stopped = std::cell::Cell::new(false);
                 let (mut before, mut after) = (0, 0);
                 let (in_time, stats) = wait_until(
-                    site,
+                    options,
                     &mut strategy.learner().into(),
-                    &mut || in_vain.replace(true),
+                    &mut || stopped.replace(true),
                     &mut || {
-                        *(if in_vain.get() { &mut after } else { &mut before }) += 1;
-                        in_vain.get() && comes
+                        *(if stopped.get() { &mut after } else { &mut before }) += 1;
+                        stopped.get() && ready_at_last
                     },
                 );
-                assert_eq!((in_time, after, stats.sleeps), (comes, 1, 0), "{strategy}");
-                assert!(before <= FEW + 1, "{strategy}: {before} looks");
+                assert_eq!((in_time, after, stats.sleeps), (ready_at_last, 1, 0), "{strategy}");
+                assert!(before <= CLOCK_INTERVAL + 1, "{strategy}: {before} polls");
             }
         }
     }
 
     #[test]
-    fn every_strategy_keeps_its_timeout() {
+    fn a_wait_ends_at_its_timeout() {
         let _watched = crate::watchdog::watched();
         for strategy in Wait::all() {
             let strategy = strategy.or_timeout(Duration::from_millis(3));
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_within_a_strategy_is_that_strategys() {
+    fn the_shortest_of_nested_timeouts_counts() {
         let _watched = crate::watchdog::watched();
         let timeout = |alias: &str| alias.parse::<Wait>().unwrap().timeout();
         let millis = |millis| Some(Duration::from_millis(millis));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found_whatever_the_deadline() {
+    fn a_wait_succeeds_after_its_deadline_if_the_first_poll_does() {
         let _watched = crate::watchdog::watched();
         let past = Instant::now();
         for strategy in Wait::all() {
@@ -246,32 +247,32 @@ mod tests {
     }
 
     #[test]
-    fn windows_alternate() {
+    fn alternating_strategies_follow_their_windows() {
         let _watched = crate::watchdog::watched();
         let micros = Duration::from_micros;
         let at = |time: Duration| {
             let now = Instant::now();
             WaitContext {
                 polls: 20,
-                began: Some(now),
+                started: Some(now),
                 now: Some(now + time),
-                ..WaitContext::none(false)
+                ..WaitContext::new(false)
             }
         };
         let spin_block = Wait::AlternatingSpinBlock { spin: micros(50), block: micros(200) };
         let yield_sleep = Wait::AlternatingYieldSleep { yields: micros(50), sleep: micros(200) };
         for lap in [0, 250, 25_000] {
             for time in [0, 49] {
-                assert_eq!(spin_block.idle(&at(micros(lap + time))), WaitAction::Spin(1));
-                assert_eq!(yield_sleep.idle(&at(micros(lap + time))), WaitAction::Yield);
+                assert_eq!(spin_block.next_action(&at(micros(lap + time))), WaitAction::Spin(1));
+                assert_eq!(yield_sleep.next_action(&at(micros(lap + time))), WaitAction::Yield);
             }
             for time in [50, 249] {
                 assert_eq!(
-                    spin_block.idle(&at(micros(lap + time))),
+                    spin_block.next_action(&at(micros(lap + time))),
                     WaitAction::ParkFor(micros(250 - time))
                 );
                 assert_eq!(
-                    yield_sleep.idle(&at(micros(lap + time))),
+                    yield_sleep.next_action(&at(micros(lap + time))),
                     WaitAction::Sleep(micros(250 - time))
                 );
             }
@@ -282,13 +283,14 @@ mod tests {
             (50, WaitAction::ParkFor(micros(200))),
             (51, WaitAction::Yield),
         ] {
-            let crowd = WaitContext { polls, oversubscribed: true, ..at(micros(1_000_000)) };
-            assert_eq!(spin_block.idle(&crowd), expected, "its own time counts");
+            let oversubscribed =
+                WaitContext { polls, oversubscribed: true, ..at(micros(1_000_000)) };
+            assert_eq!(spin_block.next_action(&oversubscribed), expected, "yields are counted");
         }
         let phased: Wait = "phased-backoff:1us,5us,sleeping:0,0,7us".parse().unwrap();
-        let answers = [0, 1, 5, 6].map(|time| phased.idle(&at(micros(time))));
+        let actions = [0, 1, 5, 6].map(|time| phased.next_action(&at(micros(time))));
         assert_eq!(
-            answers,
+            actions,
             [
                 WaitAction::Spin(1),
                 WaitAction::Yield,
@@ -299,17 +301,21 @@ mod tests {
     }
 
     #[test]
-    fn odd_windows_are_kept_too() {
+    fn the_least_and_the_longest_windows_keep_the_deadline() {
         let _watched = crate::watchdog::watched();
-        for odd in [Duration::ZERO, Duration::MAX] {
+        for window in [Duration::ZERO, Duration::MAX] {
             for strategy in [
-                Wait::Sleeping { spins: 0, yields: u32::MAX, pause: odd },
-                Wait::Sleeping { spins: 0, yields: 0, pause: odd },
-                Wait::PhasedBackoff { spin: odd, yields: odd, fallback: Arc::new(Wait::Blocking) },
-                Wait::AlternatingYieldBlock { yields: odd, block: odd },
-                Wait::AlternatingSpinBlock { spin: odd, block: odd },
-                Wait::AlternatingYieldSleep { yields: odd, sleep: odd },
-                Wait::AlternatingSpinSleep { spin: odd, sleep: odd },
+                Wait::Sleeping { spins: 0, yields: u32::MAX, pause: window },
+                Wait::Sleeping { spins: 0, yields: 0, pause: window },
+                Wait::PhasedBackoff {
+                    spin: window,
+                    yields: window,
+                    fallback: Arc::new(Wait::Blocking),
+                },
+                Wait::AlternatingYieldBlock { yields: window, block: window },
+                Wait::AlternatingSpinBlock { spin: window, block: window },
+                Wait::AlternatingYieldSleep { yields: window, sleep: window },
+                Wait::AlternatingSpinSleep { spin: window, sleep: window },
                 Wait::Blocking.or_timeout(Duration::MAX),
                 Wait::Adaptive { budget: Some(0) },
                 Wait::Adaptive { budget: Some(255) },
@@ -324,22 +330,22 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_that_parks_without_saying_so_is_not_left_asleep() {
+    fn a_strategy_that_parks_although_it_denies_that_wakes_by_itself() {
         let _watched = crate::watchdog::watched();
         #[derive(Debug)]
-        struct Liar(WaitAction);
-        impl WaitStrategy for Liar {
-            fn idle(&self, _: &WaitContext) -> WaitAction {
+        struct Denies(WaitAction);
+        impl WaitStrategy for Denies {
+            fn next_action(&self, _: &WaitContext) -> WaitAction {
                 self.0
             }
             fn parks(&self) -> bool {
                 false
             }
             fn alias(&self) -> String {
-                "liar".into()
+                "denies".into()
             }
         }
-        for idle in
+        for action in
             [WaitAction::Park, WaitAction::ParkFor(Duration::MAX), WaitAction::Sleep(Duration::MAX)]
         {
             let mut polls = 0;
@@ -347,7 +353,7 @@ mod tests {
                 polls += 1;
                 polls > 3
             };
-            assert!(wait(&Wait::Custom(Arc::new(Liar(idle))), false, None, &mut ready).0);
+            assert!(wait(&Wait::Custom(Arc::new(Denies(action))), false, None, &mut ready).0);
         }
     }
 }

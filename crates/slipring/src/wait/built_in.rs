@@ -1,0 +1,349 @@
+//! The built-in strategies, and the enum that names each of them.
+//!
+//! Invariants
+//! - I1: all windows and counts of a [`Wait`] may have any value, zero and the maximum included:
+//!   sums saturate, and no division is by zero.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::adaptive::Adaptive;
+use super::strategy::{
+    OVERSUBSCRIBED_POLLS, OVERSUBSCRIBED_SPINS, WaitAction, WaitContext, WaitLearner, WaitStrategy,
+    YIELD_COST,
+};
+
+/// The waiting strategy of a stage that has no event, or of a producer whose ring is full.
+///
+/// | strategy | latency of a wake-up | CPU while idle | for |
+/// |---|---|---|---|
+/// | `BusySpin` | lowest | one core per waiter | fewer threads than cores, and no other programs |
+/// | `Yielding` | low | one core per waiter, yielded to other threads | threads that share cores |
+/// | `AlternatingSpinBlock`, `AlternatingYieldBlock` | low, or one wake-up by the system | the awake window's share | low latency of most events at part of the CPU |
+/// | `AlternatingSpinSleep`, `AlternatingYieldSleep` | low, or up to the sleep | the awake window's share | the same, with publications that check for no sleepers |
+/// | `Sleeping` | up to its pause | some percent of a core | logs, telemetry |
+/// | `PhasedBackoff` | low at first, then its fallback's | its fallback's | bursts |
+/// | `Blocking` | one wake-up by the system, 10 to 70 µs | none | streams that are mostly quiet |
+/// | `Adaptive` | low for frequent or regular events, else one wake-up by the system | little | everything; it is the default |
+///
+/// `slipring lab waits` measures each strategy on your machine. [`Wait::YIELDING`],
+/// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are strategies with their usual parameters.
+///
+/// Each strategy has an alias that it prints and that it is parsed from. Parameters follow a colon.
+/// Times are whole numbers of `ns`, `us`, `ms` or `s`:
+///
+/// ```
+/// use slipring::Wait;
+/// for alias in [
+///     "busy-spin", "yielding", "yielding:500", "sleeping", "sleeping:100,100,50us", "blocking",
+///     "phased-backoff:10us,100us,blocking", "alternating-yield-block:50us,200us",
+///     "alternating-spin-block", "alternating-yield-sleep", "alternating-spin-sleep",
+///     "adaptive", "adaptive:25%", "timeout:10ms,blocking",
+/// ] {
+///     let wait: Wait = alias.parse()?;
+///     assert_eq!(wait.to_string().parse::<Wait>()?.to_string(), wait.to_string());
+/// }
+/// assert!("sleepy".parse::<Wait>().unwrap_err().to_string().contains("blocking"));
+/// # Ok::<(), slipring::UnknownWait>(())
+/// ```
+///
+/// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
+/// thread needs. There each count and window of spins is a tenth of the number given. The
+/// alternating strategies yield there instead of spinning, once per microsecond of their window.
+///
+/// A thread that sleeps for a limited time in a wait keeps sharp timers for the rest of its life: on
+/// Linux its timer slack becomes 1 ns instead of 50 µs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Wait {
+    /// Polls without a pause. Each waiter needs a core of its own.
+    BusySpin,
+    /// Polls `spins` times, then yields the core between polls.
+    Yielding {
+        /// Number of polls before the first yield.
+        spins: u32,
+    },
+    /// Polls `spins` times, yields `yields` times, then sleeps between polls. The waiter wakes by
+    /// itself, so publications do not check for sleepers.
+    Sleeping {
+        /// Number of polls before the first yield.
+        spins: u32,
+        /// Number of yields before the first sleep.
+        yields: u32,
+        /// Duration of a sleep, without the time that the system takes to wake the thread.
+        pause: Duration,
+    },
+    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, it
+    /// polls 5 times, yields 55 times, and then sleeps.
+    ///
+    /// While no waiter sleeps, each publication and each release pays one load for the check, if
+    /// the system has membarrier(2) (Linux). Elsewhere, and while waiters sleep now and then, it
+    /// pays a full memory fence.
+    Blocking,
+    /// Spins for a time, yields for a time, then follows another strategy.
+    ///
+    /// The fallback sees the polls and the time of the whole wait. So a fallback that begins with
+    /// spins or yields may be past them, and one that learns ([`Wait::Adaptive`]) only parks.
+    PhasedBackoff {
+        /// Duration of spinning.
+        spin: Duration,
+        /// Duration of yielding after that.
+        yields: Duration,
+        /// The strategy that follows.
+        fallback: Arc<Wait>,
+    },
+    /// Yields for a time, then sleeps until notified or for a time, in turn.
+    ///
+    /// The four alternating strategies are Kaser's, from his wait strategies for the Disruptor. He
+    /// wrote them because spinning waiters starved other processes on machines with few cores.
+    AlternatingYieldBlock {
+        /// Duration of yielding.
+        yields: Duration,
+        /// Longest duration of a sleep.
+        block: Duration,
+    },
+    /// Spins for a time, then sleeps until notified or for a time, in turn.
+    AlternatingSpinBlock {
+        /// Duration of spinning.
+        spin: Duration,
+        /// Longest duration of a sleep.
+        block: Duration,
+    },
+    /// Yields for a time, then sleeps for a time, in turn. Publications do not check for sleepers.
+    AlternatingYieldSleep {
+        /// Duration of yielding.
+        yields: Duration,
+        /// Duration of a sleep.
+        sleep: Duration,
+    },
+    /// Spins for a time, then sleeps for a time, in turn. Publications do not check for sleepers.
+    AlternatingSpinSleep {
+        /// Duration of spinning.
+        spin: Duration,
+        /// Duration of a sleep.
+        sleep: Duration,
+    },
+    /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
+    ///
+    /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
+    /// otherwise. When events come at regular times, it sleeps until shortly before the next one.
+    /// After a burst it spins for a few more waits. It does not spin where threads outnumber cores,
+    /// or while another thread competes for its core.
+    Adaptive {
+        /// Largest share of a core that one waiter spends on spinning and on waking up, in percent,
+        /// kept within two points over any second. `None` and values from 100 mean no limit; 0
+        /// counts as 1.
+        ///
+        /// If waking up for every event costs more than that, events wait.
+        budget: Option<u8>,
+    },
+    /// Follows another strategy, and ends a wait that lasts longer than `after`.
+    ///
+    /// A chain calls its handler's [`idle`](crate::ReadHandler::idle) then, and waits again. A call
+    /// without a deadline of its own returns
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut); it has done nothing, and may be called
+    /// again.
+    Timeout {
+        /// Longest duration of a wait.
+        after: Duration,
+        /// The strategy during the wait.
+        wait: Arc<Wait>,
+    },
+    /// Follows a strategy of the user's own.
+    Custom(Arc<dyn WaitStrategy>),
+}
+
+impl Default for Wait {
+    /// Returns [`Wait::ADAPTIVE`].
+    fn default() -> Wait {
+        Wait::ADAPTIVE
+    }
+}
+
+/// Default duration of the alternating strategies' awake window.
+pub(super) const AWAKE: Duration = Duration::from_micros(50);
+/// Default duration of the alternating strategies' sleep.
+pub(super) const ASLEEP: Duration = Duration::from_micros(200);
+
+impl Wait {
+    /// [`Wait::Yielding`] after 100 polls.
+    pub const YIELDING: Wait = Wait::Yielding { spins: 100 };
+    /// [`Wait::Sleeping`] for 50 µs after 100 polls and 100 yields.
+    pub const SLEEPING: Wait =
+        Wait::Sleeping { spins: 100, yields: 100, pause: Duration::from_micros(50) };
+    /// [`Wait::Adaptive`] without a budget.
+    pub const ADAPTIVE: Wait = Wait::Adaptive { budget: None };
+
+    /// Returns one strategy of each kind, with its usual parameters; no [`Wait::Timeout`] and no
+    /// [`Wait::Custom`].
+    ///
+    /// ```
+    /// for wait in slipring::Wait::all() {
+    ///     let mut sum = 0;
+    ///     slipring::ring(8, || 0u64)
+    ///         .wait(wait)
+    ///         .read("sum", |v, _| sum += v)
+    ///         .feed(0..10, |slot, i| *slot = i)?;
+    ///     assert_eq!(sum, 45);
+    /// }
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn all() -> [Wait; 10] {
+        let fallback = Arc::new(Wait::Blocking);
+        [
+            Wait::BusySpin,
+            Wait::YIELDING,
+            Wait::SLEEPING,
+            Wait::Blocking,
+            Wait::PhasedBackoff {
+                spin: Duration::from_micros(10),
+                yields: Duration::from_micros(100),
+                fallback,
+            },
+            Wait::AlternatingYieldBlock { yields: AWAKE, block: ASLEEP },
+            Wait::AlternatingSpinBlock { spin: AWAKE, block: ASLEEP },
+            Wait::AlternatingYieldSleep { yields: AWAKE, sleep: ASLEEP },
+            Wait::AlternatingSpinSleep { spin: AWAKE, sleep: ASLEEP },
+            Wait::ADAPTIVE,
+        ]
+    }
+
+    /// Returns this strategy with waits that last no longer than `after`. See [`Wait::Timeout`].
+    ///
+    /// ```
+    /// # use slipring::{Graph, Wait, WaitError};
+    /// # use std::time::Duration;
+    /// let wait = Wait::Blocking.or_timeout(Duration::from_millis(1));
+    /// let graph = Graph::new(8, || 0u64).wait(wait);
+    /// let key = graph.reader("log");
+    /// let ring = graph.build()?;
+    /// let (_tx, mut log) = (ring.producer(), ring.reader(key));
+    /// match log.batch(8) {
+    ///     Err(WaitError::TimedOut(upstream)) => assert_eq!(upstream.as_str(), "producer"),
+    ///     other => panic!("nothing was published: {other:?}"),
+    /// };
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn or_timeout(self, after: Duration) -> Wait {
+        Wait::Timeout { after, wait: Arc::new(self) }
+    }
+
+    /// Returns the action at this time of a period that has an awake window and then a sleep.
+    fn alternate(
+        context: &WaitContext,
+        (awake, action): (Duration, WaitAction),
+        (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
+    ) -> WaitAction {
+        if context.oversubscribed {
+            // Yields are counted and not timed: during a yield other threads use the core, among
+            // them the awaited one.
+            let polls =
+                u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
+            return if context.polls % polls.saturating_add(1) < polls {
+                WaitAction::Yield
+            } else {
+                sleep_for(asleep)
+            };
+        }
+        let period = awake.saturating_add(asleep);
+        let in_period = context.elapsed().as_nanos() % period.as_nanos().max(1);
+        let in_period = Duration::from_nanos(u64::try_from(in_period).unwrap_or(u64::MAX));
+        if context.started.is_none() || in_period < awake {
+            action
+        } else {
+            sleep_for(period.saturating_sub(in_period))
+        }
+    }
+}
+
+impl WaitStrategy for Wait {
+    fn next_action(&self, context: &WaitContext) -> WaitAction {
+        let polls = context.polls;
+        match *self {
+            // To the model checker, polls before the sleep are only more states.
+            Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
+            Wait::BusySpin => WaitAction::Spin(1),
+            Wait::Yielding { spins } if context.polls_below(spins) => WaitAction::Spin(1),
+            Wait::Yielding { .. } => WaitAction::Yield,
+            Wait::Sleeping { spins, .. } if context.polls_below(spins) => WaitAction::Spin(1),
+            Wait::Sleeping { spins, yields, .. }
+                if polls < u64::from(spins) + u64::from(yields) =>
+            {
+                WaitAction::Yield
+            }
+            Wait::Sleeping { pause, .. } => WaitAction::Sleep(pause),
+            // Only a bounded number of yields: a yield to another program may last for that
+            // program's time slice.
+            Wait::Blocking | Wait::Adaptive { .. } if context.oversubscribed => match polls {
+                ..OVERSUBSCRIBED_SPINS => WaitAction::Spin(1),
+                OVERSUBSCRIBED_SPINS..OVERSUBSCRIBED_POLLS => WaitAction::Yield,
+                _ => WaitAction::Park,
+            },
+            Wait::Blocking | Wait::Adaptive { .. } if polls < 200 => WaitAction::Spin(1),
+            Wait::Blocking | Wait::Adaptive { .. } => WaitAction::Park,
+            Wait::PhasedBackoff { spin, yields, ref fallback } => match context.elapsed() {
+                time if time < context.spin_window(spin) => WaitAction::Spin(1),
+                time if time < spin.saturating_add(yields) => WaitAction::Yield,
+                _ => fallback.next_action(context),
+            },
+            Wait::AlternatingYieldBlock { yields, block } => {
+                Wait::alternate(context, (yields, WaitAction::Yield), (block, WaitAction::ParkFor))
+            }
+            Wait::AlternatingSpinBlock { spin, block } => {
+                Wait::alternate(context, (spin, WaitAction::Spin(1)), (block, WaitAction::ParkFor))
+            }
+            Wait::AlternatingYieldSleep { yields, sleep } => {
+                Wait::alternate(context, (yields, WaitAction::Yield), (sleep, WaitAction::Sleep))
+            }
+            Wait::AlternatingSpinSleep { spin, sleep } => {
+                Wait::alternate(context, (spin, WaitAction::Spin(1)), (sleep, WaitAction::Sleep))
+            }
+            Wait::Timeout { ref wait, .. } => wait.next_action(context),
+            Wait::Custom(ref strategy) => strategy.next_action(context),
+        }
+    }
+    fn parks(&self) -> bool {
+        match self {
+            Wait::Blocking
+            | Wait::AlternatingYieldBlock { .. }
+            | Wait::AlternatingSpinBlock { .. }
+            | Wait::Adaptive { .. } => true,
+            Wait::BusySpin | Wait::Yielding { .. } | Wait::Sleeping { .. } => false,
+            Wait::AlternatingYieldSleep { .. } | Wait::AlternatingSpinSleep { .. } => false,
+            Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => wait.parks(),
+            Wait::Custom(strategy) => strategy.parks(),
+        }
+    }
+    fn alias(&self) -> String {
+        self.to_string()
+    }
+    fn spins(&self) -> bool {
+        match self {
+            Wait::BusySpin
+            | Wait::AlternatingSpinBlock { .. }
+            | Wait::AlternatingSpinSleep { .. } => true,
+            Wait::PhasedBackoff { fallback: wait, .. } | Wait::Timeout { wait, .. } => wait.spins(),
+            Wait::Custom(strategy) => strategy.spins(),
+            _ => false,
+        }
+    }
+    fn timeout(&self) -> Option<Duration> {
+        match self {
+            Wait::Timeout { after, wait } => {
+                Some(wait.timeout().map_or(*after, |inner| inner.min(*after)))
+            }
+            Wait::PhasedBackoff { fallback, .. } => fallback.timeout(),
+            Wait::Custom(strategy) => strategy.timeout(),
+            _ => None,
+        }
+    }
+    fn learner(&self) -> Option<Box<dyn WaitLearner>> {
+        match self {
+            Wait::Adaptive { .. } if cfg!(slipring_loom) => None,
+            Wait::Adaptive { budget } => Some(Box::new(Adaptive::new(*budget))),
+            Wait::Timeout { wait, .. } => wait.learner(),
+            Wait::Custom(strategy) => strategy.learner(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Properties of the hardware that waiting depends on: the number of cores, the cost of a pause.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::base::sync::spin_loop;
+
+/// Returns the number of cores on which the calling thread may run.
+///
+/// Each build asks anew, because another thread may be bound to other cores.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Returns the number of spin hints that take about [`SPACING`], measured once per process.
+///
+/// ARCHITECTURE.md ("Spacing") says why a consumer that keeps up polls less often.
+pub(crate) fn spacing() -> u32 {
+    if cfg!(any(slipring_loom, miri)) {
+        return 0;
+    }
+    static SPIN_HINTS: OnceLock<u32> = OnceLock::new();
+    *SPIN_HINTS.get_or_init(|| {
+        const PROBE: u32 = 64;
+        // The shortest probe counts, because an interrupt only makes a probe longer.
+        let probe = (0..5).map(|_| {
+            let begin = Instant::now();
+            (0..PROBE).for_each(|_| spin_loop());
+            begin.elapsed().as_nanos()
+        });
+        let nanos = probe.min().unwrap_or(0).max(1);
+        ((SPACING.as_nanos() * u128::from(PROBE)).div_ceil(nanos)).clamp(1, 1000) as u32
+    })
+}
+
+/// Time between a consumer's polls after a short batch. An earlier poll would fetch the cache line
+/// that the producer is about to write.
+const SPACING: Duration = Duration::from_nanos(250);

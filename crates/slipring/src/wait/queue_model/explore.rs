@@ -1,0 +1,117 @@
+//! The exploration: every state that a model's threads can reach.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::machine::{Sleep, State, Step, Stop, Thread, choose_twin, run};
+use super::system::set_refuses;
+use crate::base::panics::panic_message;
+
+/// A thread's program. It makes the call with this argument and returns the argument of the next
+/// call, or `None` after the last one.
+pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
+
+/// Threads, each of which begins with call 0.
+#[derive(Default)]
+pub(crate) struct Model<'m> {
+    pub(crate) threads: Vec<(&'static str, Program<'m>)>,
+    /// Whether a barrier may be refused.
+    pub(crate) refuses: bool,
+    /// Assertions about the state after all threads' last calls.
+    pub(crate) end: Option<Box<dyn Fn() + 'm>>,
+}
+
+impl Model<'_> {
+    /// Explores every state, with the step `twin` weakened. Returns the number of states, or the
+    /// reason why one of them is wrong.
+    pub(crate) fn explore(&self, twin: &'static str) -> Result<usize, String> {
+        choose_twin(twin);
+        set_refuses(self.refuses);
+        let thread = |&(name, _): &(&'static str, Program)| Thread {
+            name,
+            call: Some(0),
+            log: Vec::new(),
+            buffer: Vec::new(),
+            sleep: Sleep::Awake,
+            refused: false,
+            postponed: false,
+        };
+        let first = State::new(self.threads.iter().map(thread).collect());
+        // States are told apart by a 64-bit digest. A collision would hide a state, and is less
+        // likely than a hardware fault.
+        let mut known = HashSet::from([first.digest()]);
+        let mut left = vec![first];
+        while let Some(state) = left.pop() {
+            let mut next = Vec::new();
+            for thread in 0..self.threads.len() {
+                self.step(&state, thread, &mut next)?;
+                let mut drained = state.clone();
+                if drained.drain(thread) {
+                    next.push(drained);
+                }
+                if matches!(state.threads[thread].sleep, Sleep::Asleep { limited: true, .. }) {
+                    let mut timed_out = state.clone();
+                    timed_out.threads[thread].sleep = Sleep::Woken;
+                    next.push(timed_out);
+                }
+            }
+            if next.is_empty() {
+                self.judge(state)?;
+            }
+            left.extend(next.into_iter().filter(|state| known.insert(state.digest())));
+        }
+        Ok(known.len())
+    }
+
+    /// Appends each state that one step of a thread leads to.
+    fn step(&self, state: &State, thread: usize, next: &mut Vec<State>) -> Result<(), String> {
+        let Some(call) = state.threads[thread].call else { return Ok(()) };
+        let mut choices = Vec::new();
+        loop {
+            let (mut step, outcome) = run(Step::new(state.clone(), thread, choices), || {
+                catch_unwind(AssertUnwindSafe(|| self.threads[thread].1(call)))
+            });
+            match outcome {
+                Ok(following) if !step.over => {
+                    let thread = step.thread();
+                    (thread.call, thread.refused, thread.postponed) = (following, false, false);
+                    thread.log.clear();
+                    next.push(step.state);
+                }
+                Err(panic) if !panic.is::<Stop>() => {
+                    return Err(format!("{}: {}", self.threads[thread].0, panic_message(panic)));
+                }
+                _ if step.thread().log.len() > state.threads[thread].log.len() => {
+                    next.push(step.state)
+                }
+                _ => {}
+            }
+            choices = step.choices;
+            while choices.last().is_some_and(|(taken, count)| taken + 1 == *count) {
+                choices.pop();
+            }
+            match choices.last_mut() {
+                Some((taken, _)) => *taken += 1,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Checks a state in which no thread can take a step.
+    fn judge(&self, state: State) -> Result<(), String> {
+        let stuck: Vec<&str> = state
+            .threads
+            .iter()
+            .filter(|thread| thread.call.is_some())
+            .map(|thread| thread.name)
+            .collect();
+        if !stuck.is_empty() {
+            return Err(format!("left asleep: {}; {state:?}", stuck.join(", ")));
+        }
+        let Some(end) = &self.end else { return Ok(()) };
+        let mut step = Step::new(state, 0, Vec::new());
+        step.over = true;
+        let (_, outcome) = run(step, || catch_unwind(AssertUnwindSafe(end)));
+        outcome.map_err(|panic| format!("at the end: {}", panic_message(panic)))
+    }
+}
