@@ -325,7 +325,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             (Ok(core), Some(stage)) => {
                 drop(drawing);
                 core.take_apart(); // the events are the user's
-                return Err(BuildError::Abandoned { stage }.into());
+                return Err(BuildError::DroppedKey { stage }.into());
             }
             (Ok(core), None) => core,
         };

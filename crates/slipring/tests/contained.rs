@@ -196,7 +196,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
             drop(graph.reader("gone"));
             graph.build().map(drop)
         });
-        assert!(matches!(problem, BuildError::Abandoned { .. }));
+        assert!(matches!(problem, BuildError::DroppedKey { .. }));
     });
 }
 

@@ -94,7 +94,8 @@ impl fmt::Display for Fault {
 /// The return types of handlers: `()`, or `Result<(), _>` with any error. An error fails the graph;
 /// its report names the stage and the event's position.
 ///
-/// The library implements this trait for every type that a handler may return, and calls its method.
+/// The library implements this trait for every type that a handler may return, and calls its
+/// method.
 ///
 /// Example: [`Fault`].
 #[diagnostic::on_unimplemented(

@@ -27,8 +27,8 @@ impl Name {
         Name(name.into())
     }
 
-    /// Returns the width of a table's column of names, in characters. A longer name shifts the rest of
-    /// its line. The width is bounded, because `format!` panics at a width beyond 2^16 - 1.
+    /// Returns the width of a table's column of names, in characters. A longer name shifts the rest
+    /// of its line. The width is bounded, because `format!` panics at a width beyond 2^16 - 1.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }

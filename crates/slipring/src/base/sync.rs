@@ -63,16 +63,17 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     Some(all.into_boxed_slice())
 }
 
-/// A value on a cache line of its own, of 128 bytes. x86 fetches neighbouring 64-byte lines in pairs
-/// (Intel's optimisation manual, "spatial prefetcher"), and some aarch64 processors have lines of 128
-/// bytes (Apple's M1).
+/// A value on a cache line of its own, of 128 bytes. x86 fetches neighbouring 64-byte lines in
+/// pairs (Intel's optimisation manual, "spatial prefetcher"), and some aarch64 processors have
+/// lines of 128 bytes (Apple's M1).
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
 /// Evaluates to `right`, or in a model to `wrong`: `twin!("name": right => wrong)`.
 ///
-/// A *twin* is a weakened variant of one step that its model must catch: a weaker ordering, a missing
-/// fence, a missing notification. It shows that the step is needed and that the model covers it.
+/// A *twin* is a weakened variant of one step that its model must catch: a weaker ordering, a
+/// missing fence, a missing notification. It shows that the step is needed and that the model
+/// covers it.
 ///
 /// - A model chooses at most one twin by its name, with [`choose_twin`], and expects to fail.
 /// - PROTOCOL.md lists each twin with the model that catches it and the failure.
@@ -94,8 +95,8 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// Name of the chosen twin; empty for none. All threads of a model run on the thread of its test,
-    /// so each model has a value of its own.
+    /// Name of the chosen twin; empty for none. All threads of a model run on the thread of its
+    /// test, so each model has a value of its own.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
@@ -138,8 +139,8 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether this thread of a model unwinds. The standard library cannot tell, because all threads
-    /// of a model run on one thread of the system.
+    /// Whether this thread of a model unwinds. The standard library cannot tell, because all
+    /// threads of a model run on one thread of the system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 

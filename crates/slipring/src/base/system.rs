@@ -81,8 +81,8 @@ pub(crate) fn membarrier_available() -> bool {
     chosen::membarrier_available()
 }
 
-/// Executes a full memory barrier in every thread of this process before it returns. Returns `false`
-/// if the system refused that, and no thread executed one.
+/// Executes a full memory barrier in every thread of this process before it returns. Returns
+/// `false` if the system refused that, and no thread executed one.
 ///
 /// This is membarrier(2) with `PRIVATE_EXPEDITED`. It interrupts each core on which a thread of the
 /// process runs.
@@ -100,9 +100,9 @@ thread_local! {
     pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Makes this thread's timers sharp for the rest of its life. By default Linux lets a timer be 50 µs
-/// late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). Going back after each sleep would take two
-/// more system calls.
+/// Makes this thread's timers sharp for the rest of its life. By default Linux lets a timer be 50
+/// µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). Going back after each sleep would
+/// take two more system calls.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }

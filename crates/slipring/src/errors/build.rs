@@ -1,102 +1,110 @@
-//! Why a graph could not be built.
+//! Reasons why a graph cannot be built.
 
 use std::error::Error as StdError;
 use std::fmt;
 
 use crate::base::name::PRODUCER;
 
-/// The most workers, shards or readers that one stage can have room for at a time: 65,536. It
-/// bounds what a number given by mistake can cost.
+/// Largest number of workers, shards or readers that one stage has room for: 65,536. It bounds the
+/// memory that a wrong number costs.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// Why a graph could not be built.
+///
+/// ```
+/// use slipring::{BuildError, ErrorKind, Graph};
+///
+/// let error = Graph::new(12, || 0u64).build().err().unwrap();
+/// assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Capacity { asked: 12 })));
+/// assert_eq!(error.to_string(), "the capacity 12 is not a power of two: take 8 or 16");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// The capacity is zero or not a power of two.
     Capacity {
-        /// What was asked for.
+        /// Number of slots that was asked for.
         asked: usize,
     },
-    /// So many slots do not fit into this machine's memory; or so many lines of 128 bytes, of which
-    /// each worker, shard, reader and stage takes a few.
+    /// There is no memory for the slots, or for the cache lines of all workers, shards, readers and
+    /// stages (a few of 128 bytes each).
     Memory {
-        /// Slots asked for.
+        /// Number of slots that was asked for.
         capacity: usize,
-        /// Bytes a slot takes.
+        /// Size of a slot, in bytes.
         bytes_per_slot: usize,
     },
-    /// The factory panicked while making this event.
+    /// The factory of events panicked.
     Factory {
         /// Index of the event, from 0.
         index: usize,
         /// The panic's message.
         panic: String,
     },
-    /// A worker's factory panicked.
+    /// The factory of a pool's workers panicked.
     WorkerFactory {
-        /// The pool.
+        /// Name of the pool.
         stage: String,
         /// Index of the worker, from 0.
         worker: usize,
         /// The panic's message.
         panic: String,
     },
-    /// A waiting strategy panicked when the build asked it how it waits.
+    /// A method of a waiting strategy panicked during the build.
     Strategy {
         /// The panic's message.
         panic: String,
     },
-    /// A stage (or a thread) needs a name that is not empty, has no zero byte, and is not
-    /// [`PRODUCER`].
-    Name {
-        /// What was given.
+    /// The name of a stage or a thread is empty, has a zero byte, or is [`PRODUCER`].
+    InvalidName {
+        /// The name.
         given: String,
     },
     /// Two stages have the same name.
-    Twice {
-        /// That name.
+    DuplicateName {
+        /// The name.
         stage: String,
     },
-    /// A pool (or a stage of shards) needs at least one worker, and no more than the ring has
-    /// slots, nor than [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
+    /// The number of a pool's workers, or of a stage's shards, is zero, exceeds the ring's
+    /// capacity, or exceeds [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     Workers {
-        /// The pool.
+        /// Name of the stage.
         stage: String,
-        /// What was asked for.
+        /// Number of workers that was asked for.
         asked: usize,
-        /// What the ring has.
+        /// Number of slots of the ring.
         capacity: usize,
     },
-    /// The soundness rule: a stage that may write must come before or after every other stage, and
-    /// these two stand side by side.
-    SideBySide {
-        /// The stage that may write.
+    /// A stage that may write is ordered neither before nor after another stage. Without that
+    /// order, both could access the same event at once.
+    UnorderedWriter {
+        /// Name of the stage that may write.
         writer: String,
-        /// The other one.
+        /// Name of the other stage.
         other: String,
     },
     /// These stages wait for each other.
     Cycle {
-        /// One stage of the cycle.
+        /// Name of one stage of the cycle.
         stage: String,
     },
-    /// A stage was put after a stage of another graph.
+    /// A stage follows a stage of another graph.
     Foreign {
-        /// The stage that follows.
+        /// Name of the stage that follows.
         stage: String,
-        /// What it was to follow.
+        /// Name of the stage of the other graph.
         after: String,
     },
-    /// A key was dropped before the graph was built, so nobody could ever attach to this stage.
-    Abandoned {
-        /// That stage.
+    /// The key of a stage was dropped before the build, so no handle could ever attach to the
+    /// stage.
+    DroppedKey {
+        /// Name of the stage.
         stage: String,
     },
-    /// A setting that must come before the first stage (or applies to the last stage) stood where
-    /// it has no meaning.
+    /// A setting stands at a place where it has no meaning: one of the graph after the first stage,
+    /// or one of a stage before it.
     Misplaced {
-        /// The setting and what to do.
+        /// The setting, and the place where it belongs.
         what: String,
     },
 }
@@ -105,62 +113,68 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Capacity { asked: 0 } => {
-                f.write_str("a ring needs at least one slot: capacity 0 was asked for")
+                f.write_str("the capacity is 0: take a power of two, at least 1")
             }
             BuildError::Capacity { asked } => {
-                write!(f, "the capacity must be a power of two, and {asked} is not; ")?;
+                write!(f, "the capacity {asked} is not a power of two: ")?;
                 match asked.checked_next_power_of_two() {
-                    Some(next) => write!(f, "the next ones are {} and {next}", next / 2),
-                    None => f.write_str("it is larger than any that this machine can count"),
+                    Some(next) => write!(f, "take {} or {next}", next / 2),
+                    None => f.write_str("take a smaller one"),
                 }
             }
             BuildError::Memory { capacity, bytes_per_slot } => {
                 write!(
                     f,
-                    "no memory for {capacity} slots of {bytes_per_slot} bytes; ask for a smaller capacity or for smaller events"
+                    "no memory for {capacity} slots of {bytes_per_slot} bytes: take a smaller capacity, smaller events, or fewer workers and readers"
                 )
             }
             BuildError::Factory { index, panic } => {
                 write!(f, "the factory of events panicked at event {index}: {panic}")
             }
             BuildError::Strategy { panic } => {
-                write!(f, "a waiting strategy panicked when it was asked how it waits: {panic}")
+                write!(f, "a method of a waiting strategy panicked during the build: {panic}")
             }
             BuildError::WorkerFactory { stage, worker, panic } => {
                 write!(f, "the factory of pool `{stage}` panicked at worker {worker}: {panic}")
             }
-            BuildError::Name { given } => {
+            BuildError::InvalidName { given } => {
                 write!(
                     f,
-                    "{given:?} cannot name a stage or a thread: no empty name, no zero byte, and `{PRODUCER}` is taken"
+                    "{given:?} cannot name a stage or a thread: take a name that is not empty, has no zero byte and is not `{PRODUCER}`"
                 )
             }
-            BuildError::Twice { stage } => {
-                write!(f, "two stages are named `{stage}`; a report could not tell them apart")
+            BuildError::DuplicateName { stage } => {
+                write!(
+                    f,
+                    "two stages are named `{stage}`: rename one, so that reports can tell them apart"
+                )
             }
             BuildError::Workers { stage, asked, capacity } => {
                 write!(
                     f,
-                    "pool `{stage}` cannot have {asked} workers: a ring of {capacity} slots serves 1 to {}",
+                    "stage `{stage}` cannot have {asked} workers: take 1 to {} on a ring of {capacity} slots",
                     MAX_STAGE_HANDLES.min(*capacity)
                 )
             }
-            BuildError::SideBySide { writer, other } => write!(
+            BuildError::UnorderedWriter { writer, other } => write!(
                 f,
-                "stage `{writer}` may write and stands beside `{other}`: let one follow the other (`after`), or let `{writer}` only read"
+                "stage `{writer}` may write and is not ordered with stage `{other}`: let one follow the other (`after`), or let `{writer}` only read"
             ),
             BuildError::Cycle { stage } => {
-                write!(f, "stage `{stage}` waits for itself, through the stages it comes after")
+                write!(
+                    f,
+                    "stage `{stage}` waits for itself through the stages that it follows: remove one of those dependencies"
+                )
             }
             BuildError::Foreign { stage, after } => {
                 write!(
                     f,
-                    "stage `{stage}` cannot come after `{after}`, which belongs to another graph"
+                    "stage `{stage}` cannot follow `{after}`, which belongs to another graph: use a key of the same graph"
                 )
             }
-            BuildError::Abandoned { stage } => write!(
+            BuildError::DroppedKey { stage } => write!(
                 f,
-                "the key of stage `{stage}` was dropped, so nobody can attach to it and the ring would fill up and stay full; keep the key"
+                "the key of stage `{stage}` was dropped, so no handle can attach and the ring would stay full: keep the key, and attach with it"
             ),
             BuildError::Misplaced { what } => f.write_str(what),
         }

@@ -1,4 +1,4 @@
-//! Why one call on a handle did not succeed this time.
+//! Reasons why one call on a handle failed, although a later call may succeed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,50 +6,66 @@ use std::fmt;
 use super::wait::WaitError;
 use crate::base::name::Name;
 
-/// Why slots could not be claimed this time.
+/// Why a call did not claim slots.
+///
+/// ```
+/// use slipring::{ClaimError, Graph};
+///
+/// let graph = Graph::new(2, || 0u64);
+/// let key = graph.reader("log");
+/// let ring = graph.build()?;
+/// let (mut tx, _log) = (ring.producer(), ring.reader(key));
+/// for i in 0..2 {
+///     tx.publish(|slot| *slot = i).unwrap();
+/// }
+/// match tx.try_publish(|slot| *slot = 2) {
+///     Err(ClaimError::Gated { stage, lag }) => assert_eq!((stage.as_str(), lag), ("log", 2)),
+///     other => panic!("the ring is full: {other:?}"),
+/// }
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The ring is full: `stage`, the furthest behind, still holds the slots, `lag` events behind
-    /// the claim.
+    /// The ring is full. The call may succeed when `stage` has released events.
     Gated {
         /// The stage that is furthest behind.
         stage: Name,
-        /// How many published or claimed events it has not released.
+        /// Number of published or claimed events that the stage has not released.
         lag: u64,
     },
-    /// Another producer claimed at the same moment; trying again may succeed at once.
+    /// Another producer claimed at the same moment. The next call may succeed at once.
     Contended,
-    /// The deadline passed while `stage` still held the slots.
+    /// The ring stayed full until the call's deadline.
     TimedOut {
         /// The stage that is furthest behind.
         stage: Name,
     },
-    /// So many slots can never be claimed: a claim takes 1 to `capacity`.
+    /// A claim of this length never succeeds on this ring: a claim has 1 to `capacity` slots.
     Length {
-        /// What was asked for.
+        /// Number of slots that was asked for.
         asked: usize,
-        /// What the ring has.
+        /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) holds a claim that is not done: waiting for another
-    /// one while holding one could wait for ever.
+    /// A [`RawProducer`](crate::RawProducer) holds a claim that it has not published. A wait for
+    /// another claim might never end.
     Held {
-        /// The first position that is claimed and not done.
+        /// The first position that is claimed and not published.
         first: u64,
-        /// How many there are.
+        /// Number of such positions.
         len: usize,
     },
-    /// It will never succeed again.
+    /// The wait ended for this reason, or would end for it.
     Wait(WaitError),
 }
 
 impl ClaimError {
-    /// What ended a wait of a possible length that had no deadline: only an end of the graph can,
-    /// or the strategy's timeout.
+    /// Returns the reason that ended a wait without a deadline, for a claim of a valid length. Only
+    /// the end of the graph and the strategy's timeout end such a wait.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
-            ClaimError::Wait(closed) => closed,
+            ClaimError::Wait(reason) => reason,
             ClaimError::TimedOut { stage } => WaitError::TimedOut(Box::new(stage)),
             other => unreachable!("a wait without a deadline ended with: {other}"),
         }
@@ -60,25 +76,33 @@ impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ClaimError::Gated { stage, lag } => {
-                write!(f, "the ring is full: stage `{stage}` is {lag} events behind")
+                write!(
+                    f,
+                    "the ring is full, because stage `{stage}` is {lag} events behind: try again when it has released some"
+                )
             }
-            ClaimError::Contended => f.write_str("another producer claimed at the same moment"),
+            ClaimError::Contended => {
+                f.write_str("another producer claimed at the same moment: try again")
+            }
             ClaimError::TimedOut { stage } => {
-                write!(f, "the ring stayed full until the deadline: stage `{stage}` holds it")
+                write!(
+                    f,
+                    "the ring stayed full until the deadline, because of stage `{stage}`: try again, or allow more time"
+                )
             }
             ClaimError::Length { asked, capacity } => {
                 write!(
                     f,
-                    "cannot claim {asked} slots at once: a claim on this ring takes 1 to {capacity}"
+                    "cannot claim {asked} slots at once: claim 1 to {capacity} slots on this ring"
                 )
             }
             ClaimError::Held { first, len } => {
                 write!(
                     f,
-                    "{len} slots from position {first} on are claimed already: publish them with `done`, or give them up"
+                    "this handle holds {len} claimed slots from position {first} on: publish them with `done` or give them up, then claim again"
                 )
             }
-            ClaimError::Wait(closed) => closed.fmt(f),
+            ClaimError::Wait(reason) => reason.fmt(f),
         }
     }
 }
@@ -86,28 +110,30 @@ impl fmt::Display for ClaimError {
 impl StdError for ClaimError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            ClaimError::Wait(closed) => closed.source(),
+            ClaimError::Wait(reason) => reason.source(),
             _ => None,
         }
     }
 }
 
 impl From<WaitError> for ClaimError {
-    fn from(closed: WaitError) -> ClaimError {
-        ClaimError::Wait(closed)
+    fn from(reason: WaitError) -> ClaimError {
+        ClaimError::Wait(reason)
     }
 }
 
-/// A position that a raw handle does not hold: it has not claimed it, or was not lent it, or is
-/// done with it.
+/// The error of a call on a position that a raw handle does not hold. The handle has not claimed
+/// it, was not lent it, or has published or released it.
+///
+/// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotHeld {
-    /// The position.
+    /// The position of the call.
     pub seq: u64,
-    /// The first position that it holds, if it holds any.
+    /// The first position that the handle holds; without meaning if `len` is 0.
     pub first: u64,
-    /// How many it holds.
+    /// Number of positions that the handle holds.
     pub len: usize,
 }
 
@@ -115,13 +141,10 @@ impl fmt::Display for NotHeld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotHeld { seq, first, len } = self;
         match len {
-            0 => write!(
-                f,
-                "position {seq} is not held by this handle, nor any other: call `next` first"
-            ),
+            0 => write!(f, "this handle holds no position, so not {seq}: call `next` first"),
             _ => write!(
                 f,
-                "position {seq} is not held by this handle: it holds {len} from {first} on"
+                "this handle does not hold position {seq}: it holds {len} positions from {first} on"
             ),
         }
     }
@@ -129,41 +152,55 @@ impl fmt::Display for NotHeld {
 
 impl StdError for NotHeld {}
 
-/// Why no batch could be had this time.
+/// Why a call did not return a batch.
+///
+/// ```
+/// use slipring::{BatchError, Graph};
+///
+/// let graph = Graph::new(8, || 0u64);
+/// let key = graph.reader("log");
+/// let ring = graph.build()?;
+/// let (_tx, mut log) = (ring.producer(), ring.reader(key));
+/// assert!(matches!(log.try_batch(8), Err(BatchError::Unavailable)));
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Nothing new: the stages before this one have released nothing yet.
+    /// There is no event: the producers have published none, or the stages before this one have not
+    /// released it.
     Unavailable,
-    /// Published, but `stage`, the furthest behind of those before this one, has not let it go; it
-    /// has `lag` events left to release. Only [`RawConsumer`](crate::RawConsumer) tells this from
-    /// `Unavailable`.
+    /// The next event is published, but a stage before this one has not released it. Only
+    /// [`RawConsumer`](crate::RawConsumer) distinguishes this from `Unavailable`.
     Gated {
-        /// The stage that is furthest behind.
+        /// The stage that is furthest behind, of those before this one.
         stage: Name,
-        /// How many events it could handle and has not released.
+        /// Number of events that the stage could handle and has not released.
         lag: u64,
     },
-    /// Another worker of the pool took the events, and left none that this one could take; more may
-    /// come at any time.
+    /// Other workers of the pool took all events that there were. The next call may succeed.
     Contended,
-    /// The deadline passed and nothing came.
+    /// No event came until the call's deadline.
     TimedOut,
-    /// Nothing will come any more.
+    /// The wait ended for this reason, or would end for it.
     Wait(WaitError),
 }
 
 impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BatchError::Unavailable => f.write_str("no event is available yet"),
+            BatchError::Unavailable => f.write_str("no event is available yet: try again later"),
             BatchError::Gated { stage, lag } => write!(
                 f,
-                "stage `{stage}` has not released the next event; it is {lag} events behind"
+                "stage `{stage}` has not released the next event and is {lag} events behind: try again later"
             ),
-            BatchError::Contended => f.write_str("another worker took the events"),
-            BatchError::TimedOut => f.write_str("no event came until the deadline"),
-            BatchError::Wait(closed) => closed.fmt(f),
+            BatchError::Contended => {
+                f.write_str("other workers of the pool took all events: try again")
+            }
+            BatchError::TimedOut => {
+                f.write_str("no event came until the deadline: try again, or allow more time")
+            }
+            BatchError::Wait(reason) => reason.fmt(f),
         }
     }
 }
@@ -171,14 +208,14 @@ impl fmt::Display for BatchError {
 impl StdError for BatchError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            BatchError::Wait(closed) => closed.source(),
+            BatchError::Wait(reason) => reason.source(),
             _ => None,
         }
     }
 }
 
 impl From<WaitError> for BatchError {
-    fn from(closed: WaitError) -> BatchError {
-        BatchError::Wait(closed)
+    fn from(reason: WaitError) -> BatchError {
+        BatchError::Wait(reason)
     }
 }

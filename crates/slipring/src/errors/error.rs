@@ -1,10 +1,4 @@
-//! What can go wrong, in the words of the one who has to mend it.
-//!
-//! - [`WaitError`]: why a blocking call will never succeed again.
-//! - [`ClaimError`], [`BatchError`]: why a non-blocking or a bounded call did not succeed this
-//!   time.
-//! - [`Failure`]: what ended a graph: which stage, at which event, why.
-//! - [`Error`]: what building or running a graph comes back with.
+//! The error of building or running a graph.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,8 +7,24 @@ use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
 
-/// What building or running a graph comes back with when it did not go well: the first failure, the
-/// stage, the event, and the user's own error whole.
+/// The error of building or running a graph: the first failure, with its stage, its event and the
+/// user's own error.
+///
+/// ```
+/// use slipring::ErrorKind;
+/// use std::num::ParseIntError;
+///
+/// let error = slipring::ring(8, String::new)
+///     .read("parse", |text: &String, _| text.parse::<u64>().map(|_| ()))
+///     .feed(["1", "2", "x"], |slot, text| *slot = text.into())
+///     .unwrap_err();
+///
+/// assert!(matches!(error.kind(), ErrorKind::Failed(_)));
+/// assert_eq!((error.stage(), error.seq()), (Some("parse"), Some(2)));
+/// assert!(error.downcast_ref::<ParseIntError>().is_some());
+/// assert_eq!(error.failure().unwrap().stage().as_str(), "parse");
+/// assert_eq!(error.report().unwrap().producer().events, 3);
+/// ```
 pub struct Error(Box<ErrorParts>);
 
 struct ErrorParts {
@@ -22,15 +32,18 @@ struct ErrorParts {
     report: Option<Report>,
 }
 
-/// What an [`Error`] is about.
+/// The kinds of an [`Error`].
+///
+/// Example: [`Error`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The graph could not be built.
     Build(BuildError),
-    /// A stage or the producer failed while it ran.
+    /// A stage or the producer failed while the graph ran.
     Failed(Failure),
-    /// Dropping the ring's events panicked, after everything else had ended well.
+    /// The drop of an event panicked, after the graph had ended without a failure. The panic's
+    /// message.
     EventDrop(String),
 }
 
@@ -43,22 +56,31 @@ impl Error {
         Error(Box::new(ErrorParts { kind: ErrorKind::EventDrop(panic), report: Some(report) }))
     }
 
-    /// What it is about.
+    /// Returns the kind of error.
+    ///
+    /// Example: [`Error`].
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// The stage that failed, if one did; [`PRODUCER`] for the producer.
+    /// Returns the name of the stage that failed, if the graph ran; [`PRODUCER`](crate::PRODUCER)
+    /// for a producer.
+    ///
+    /// Example: [`Error`].
     pub fn stage(&self) -> Option<&str> {
         self.failure().map(|failure| failure.stage().as_str())
     }
 
-    /// The position of the event at which it failed, where one event was at fault.
+    /// Returns the position of the event at which the stage failed, if one event was at fault.
+    ///
+    /// Example: [`Error`].
     pub fn seq(&self) -> Option<u64> {
         self.failure().and_then(Failure::seq)
     }
 
-    /// The failure, if it happened while the graph ran.
+    /// Returns the failure, if it happened while the graph ran.
+    ///
+    /// Example: [`Error`].
     pub fn failure(&self) -> Option<&Failure> {
         match &self.0.kind {
             ErrorKind::Failed(failure) => Some(failure),
@@ -66,12 +88,16 @@ impl Error {
         }
     }
 
-    /// The user's own error, if it is a `T`.
+    /// Returns the user's own error, if it is a `T`.
+    ///
+    /// Example: [`Error`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
         self.failure().and_then(Failure::downcast_ref)
     }
 
-    /// How far each stage came, if the graph ran at all.
+    /// Returns the counts of each stage, if the graph ran.
+    ///
+    /// Example: [`Error`].
     pub fn report(&self) -> Option<&Report> {
         self.0.report.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What ended a graph: which stage, at which event, why.
+//! The failure that ended a graph: its stage, its event and its cause.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,24 +8,40 @@ use std::time::Duration;
 use crate::base::fault::Fault;
 use crate::base::name::{Name, PRODUCER};
 
-/// Why a stage (or the producer) failed.
+/// Why a stage or a producer failed.
+///
+/// ```
+/// use slipring::Cause;
+///
+/// let error = slipring::ring(8, || 0u64)
+///     .read("check", |v, _| assert_ne!(*v, 3, "three is not allowed"))
+///     .feed(0..10, |slot, i| *slot = i)
+///     .unwrap_err();
+/// match error.failure().unwrap().cause() {
+///     Cause::Panic(message) => assert!(message.contains("three is not allowed")),
+///     other => panic!("the handler panicked: {other:?}"),
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Cause {
     /// The handler, or the producer's closure, returned this error.
     Error(Fault),
-    /// It panicked, with this message.
+    /// The handler, or the producer's closure, panicked with this message.
     Panic(String),
-    /// Its handle was dropped before the stream ended, so the events behind it can never be
-    /// released.
+    /// The stage's handle was dropped before the stream ended, so no handle would ever release the
+    /// later events.
     Dropped,
-    /// It waited past the deadline that the graph was given.
+    /// The stage or the producer was waiting when the graph's deadline passed. The field is the
+    /// deadline as the graph was given it.
     Deadline(Duration),
-    /// Its thread could not be started.
+    /// The stage's thread could not be started.
     Thread(std::io::Error),
 }
 
-/// What ended a graph before its time: the first failure of any stage.
+/// The first failure of any stage or producer, which ended the graph. A clone shares its parts.
+///
+/// Example: [`Error`](crate::Error).
 #[derive(Clone)]
 pub struct Failure(Arc<FailureParts>);
 
@@ -40,22 +56,30 @@ impl Failure {
         Failure(Arc::new(FailureParts { stage, seq, cause }))
     }
 
-    /// The stage that failed; [`PRODUCER`] for the producer.
+    /// Returns the stage that failed; [`PRODUCER`] for a producer.
+    ///
+    /// Example: [`Error`](crate::Error).
     pub fn stage(&self) -> &Name {
         &self.0.stage
     }
 
-    /// The position of the event it failed at, where one event was at fault.
+    /// Returns the position of the event at which the stage failed, if one event was at fault.
+    ///
+    /// Example: [`Error`](crate::Error).
     pub fn seq(&self) -> Option<u64> {
         self.0.seq
     }
 
-    /// Why.
+    /// Returns the cause.
+    ///
+    /// Example: [`Cause`].
     pub fn cause(&self) -> &Cause {
         &self.0.cause
     }
 
-    /// The user's own error, if it is a `T`.
+    /// Returns the user's own error, if it is a `T`.
+    ///
+    /// Example: [`Error`](crate::Error).
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
         match &self.0.cause {
             Cause::Error(fault) => fault.downcast_ref(),
@@ -63,8 +87,8 @@ impl Failure {
         }
     }
 
-    /// What lies behind the cause. The cause itself is part of the message, so a chain of messages
-    /// says everything once.
+    /// Returns the source of the cause. The failure's message contains the cause itself, so a
+    /// printed chain of sources repeats nothing.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),
@@ -108,14 +132,19 @@ impl fmt::Display for Failure {
             Cause::Dropped => {
                 f.write_str(" was dropped")?;
                 at(f)?;
-                f.write_str(" before the stream ended; keep its handle until a call says `Closed`")
+                f.write_str(
+                    " before the stream ended: keep its handle until a call returns `Closed`",
+                )
             }
             Cause::Deadline(after) => {
                 f.write_str(" was still waiting")?;
                 at(f)?;
-                write!(f, " when the graph's deadline of {after:?} passed")
+                write!(
+                    f,
+                    " when the graph's deadline of {after:?} passed: find in the report the stage that it waited for, or allow more time"
+                )
             }
-            Cause::Thread(error) => write!(f, " got no thread: {error}"),
+            Cause::Thread(error) => write!(f, " could not start its thread: {error}"),
         }
     }
 }

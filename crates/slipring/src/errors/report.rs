@@ -1,18 +1,41 @@
-//! What happened in a graph, or is happening: per stage, and who waited for whom.
+//! Reports: the counts of each stage, and how long stages waited for each other.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::base::name::Name;
 
-/// What happened in a graph, per stage; it prints as a table.
+/// Counts of a graph's stages and of their waits. It prints as a table.
 ///
-/// While the graph runs, counts are a little old: see [`Monitor::report`](crate::Monitor::report).
-/// After `run`, `feed` or `join` they are complete.
+/// A report is a copy; the graph does not change it later. The report of a running graph is a
+/// little old, and its counts may be of different moments: see
+/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` the counts are
+/// complete.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let done = slipring::ring(8, || 0u64)
+///     .read("log", |_, _| ())
+///     .feed(0..100, |slot, i| *slot = i)?;
+/// let report = &done.report;
+///
+/// assert_eq!(report.stage("log").unwrap().events, 100);
+/// assert_eq!(report.producer().events, 100);
+/// assert_eq!(report.stages().len(), 2);
+/// assert_eq!((report.capacity(), report.halted()), (8, false));
+///
+/// let waited = report.waited("log", slipring::PRODUCER).unwrap();
+/// if let Some(stage) = report.bottleneck() {
+///     println!("the others waited longest for `{}`", stage.name);
+/// }
+/// # assert!(waited < Duration::from_secs(3600));
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) stages: Vec<StageReport>,
-    /// By who waited, and then by for whom.
+    /// Waiting times, by the waiting party and then by the awaited party.
     pub(crate) waited: Vec<Duration>,
     pub(crate) capacity: usize,
     pub(crate) published: Option<u64>,
@@ -20,96 +43,117 @@ pub struct Report {
     pub(crate) halted: bool,
 }
 
-/// What happened in one stage.
+/// Counts of one stage, or of the producers together.
+///
+/// Example: [`Report`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StageReport {
-    /// The stage; the producers together stand as [`PRODUCER`](crate::PRODUCER).
+    /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
-    /// The position up to which it has let go; for the producer, the furthest that is known to be
-    /// published.
+    /// Position before which the stage has released all events. For the producers, the furthest
+    /// position that is known to be published.
     pub seq: u64,
-    /// How many events it is behind: behind the producer's position where that is known
-    /// ([`Report::published_seq`]), else behind the stage that is furthest.
+    /// Number of events that the stage is behind the producers, if their position is known
+    /// ([`Report::published_seq`]), or else behind the furthest stage.
     pub lag: u64,
-    /// Events it handled; for the producer, events published.
+    /// Number of events handled; for the producers, published.
     pub events: u64,
-    /// Batches they came in; for the producer, publications. Workers of a pool: chunks.
+    /// Number of batches; for the producers, of publications; for a pool, of chunks.
     pub batches: u64,
-    /// Slots it passed over because their claim was given up; for the producer, slots it gave up.
+    /// Number of slots passed over, because their claim was given up; for the producers, given up.
     pub tombstones: u64,
-    /// Events at which its handler failed and that it passed over
+    /// Number of events passed over, because the handler failed at them
     /// ([`OnFault::skip`](crate::OnFault::skip)).
     pub skipped: u64,
-    /// How often it started again at its last release because its handler failed
+    /// Number of restarts at the last release, because the handler failed
     /// ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
-    /// For the producer: events that it dropped, or replaced by newer ones, because the ring was
-    /// full and it was told to.
+    /// For the producers: number of events dropped, or replaced by newer ones, because the ring was
+    /// full. Only calls that ask for this drop events.
     pub dropped: u64,
-    /// How often it found nothing to do and waited.
+    /// Number of waits.
     pub waits: u64,
-    /// How often it slept and was woken, by progress or by its own clock.
+    /// Number of sleeps in those waits, ended by a notification or by a timer.
     pub wakes: u64,
-    /// How long it waited in all, summed over its workers.
+    /// Time spent waiting, summed over the stage's handles.
     pub waited: Duration,
-    /// How long all others waited for it.
+    /// Time that all others spent waiting for this stage.
     pub waited_for: Duration,
-    /// From publication until it let go, if the graph samples that
+    /// Time from publication to release, if the graph samples it
     /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
     pub latency: Option<Latency>,
 }
 
 impl Report {
-    /// The stages in the order they were declared, the producer last.
+    /// Returns the stages in the order of their declaration, and the producers last.
+    ///
+    /// Example: [`Report`].
     pub fn stages(&self) -> &[StageReport] {
         &self.stages
     }
 
-    /// The stage of this name.
+    /// Returns the stage of this name, if there is one.
+    ///
+    /// Example: [`Report`].
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
         self.stages.iter().find(|stage| &*stage.name == name)
     }
 
-    /// The producer's side.
+    /// Returns the counts of the producers.
+    ///
+    /// Example: [`Report`].
     pub fn producer(&self) -> &StageReport {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// How long one stage waited for another, by name; [`PRODUCER`](crate::PRODUCER) for the
-    /// producer. `None`: there is no stage of that name.
-    pub fn waited(&self, who: &str, whom: &str) -> Option<Duration> {
+    /// Returns the time that stage `waiting` spent waiting for stage `awaited`;
+    /// [`PRODUCER`](crate::PRODUCER) names the producers. Returns `None` if one of the stages does
+    /// not exist.
+    ///
+    /// Example: [`Report`].
+    pub fn waited(&self, waiting: &str, awaited: &str) -> Option<Duration> {
         let number = |name: &str| self.stages.iter().position(|stage| &*stage.name == name);
-        self.waited.get(number(who)? * self.stages.len() + number(whom)?).copied()
+        self.waited.get(number(waiting)? * self.stages.len() + number(awaited)?).copied()
     }
 
-    /// How many slots the ring has.
+    /// Returns the number of slots of the ring.
+    ///
+    /// Example: [`Report`].
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Up to where events are published (with many producers: claimed). Known where somebody keeps
-    /// it: with many producers, a monitor, a contiguous layout, or a tap directly behind the
-    /// producer.
+    /// Returns the position before which all events are published (with many producers: claimed),
+    /// if it is known. It is known with many producers, a monitor, a contiguous layout, or a tap
+    /// directly behind the producer.
+    ///
+    /// Example: [`Report`].
     pub fn published_seq(&self) -> Option<u64> {
         self.published
     }
 
-    /// How many slots are free, where that is known: see [`Report::published_seq`].
+    /// Returns the number of free slots, if [`Report::published_seq`] is known.
+    ///
+    /// Example: [`Report`].
     #[doc(alias = "remainingCapacity")]
     pub fn remaining(&self) -> Option<usize> {
         self.remaining
     }
 
-    /// Whether the graph was halted, so that events may have stayed unseen.
+    /// Returns whether the graph was halted, so that events may be unhandled.
+    ///
+    /// Example: [`Report`].
     pub fn halted(&self) -> bool {
         self.halted
     }
 
-    /// The stage (or the producer) that the others waited for longest, not counting what it waited
-    /// itself: make this one faster first. `None`: nobody waited.
+    /// Returns the stage (or the producers) for which the others waited longest, less the time that
+    /// it waited itself. Make this one faster first. Returns `None` if no stage was waited for.
+    ///
+    /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // Who waits is waited for in turn; only what goes beyond that is a stage's own doing.
+        // While a stage waits, others wait for it because of a third one. That time is subtracted.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };
@@ -139,18 +183,18 @@ impl fmt::Display for Report {
             )?;
         }
         for stage in &self.stages {
-            let told = [
+            let counts = [
                 (stage.skipped, "skipped"),
                 (stage.retries, "retried"),
                 (stage.dropped, "dropped"),
             ];
-            for (count, what) in told.into_iter().filter(|(count, _)| *count != 0) {
+            for (count, what) in counts.into_iter().filter(|(count, _)| *count != 0) {
                 writeln!(f, "`{}` {what} {count}", stage.name)?;
             }
             if let Some(Latency { samples, p50, p99, max }) = stage.latency {
                 writeln!(
                     f,
-                    "`{}` let go after {p50:?} (half), {p99:?} (99 of 100), {max:?} (longest); {samples} samples",
+                    "`{}` released after {p50:?} (median), {p99:?} (99th percentile), {max:?} (longest); {samples} samples",
                     stage.name
                 )?;
             }
@@ -159,23 +203,22 @@ impl fmt::Display for Report {
             writeln!(f, "the others waited longest for `{}`", slowest.name)?;
         }
         if self.halted {
-            writeln!(f, "the graph was halted: events may have stayed unseen")?;
+            writeln!(f, "the graph was halted: events may be unhandled")?;
         }
         Ok(())
     }
 }
 
-/// How long it took from an event's publication until a stage let it go: of the last 256 sampled
-/// events.
+/// Time from an event's publication to a stage's release of it, over the last 256 sampled events.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Latency {
-    /// How many were sampled in all.
+    /// Number of events sampled since the start.
     pub samples: u64,
-    /// Half of the last ones took no longer.
+    /// Median.
     pub p50: Duration,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: Duration,
-    /// The longest of them.
+    /// Maximum.
     pub max: Duration,
 }

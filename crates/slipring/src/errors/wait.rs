@@ -1,4 +1,4 @@
-//! Why calls that wait come back without what they waited for, and why readers cannot join.
+//! Reasons why a blocking call ends without its event or slot, and why a reader cannot join.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,39 +7,53 @@ use std::sync::Arc;
 use super::failure::Failure;
 use crate::base::name::Name;
 
-/// Why a blocking call will never succeed again.
+/// Why a blocking call returned without an event or a slot.
 ///
-/// All later calls on the same handle say the same, but for [`WaitError::WaitsForItself`], which ends
-/// as soon as something is let go.
+/// After [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] and
+/// [`WaitError::Left`], each later call on the same handle returns an error, too. After
+/// [`WaitError::WaitsForItself`] and [`WaitError::TimedOut`] the graph continues, and a later call
+/// may succeed. [`WaitError::Refused`] tells why there is no handle.
+///
+/// ```
+/// use slipring::{Graph, WaitError};
+///
+/// let graph = Graph::new(8, || 0u64);
+/// let key = graph.reader("log");
+/// let ring = graph.build()?;
+/// let (tx, mut log) = (ring.producer(), ring.reader(key));
+/// tx.close();
+/// assert!(matches!(log.batch(8), Err(WaitError::Closed)));
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The producers closed the ring. A reader gets this when it has seen every event; a producer,
-    /// when another one closed for all.
+    /// The producers closed the ring. A reader has seen every event; a producer's call cannot
+    /// publish any more.
     Closed,
-    /// Somebody halted the graph: what was published and not yet seen stays unseen.
+    /// A handle halted the graph before its end. Published events may stay unhandled.
     Halted,
-    /// A stage or a producer failed; the graph has ended.
+    /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
-    /// The call would wait for its own caller for ever: this stage holds what it waits for, and
-    /// only the caller could move it on. Nothing was published or lent; the graph goes on, and so
-    /// may later calls.
-    // Boxed: every call comes back with a result that may be a `Closed`, and a wider one cost a
-    // fifth of the time in batches of ten.
+    /// The call would wait for ever: it needs a release by this stage, and only the calling thread
+    /// can make that stage release. The call published and lent nothing.
+    // Boxed, because every call returns a result with a `WaitError`: a wider one cost a fifth of
+    // the time in batches of ten.
     WaitsForItself(Box<Name>),
-    /// A wait lasted longer than the strategy's own timeout
-    /// ([`Wait::Timeout`](crate::Wait::Timeout)), for want of this stage's progress, or the
-    /// producer's. Nothing was published or lent; the graph goes on, and so may later calls.
+    /// The wait for this stage's progress, or the producer's, exceeded the strategy's own timeout
+    /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call published and lent nothing.
     TimedOut(Box<Name>),
-    /// This reader was asked to leave its tap ([`Leaver::leave`](crate::Leaver::leave)); the graph
-    /// goes on.
+    /// Another thread asked this reader to leave its tap
+    /// ([`Leaver::leave`](crate::Leaver::leave)). The graph continues without it.
     Left,
-    /// This reader could not join: a [`SubscribeError`] that was turned into a `Closed` by `?`.
+    /// The reader could not join. `?` converts a [`SubscribeError`] into this.
     Refused(Arc<SubscribeError>),
 }
 
 impl WaitError {
-    /// The failure, if it was one.
+    /// Returns the failure that ended the graph, if that is the reason.
+    ///
+    /// Example: [`Error`](crate::Error).
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             WaitError::Failed(failure) => Some(failure),
@@ -51,20 +65,23 @@ impl WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaitError::Closed => f.write_str("the ring is closed"),
-            WaitError::Halted => f.write_str("the graph was halted"),
+            WaitError::Closed => {
+                f.write_str("the ring is closed and has nothing left for this handle: drop it")
+            }
+            WaitError::Halted => {
+                f.write_str("the graph was halted and has nothing left for this handle: drop it")
+            }
             WaitError::Failed(failure) => write!(f, "the graph has ended: {failure}"),
-            WaitError::WaitsForItself(stage) => {
-                write!(
-                    f,
-                    "this would wait for ever: stage `{stage}` holds what is waited for, and only the caller can move it on"
-                )
-            }
-            WaitError::TimedOut(stage) => {
-                write!(f, "the wait for `{stage}` took longer than the strategy's timeout allows")
-            }
-            WaitError::Left => f.write_str("the reader was asked to leave its tap"),
-            WaitError::Refused(why) => why.fmt(f),
+            WaitError::WaitsForItself(stage) => write!(
+                f,
+                "this call would wait for ever: it needs a release by stage `{stage}`, which only the calling thread can make; release events there first"
+            ),
+            WaitError::TimedOut(stage) => write!(
+                f,
+                "the wait for `{stage}` exceeded the strategy's timeout: call again, or choose a longer timeout"
+            ),
+            WaitError::Left => f.write_str("this reader was asked to leave its tap: drop it"),
+            WaitError::Refused(reason) => reason.fmt(f),
         }
     }
 }
@@ -77,30 +94,32 @@ impl StdError for WaitError {
 
 const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 
-/// Why a reader could not join.
+/// Why a reader could not join a tap.
+///
+/// Example: [`Tap`](crate::Tap).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The position asked for may be overwritten, or changed by a later stage, already.
+    /// The producers may have overwritten the position, or a later stage may have changed it.
     Overwritten {
-        /// What was asked for.
+        /// The position that was asked for.
         asked: u64,
-        /// The oldest that is still held.
+        /// The oldest position that the ring still holds.
         oldest: u64,
     },
-    /// The stages before the tap have not come so far.
+    /// The stages before the tap have not released the position yet.
     NotYet {
-        /// What was asked for.
+        /// The position that was asked for.
         asked: u64,
-        /// The newest position to begin at: that of the next event.
+        /// The newest position at which a reader may begin: that of the next event.
         newest: u64,
     },
-    /// So many readers are there already: all that the tap has room for.
+    /// Readers have taken all seats of the tap.
     Full {
-        /// Its room.
+        /// Number of seats.
         room: usize,
     },
-    /// No graph with this tap is running: none was started yet, or it has ended and is gone.
+    /// No graph with this tap is running: none was started yet, or it has ended and was dropped.
     NotRunning,
     /// The graph has ended.
     Ended(WaitError),
@@ -109,25 +128,21 @@ pub enum SubscribeError {
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SubscribeError::Overwritten { asked, oldest } => {
-                write!(
-                    f,
-                    "position {asked} is overwritten; the oldest that is still held is {oldest}"
-                )
-            }
+            SubscribeError::Overwritten { asked, oldest } => write!(
+                f,
+                "position {asked} is overwritten: begin at {oldest}, the oldest that the ring holds, or later"
+            ),
             SubscribeError::NotYet { asked, newest } => {
-                write!(f, "position {asked} is not there yet; the next event is {newest}")
+                write!(f, "position {asked} is not published yet: begin at {newest} at the latest")
             }
-            SubscribeError::Full { room } => {
-                write!(
-                    f,
-                    "the tap has room for {room} readers, and so many are there; wait for one to leave, or give it more room"
-                )
-            }
-            SubscribeError::NotRunning => {
-                f.write_str("no graph with this tap is running: start it first, or it has ended")
-            }
-            SubscribeError::Ended(closed) => closed.fmt(f),
+            SubscribeError::Full { room } => write!(
+                f,
+                "readers have taken all {room} seats of the tap: wait for one to leave, or give the tap more room"
+            ),
+            SubscribeError::NotRunning => f.write_str(
+                "no graph with this tap is running: join between the graph's start and its end",
+            ),
+            SubscribeError::Ended(reason) => reason.fmt(f),
         }
     }
 }
@@ -135,22 +150,22 @@ impl fmt::Display for SubscribeError {
 impl StdError for SubscribeError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            SubscribeError::Ended(closed) => closed.source(),
+            SubscribeError::Ended(reason) => reason.source(),
             _ => None,
         }
     }
 }
 
 impl From<WaitError> for SubscribeError {
-    fn from(closed: WaitError) -> Self {
-        SubscribeError::Ended(closed)
+    fn from(reason: WaitError) -> Self {
+        SubscribeError::Ended(reason)
     }
 }
 
 impl From<SubscribeError> for WaitError {
     fn from(error: SubscribeError) -> Self {
         match error {
-            SubscribeError::Ended(closed) => closed,
+            SubscribeError::Ended(reason) => reason,
             refused => WaitError::Refused(Arc::new(refused)),
         }
     }

@@ -26,13 +26,13 @@ fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
         if let Some(thread) =
             spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
-            return Err(BuildError::Name { given: thread.clone() });
+            return Err(BuildError::InvalidName { given: thread.clone() });
         }
         if spec.name.is_empty() || spec.name == PRODUCER || spec.name.contains('\0') {
-            return Err(BuildError::Name { given: spec.name.clone() });
+            return Err(BuildError::InvalidName { given: spec.name.clone() });
         }
         if specs[..i].iter().any(|other| other.name == spec.name) {
-            return Err(BuildError::Twice { stage: spec.name.clone() });
+            return Err(BuildError::DuplicateName { stage: spec.name.clone() });
         }
     }
     Ok(())
@@ -97,7 +97,7 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
             if beside && (specs[a].access == Access::Write || specs[b].access == Access::Write) {
                 let (writer, other) =
                     if specs[b].access == Access::Write { (b, a) } else { (a, b) };
-                return Err(BuildError::SideBySide {
+                return Err(BuildError::UnorderedWriter {
                     writer: specs[writer].name.clone(),
                     other: specs[other].name.clone(),
                 });

@@ -453,7 +453,7 @@ mod tests {
             .is_ok()
         );
         let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
-        assert_eq!(beside, BuildError::SideBySide { writer: "b".into(), other: "a".into() });
+        assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
         // d comes after b only, so it stands beside c.
         let deep = plan(vec![
             stage("a", Write, &[]),
@@ -462,7 +462,10 @@ mod tests {
             stage("d", Write, &[1]),
         ])
         .err();
-        assert_eq!(deep.unwrap(), BuildError::SideBySide { writer: "d".into(), other: "c".into() });
+        assert_eq!(
+            deep.unwrap(),
+            BuildError::UnorderedWriter { writer: "d".into(), other: "c".into() }
+        );
     }
 
     #[test]
@@ -481,16 +484,19 @@ mod tests {
         assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
         assert_eq!(
             plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(),
-            BuildError::Twice { stage: "a".into() }
+            BuildError::DuplicateName { stage: "a".into() }
         );
-        assert_eq!(plan(vec![read("", &[])]).err().unwrap(), BuildError::Name { given: "".into() });
+        assert_eq!(
+            plan(vec![read("", &[])]).err().unwrap(),
+            BuildError::InvalidName { given: "".into() }
+        );
         assert_eq!(
             plan(vec![read("a\0b", &[])]).err().unwrap(),
-            BuildError::Name { given: "a\0b".into() }
+            BuildError::InvalidName { given: "a\0b".into() }
         );
         assert_eq!(
             plan(vec![read(PRODUCER, &[])]).err().unwrap(),
-            BuildError::Name { given: PRODUCER.into() }
+            BuildError::InvalidName { given: PRODUCER.into() }
         );
         for asked in [0, 3, usize::MAX] {
             assert_eq!(

@@ -3,19 +3,19 @@
 //! A waiter plans a wait once, at the clock's first reading. It learns from the previous wait only
 //! then, so that the learning delays no event. It tracks these values:
 //!
-//! - *Wake latency*: time from a notification until the waiter runs. It depends on how long the core
-//!   was idle.
+//! - *Wake latency*: time from a notification until the waiter runs. It depends on how long the
+//!   core was idle.
 //! - *Short waits*: the share of waits that end within two wake latencies. While it is at least
 //!   half, the waiter spins, for up to four wake latencies. Each wait moves the share by an eighth,
 //!   so a waiter spins for a few waits after a burst, and one late event changes nothing. Spinning
 //!   that is bounded by the cost of a sleep costs at most a constant factor more than the optimum
 //!   (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems,
 //!   Algorithmica 11, 1994).
-//! - *Gap*: time between arrivals. If it varies by less than a few wake latencies, the waiter sleeps
-//!   until shortly before the next event is due, and then spins.
+//! - *Gap*: time between arrivals. If it varies by less than a few wake latencies, the waiter
+//!   sleeps until shortly before the next event is due, and then spins.
 //! - *Timer lateness*: time from a timer's set time until the waiter runs.
-//! - *Contention*: two readings of the clock in one spin lay far apart, so another thread ran on the
-//!   core. For a while the waiter sleeps at once.
+//! - *Contention*: two readings of the clock in one spin lay far apart, so another thread ran on
+//!   the core. For a while the waiter sleeps at once.
 //!
 //! Where threads outnumber cores, the waiter yields a few times and then sleeps.
 //!

@@ -1,4 +1,4 @@
-//! The names of strategies, with their parameters: how they print and how they are read.
+//! Aliases of strategies, with their parameters: printing and parsing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use super::built_in::{ASLEEP, AWAKE, Wait};
 
-/// The units of time of an alias, the longest first, in nanoseconds.
+/// Units of time in aliases, and their lengths in nanoseconds, the longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time as a whole number of the longest unit that fits.
+/// A time that prints as a whole number of the longest unit that divides it.
 struct Time(Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Longer than five hundred years is as good as that.
+        // Saturates at more than five hundred years.
         let nanos = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
-        let fits = |&&(_, length): &&(&str, u64)| nanos.is_multiple_of(length) && nanos != 0;
-        match UNITS.iter().find(fits) {
+        let divides = |&&(_, length): &&(&str, u64)| nanos.is_multiple_of(length) && nanos != 0;
+        match UNITS.iter().find(divides) {
             Some((unit, length)) => write!(f, "{}{unit}", nanos / length),
             None => write!(f, "{nanos}ns"),
         }
@@ -66,16 +66,18 @@ impl fmt::Display for Wait {
     }
 }
 
-/// A name that is no strategy's, or parameters that are not that strategy's.
+/// The error of parsing a [`Wait`]: an unknown name, or wrong parameters.
+///
+/// Example: [`Wait`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// The strategy whose parameters they should have been, and what it takes.
-    takes: Option<&'static str>,
+    /// Form of the alias, if its name is known.
+    form: Option<&'static str>,
 }
 
-/// Every name, and what it takes behind the colon.
-const SHAPES: [(&str, &str); 11] = [
+/// Name and form of each alias.
+const FORMS: [(&str, &str); 11] = [
     ("busy-spin", "busy-spin"),
     ("yielding", "yielding:SPINS"),
     ("sleeping", "sleeping:SPINS,YIELDS,PAUSE"),
@@ -92,14 +94,14 @@ const SHAPES: [(&str, &str); 11] = [
 impl fmt::Display for UnknownWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = &self.given;
-        if let Some(takes) = self.takes {
+        if let Some(form) = self.form {
             return write!(
                 f,
-                "`{given}` is no wait strategy: it should be `{takes}`, with times like 50us (ns, us, ms or s)"
+                "`{given}` is not a wait strategy: write `{form}`, with times like 50us (ns, us, ms or s)"
             );
         }
-        write!(f, "`{given}` is no wait strategy; there are ")?;
-        for (i, (name, _)) in SHAPES.iter().enumerate() {
+        write!(f, "`{given}` is not a wait strategy: choose one of ")?;
+        for (i, (name, _)) in FORMS.iter().enumerate() {
             write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
@@ -115,21 +117,22 @@ impl FromStr for Wait {
     }
 }
 
-/// A strategy within a strategy within a strategy makes sense now and then, and deeper ones never.
+/// Deepest nesting of strategies that is parsed. The bound keeps a long alias from overflowing the
+/// stack.
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {
     let (name, parameters) =
         alias.split_once(':').map_or((alias, None), |(name, parameters)| (name, Some(parameters)));
-    let shape = SHAPES.iter().find(|(known, _)| *known == name);
-    let wait = shape.and_then(|_| match parameters {
+    let form = FORMS.iter().find(|(known, _)| *known == name);
+    let wait = form.and_then(|_| match parameters {
         None => {
             Wait::all().into_iter().find(|wait| wait.to_string().split(':').next() == Some(name))
         }
         Some(_) if depth > DEPTH => None,
         Some(parameters) => with_parameters(name, parameters, depth + 1),
     });
-    wait.ok_or_else(|| UnknownWait { given: alias.into(), takes: shape.map(|(_, takes)| *takes) })
+    wait.ok_or_else(|| UnknownWait { given: alias.into(), form: form.map(|(_, form)| *form) })
 }
 
 fn with_parameters(name: &str, parameters: &str, depth: usize) -> Option<Wait> {
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_alias_parses_back() {
+    fn every_alias_parses_to_its_strategy() {
         let mut aliases: Vec<String> = Wait::all().iter().map(Wait::to_string).collect();
         aliases.extend(
             [
@@ -219,11 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_alias_says_what_would_be() {
+    fn the_error_of_an_unknown_alias_says_what_to_write() {
         let error = |alias: &str| alias.parse::<Wait>().unwrap_err().to_string();
         let all = error("naps");
-        assert!(all.starts_with("`naps` is no wait strategy; there are busy-spin, yielding, sleeping, blocking, phased-backoff"), "{all}");
-        for (name, _) in SHAPES {
+        assert!(all.starts_with("`naps` is not a wait strategy: choose one of busy-spin, yielding, sleeping, blocking, phased-backoff"), "{all}");
+        for (name, _) in FORMS {
             assert!(all.contains(name), "{name}");
         }
         let deep = "timeout:1s,".repeat(200_000) + "blocking";
@@ -252,7 +255,7 @@ mod tests {
             "timeout:blocking,10ms",
         ] {
             let error = error(bad);
-            assert!(error.contains("it should be `") && error.contains(bad), "{error}");
+            assert!(error.contains("write `") && error.contains(bad), "{error}");
         }
     }
 }

@@ -51,8 +51,8 @@ use super::strategy::{
 /// thread needs. There each count and window of spins is a tenth of the number given. The
 /// alternating strategies yield there instead of spinning, once per microsecond of their window.
 ///
-/// A thread that sleeps for a limited time in a wait keeps sharp timers for the rest of its life: on
-/// Linux its timer slack becomes 1 ns instead of 50 µs.
+/// A thread that sleeps for a limited time in a wait keeps sharp timers for the rest of its life:
+/// on Linux its timer slack becomes 1 ns instead of 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {

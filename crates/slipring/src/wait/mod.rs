@@ -7,8 +7,8 @@
 //! Invariants
 //! - I1: a strategy only returns a decision. The loop polls and the wait queue sleeps, so no
 //!   strategy, not even a user's, can lose a wake-up.
-//! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its strategy
-//!   decides.
+//! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
+//!   strategy decides.
 
 mod adaptive;
 mod alias;

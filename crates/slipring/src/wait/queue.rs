@@ -65,8 +65,8 @@ struct QueueState {
 ///
 /// An eventcount is a condition variable whose condition no lock guards (D. Vyukov, "Eventcounts",
 /// 1024cores.net; Folly's `EventCount`). Here the condition is the progress that notifiers store in
-/// the ring's atomic words: a stamp, a cursor, a close. All producers share one queue, and so do the
-/// stages behind the same dependencies.
+/// the ring's atomic words: a stamp, a cursor, a close. All producers share one queue, and so do
+/// the stages behind the same dependencies.
 ///
 /// This eventcount has one more state than those: it becomes *quiet* after many notifications
 /// without a sleeper. A notification of a quiet queue is one load and no fence. The next sleeper
@@ -101,31 +101,31 @@ struct QueueState {
 /// 2. loads the state word after a compiler fence. If it is [`QUIET`], the notification is over;
 /// 3. issues a `SeqCst` fence and loads the word again;
 /// 4. if sleepers are announced, locks the queue, takes all of them out and unlocks;
-/// 5. withdraws their announcements, so that later notifiers do not wake them again, and wakes them.
-///    It does so after it unlocked, so that no woken thread blocks on the lock and no waker runs
-///    under it;
+/// 5. withdraws their announcements, so that later notifiers do not wake them again, and wakes
+///    them. It does so after it unlocked, so that no woken thread blocks on the lock and no waker
+///    runs under it;
 /// 6. if no sleeper is announced, counts the notification. After [`NOTIFIES_BEFORE_QUIET`] of them
 ///    it swaps [`FENCED`] for [`QUIET`].
 ///
 /// # Invariants
 ///
-/// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet stores
-///   its progress, fences and loads the state word. Of two `SeqCst` fences one comes first, so either
-///   the poll sees the progress or the load sees the announcement ([`announced`]).
+/// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet
+///   stores its progress, fences and loads the state word. Of two `SeqCst` fences one comes first,
+///   so either the poll sees the progress or the load sees the announcement ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
 ///   after it saw the announcement, so its notification finds the sleeper asleep.
 /// - I3: no user code runs under the lock: a task's waker is cloned before, and woken or dropped
 ///   after. No thread notifies while it holds a queue's lock. A poll under the lock may lock the
 ///   graph's failure, whose holder takes no other lock. So no threads wait for each other in a
 ///   circle.
-/// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and before
-///   its poll, under the lock. Every notifier passes that barrier at some point of its code. If the
-///   point comes before the notifier's load, the load does not return [`QUIET`]. Otherwise it comes
-///   after the notifier's store, and the poll sees the progress. A queue becomes quiet only by a swap
-///   from [`FENCED`], which fails while a sleeper is announced. So a sleeper that does not find the
-///   queue quiet relies on the notifiers' fences.
-/// - I5: the ring's control owns its queues in a box. They neither move nor drop before the ring, and
-///   the handles keep the ring alive.
+/// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
+///   before its poll, under the lock. Every notifier passes that barrier at some point of its code.
+///   If the point comes before the notifier's load, the load does not return [`QUIET`]. Otherwise
+///   it comes after the notifier's store, and the poll sees the progress. A queue becomes quiet
+///   only by a swap from [`FENCED`], which fails while a sleeper is announced. So a sleeper that
+///   does not find the queue quiet relies on the notifiers' fences.
+/// - I5: the ring's control owns its queues in a box. They neither move nor drop before the ring,
+///   and the handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: Line<QueueState>,
     /// Whether the queue ever becomes quiet: whether membarrier was available when it was created.
@@ -358,7 +358,8 @@ impl WaitQueue {
 /// queue, and a lookup in the plan took 5 ns of a publication's 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
-// SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive (I5).
+// SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive
+// (I5).
 unsafe impl Send for QuietCheck {}
 // SAFETY: as above.
 unsafe impl Sync for QuietCheck {}

@@ -9,11 +9,11 @@
 //!
 //! - memory orderings, which the loom models cover;
 //! - the choice of the queues that a publication notifies, which loom and the plan's tests cover;
-//! - the loads of `QuietCheck`, which are those of `notify` through a pointer. `cargo xtask asm` checks
-//!   that the compiled publication stores before it loads the state word.
+//! - the loads of `QuietCheck`, which are those of `notify` through a pointer. `cargo xtask asm`
+//!   checks that the compiled publication stores before it loads the state word.
 //!
-//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at the
-//! end has lost its wake-up. An announcement that is left at the end would make every later
+//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
+//! the end has lost its wake-up. An announcement that is left at the end would make every later
 //! notification fence and lock.
 
 #[path = "../base/edge/announced.rs"]
@@ -87,8 +87,8 @@ impl Shared {
         })
     }
 
-    /// Returns a sleeper. Each call is one sleep, as in a wait. The first `limited` sleeps have a time
-    /// limit.
+    /// Returns a sleeper. Each call is one sleep, as in a wait. The first `limited` sleeps have a
+    /// time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);
@@ -97,8 +97,8 @@ impl Shared {
         })
     }
 
-    /// Returns a task. The first two calls are polls, each with another waker. The third waits for the
-    /// second waker.
+    /// Returns a task. The first two calls are polls, each with another waker. The third waits for
+    /// the second waker.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {

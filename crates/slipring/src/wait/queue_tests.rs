@@ -50,8 +50,8 @@ struct Race {
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
-    /// Lines that the notifier writes before the answer. These stores miss the caches, so the answer
-    /// stays in the store buffer behind them.
+    /// Lines that the notifier writes before the answer. These stores miss the caches, so the
+    /// answer stays in the store buffer behind them.
     ballast: Vec<Line<Statistic>>,
 }
 
@@ -115,8 +115,8 @@ impl Race {
     fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // Adjusted so that the poll sees half of the answers: then poll and answer come at about the
-        // same moment.
+        // Adjusted so that the poll sees half of the answers: then poll and answer come at about
+        // the same moment.
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
@@ -205,7 +205,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
-            // These stores miss the caches, so the publication stays in the store buffer behind them.
+            // These stores miss the caches, so the publication stays in the store buffer behind
+            // them.
             for store in 0..16 {
                 let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
                     % ballast.len();
@@ -229,8 +230,8 @@ fn a_quiet_queue_loses_no_wake_up() {
     }
 }
 
-/// A queue becomes quiet after 512 notifications, after the pause that its barrier sets, and only if
-/// it can be quiet.
+/// A queue becomes quiet after 512 notifications, after the pause that its barrier sets, and only
+/// if it can be quiet.
 #[test]
 fn a_queue_becomes_quiet_only_if_it_can_and_after_its_pause() {
     let queue = WaitQueue::with_quiet(false);
@@ -361,8 +362,8 @@ fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::new(std::ptr::null(), functions) })
 }
 
-/// After a waker's panic no announcement is left, the lock is free, and the other tasks are woken. Two
-/// panics at once do not abort the process.
+/// After a waker's panic no announcement is left, the lock is free, and the other tasks are woken.
+/// Two panics at once do not abort the process.
 #[test]
 fn a_queue_survives_wakers_that_panic() {
     let (queue, panicking) = (WaitQueue::new(), waker_of(&PANICS_WHEN_WOKEN));

@@ -51,10 +51,13 @@ impl WaitContext {
     /// use slipring::{WaitAction, WaitContext};
     /// use std::time::Duration;
     ///
-    /// fn spin_for_a_while(context: &WaitContext) -> WaitAction {
-    ///     if context.elapsed() < Duration::from_micros(20) { WaitAction::Spin(1) } else { WaitAction::Park }
+    /// fn spin_then_park(context: &WaitContext) -> WaitAction {
+    ///     match context.elapsed() < Duration::from_micros(20) {
+    ///         true => WaitAction::Spin(1),
+    ///         false => WaitAction::Park,
+    ///     }
     /// }
-    /// # let _ = spin_for_a_while;
+    /// # let _ = spin_then_park;
     /// ```
     pub fn elapsed(&self) -> Duration {
         self.now
@@ -139,8 +142,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// Returns the learning state of one handle, if this strategy learns. Each handle calls it once.
-    /// From then on the handle calls [`WaitLearner::next_action`] instead of
+    /// Returns the learning state of one handle, if this strategy learns. Each handle calls it
+    /// once. From then on the handle calls [`WaitLearner::next_action`] instead of
     /// [`WaitStrategy::next_action`].
     ///
     /// Example: [`WaitLearner`].
@@ -186,9 +189,9 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// Returns the action to take after a poll that found nothing. It must not block or panic.
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
-    /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end of
-    /// the graph. It is `false` if the wait ended at its deadline or timeout, or would never have
-    /// ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
+    /// of the graph. It is `false` if the wait ended at its deadline or timeout, or would never
+    /// have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
     /// The waiter handles its event right after this call. So an implementation only stores here,
     /// and computes during the next wait.

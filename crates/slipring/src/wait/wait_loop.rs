@@ -42,8 +42,8 @@ pub(crate) struct WaitOptions<'a> {
 
 /// Measurements of one wait.
 pub(crate) struct WaitStats {
-    /// Time between the clock's first and last readings in the wait. A wait of a few polls counts as
-    /// zero, because a reading of the clock would take longer.
+    /// Time between the clock's first and last readings in the wait. A wait of a few polls counts
+    /// as zero, because a reading of the clock would take longer.
     pub(crate) time: Duration,
     /// Number of sleeps.
     pub(crate) sleeps: u64,
@@ -55,8 +55,8 @@ const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// Longest sleep that no notification ends, so that the waiter sees a close or a failure in time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Polls `ready` until it returns `true`, acting in between as the strategy decides. Returns whether
-/// `ready` did so before the deadline and the timeout. `ready` runs no user code.
+/// Polls `ready` until it returns `true`, acting in between as the strategy decides. Returns
+/// whether `ready` did so before the deadline and the timeout. `ready` runs no user code.
 ///
 /// Calls `keep_waiting` once, at the clock's first reading. If that returns `false`, the wait ends
 /// after one more poll.

@@ -1,5 +1,4 @@
-//! What works, and is most likely not what was meant: said once per process, and only about threads
-//! that hold cores.
+//! Warnings about graphs that work and are likely to be slow: threads that spin on too few cores.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,30 +9,32 @@ use crate::base::name::Name;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
-/// What a graph is likely to suffer from, though it works. See [`on_warning`].
+/// A likely cause of slowness in a graph that works. Each kind is given at most once per process.
+///
+/// Example: [`on_warning`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A strategy that holds its core was chosen where there are more threads than cores: a thread
-    /// that spins keeps the one that it waits for from running.
+    /// A strategy spins, and the graph has more threads than cores. A spinning thread may then hold
+    /// the core that the awaited thread needs.
     Oversubscribed {
-        /// The stage that spins, or [`PRODUCER`](crate::PRODUCER).
+        /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
         stage: Name,
-        /// Its strategy.
+        /// Alias of its strategy.
         wait: String,
-        /// How many threads the graph is likely to have.
+        /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores on which the thread that built the graph may run. The graph's own
-        /// threads may be bound elsewhere later.
+        /// Number of cores on which the thread that built the graph may run. The graph's threads
+        /// may be bound to other cores later.
         cores: usize,
     },
-    /// Two that spin are bound to the same core, so one keeps the other from running.
+    /// Two threads that spin are bound to the same core, so each one delays the other.
     SharedCore {
-        /// One stage.
+        /// Name of the stage of one thread.
         stage: Name,
-        /// The other one, bound there before.
+        /// Name of the stage of the thread that was bound to the core before.
         other: Name,
-        /// Their core.
+        /// Number of the core.
         core: usize,
     },
 }
@@ -43,15 +44,18 @@ impl fmt::Display for Warning {
         match self {
             Warning::Oversubscribed { stage, wait, threads, cores } => write!(
                 f,
-                "`{stage}` waits by `{wait}`, which holds a core; the graph is likely to have {threads} threads, and the thread that built it may run \
-                 on {cores} core{}: unless the graph's threads are bound to other cores, a thread that spins keeps those from running that it waits \
-                 for; take `adaptive`, `yielding` or `blocking`, or put stages on shared threads",
+                "`{stage}` waits by `{wait}`, which holds a core. The graph is likely to have \
+                 {threads} threads, and the thread that built it may run on {cores} core{}. A \
+                 spinning thread may hold the core that the awaited thread needs, unless the \
+                 graph's threads are bound to other cores. Choose `adaptive`, `yielding` or \
+                 `blocking`, or put stages on shared threads",
                 if *cores == 1 { "" } else { "s" }
             ),
             Warning::SharedCore { stage, other, core } => write!(
                 f,
-                "`{stage}` and `{other}` both spin, and each was bound to core {core} when it first waited for long: there each keeps the other from \
-                 running; bind one of them elsewhere, or let one wait by `adaptive`, `yielding` or `blocking`"
+                "`{stage}` and `{other}` both spin, and each was bound to core {core} at its first \
+                 long wait, so each delays the other. Bind one of them to another core, or let one \
+                 wait by `adaptive`, `yielding` or `blocking`"
             ),
         }
     }
@@ -60,14 +64,15 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Has `hook` called for warnings, instead of a line on the standard error stream; for each kind at
-/// most once per process. Later calls, and calls after the first warning, change nothing and return
-/// `false`.
+/// Sets the function that receives warnings, instead of a line on the standard error stream. Each
+/// kind of warning is given at most once per process.
 ///
-/// `hook` runs on the thread that builds the graph or waits, under no lock of the library. A panic
-/// of it is contained, and a warning that cannot be printed is dropped: neither fails a graph.
-/// Without a hook the warning is written under the lock of [`std::io::Stderr`], so a thread that
-/// holds that lock while it waits for a graph to be built waits for itself.
+/// Returns `false` and changes nothing if a hook is set already, or if the first warning was given.
+///
+/// `hook` runs on the thread that builds the graph or waits, and under no lock of the library. A
+/// panic of `hook` is contained, and a warning that cannot be printed is dropped. So no warning
+/// fails a graph. Without a hook the warning is written under the lock of [`std::io::Stderr`]: a
+/// thread that holds that lock must not wait for another thread's build of a graph.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -76,10 +81,10 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning once. Runs user code (the hook, a strategy's alias), so call it under no lock.
-/// No panic leaves it.
-pub(crate) fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
-    if announced.swap(1, Relaxed) == 0
+/// Gives a warning, unless `given` says that its kind was given. Runs user code (the hook, a
+/// strategy's alias), so the caller holds no lock. Panics of that code are contained.
+pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
+    if given.swap(1, Relaxed) == 0
         && let Err(panic) =
             catch_unwind(AssertUnwindSafe(|| HOOK.get_or_init(|| print)(&warning())))
     {
@@ -87,7 +92,7 @@ pub(crate) fn warn(announced: &Statistic, warning: impl FnOnce() -> Warning) {
     }
 }
 
-/// Prints a warning, or drops it: `eprintln!` would panic where standard error is closed or full.
+/// Prints a warning, or drops it if standard error is closed or full, where `eprintln!` panics.
 fn print(warning: &Warning) {
     let line = format!("slipring: {warning}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

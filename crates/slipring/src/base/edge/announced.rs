@@ -21,8 +21,8 @@ pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders an announcement in a quiet queue before the last poll, by a barrier in every thread of the
-/// process. Returns `false` if the system refused the barrier.
+/// Orders an announcement in a quiet queue before the last poll, by a barrier in every thread of
+/// the process. Returns `false` if the system refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)
@@ -40,8 +40,8 @@ pub(crate) fn fence_ending() {
     fence(SeqCst);
 }
 
-/// Orders a notifier's progress before its load of a quiet queue's state word, for the compiler. The
-/// sleeper's barrier does so for the processor.
+/// Orders a notifier's progress before its load of a quiet queue's state word, for the compiler.
+/// The sleeper's barrier does so for the processor.
 #[inline(always)]
 pub(crate) fn order_quiet_check() {
     compiler_fence(SeqCst);

@@ -12,8 +12,8 @@
 //! - I2: an access releases or acquires. Only fences are `SeqCst`, where a store must come before a
 //!   later load of another word.
 //!
-//! Where a model weakens one use of an end alone, that use has a function of its own, with the twin's
-//! name in it.
+//! Where a model weakens one use of an end alone, that use has a function of its own, with the
+//! twin's name in it.
 
 pub(crate) mod announced;
 
@@ -57,8 +57,8 @@ pub(crate) mod cursor_moved {
     }
 }
 
-/// A stage's frontier, or the bound of a worker or a member, releases events to the stages behind and
-/// to the producers.
+/// A stage's frontier, or the bound of a worker or a member, releases events to the stages behind
+/// and to the producers.
 pub(crate) mod released {
     use super::*;
 
@@ -74,7 +74,8 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins, after the accesses of the seat's last member.
+    /// Stores the position that a joining member pins, after the accesses of the seat's last
+    /// member.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -115,8 +116,8 @@ pub(crate) mod released {
 pub(crate) mod sentinel {
     use super::*;
 
-    /// Moves the sentinel over a run that this thread saw published. Returns the sentinel's position as
-    /// an error if another thread moved it.
+    /// Moves the sentinel over a run that this thread saw published. Returns the sentinel's
+    /// position as an error if another thread moved it.
     #[inline(always)]
     pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
         let order = twin!("sentinel-unreleased": Release => Relaxed);
@@ -147,8 +148,8 @@ pub(crate) mod chunk_taken {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
-    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The load of `seen` was
-    /// the acquiring access.
+    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The load of `seen`
+    /// was the acquiring access.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -215,8 +216,8 @@ pub(crate) mod left_alone {
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Counts a producer's handle out, after its failure, and returns the previous count. This is both
-    /// ends of the edge: the last handle acquires the others' failures.
+    /// Counts a producer's handle out, after its failure, and returns the previous count. This is
+    /// both ends of the edge: the last handle acquires the others' failures.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)

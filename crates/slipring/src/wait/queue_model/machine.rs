@@ -6,11 +6,12 @@
 //! two accesses is the library's own.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load sees its own thread's buffer first. A fence, a read-modify-write operation
-//!   and a lock wait until the buffer is empty. A membarrier empties every buffer.
+//!   memory later. A load sees its own thread's buffer first. A fence, a read-modify-write
+//!   operation and a lock wait until the buffer is empty. A membarrier empties every buffer.
 //! - **The compiler** may delay a store until the next fence of either kind or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
-//! - **Statistics** are not part of the state: a load returns each value that the code distinguishes.
+//! - **Statistics** are not part of the state: a load returns each value that the code
+//!   distinguishes.
 //!
 //! Not covered: memory orderings (the loom models cover them; here all accesses are as strong as on
 //! x86), spurious wake-ups, and the clock.
@@ -159,8 +160,8 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other. That leads to no other states, because a
-    /// store may reach memory at any time anyway.
+    /// A real barrier reaches the cores one after the other. That leads to no other states, because
+    /// a store may reach memory at any time anyway.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -231,7 +232,8 @@ pub(super) fn choose_twin(name: &'static str) {
     TWIN.set(name);
 }
 
-/// Runs `f` with `step` as the present step. Returns the step as `f` left it, and the result of `f`.
+/// Runs `f` with `step` as the present step. Returns the step as `f` left it, and the result of
+/// `f`.
 pub(super) fn run<T>(step: Step, f: impl FnOnce() -> T) -> (Step, T) {
     STEP.set(Some(step));
     let result = f();

@@ -293,7 +293,10 @@ impl Condvar {
 
     fn wake(&self, most: usize) {
         access(true, |step| {
-            let here = |thread: &&mut Thread| matches!(thread.sleep, Sleep::Asleep { condvar, .. } if condvar == self.address());
+            let here = |thread: &&mut Thread| match thread.sleep {
+                Sleep::Asleep { condvar, .. } => condvar == self.address(),
+                Sleep::Awake | Sleep::Woken => false,
+            };
             step.state
                 .threads
                 .iter_mut()
