@@ -19,8 +19,8 @@ use super::strategy::{
 /// |---|---|---|---|
 /// | `BusySpin` | lowest | one core per waiter | fewer threads than cores, and no other programs |
 /// | `Yielding` | low | one core per waiter, yielded to other threads | threads that share cores |
-/// | `AlternatingSpinBlock`, `AlternatingYieldBlock` | low, or one wake-up by the system | the awake window's share | low latency of most events at part of the CPU |
-/// | `AlternatingSpinSleep`, `AlternatingYieldSleep` | low, or up to the sleep | the awake window's share | the same, with publications that check for no sleepers |
+/// | `AlternatingSpinBlock`, `AlternatingYieldBlock` | low, or one wake-up by the system | the awake window's share of a long wait | low latency of most events at part of the CPU |
+/// | `AlternatingSpinSleep`, `AlternatingYieldSleep` | low, or up to the sleep | the awake window's share of a long wait | the same, with publications that check for no sleepers |
 /// | `Sleeping` | up to its pause | some percent of a core | logs, telemetry |
 /// | `PhasedBackoff` | low at first, then its fallback's | its fallback's | bursts |
 /// | `Blocking` | one wake-up by the system, 10 to 70 µs | none | streams that are mostly quiet |
