@@ -11,6 +11,8 @@
 //!   strategy decides.
 
 mod adaptive;
+#[cfg(all(test, not(slipring_loom)))]
+mod adaptive_tests;
 mod alias;
 mod budget;
 mod built_in;

@@ -125,20 +125,30 @@ pub enum WaitAction {
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Returns the action to take after a poll that found nothing. Every waiter calls it once per
     /// poll, and many threads call it at once. It must not block or panic.
+    ///
+    /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
     /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
     /// [`WaitAction::ParkFor`]. The build of a graph calls it once. Where it returns `false`,
     /// publications and releases do not check for sleepers.
+    ///
+    /// Example: [`WaitStrategy`].
     fn parks(&self) -> bool;
     /// Returns the strategy's name for reports and warnings.
+    ///
+    /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
     /// Returns whether a waiter holds its core for long while other threads want it. A graph with
     /// too few cores for such a strategy warns ([`Warning`](crate::Warning)).
+    ///
+    /// Example: [`WaitStrategy`].
     fn spins(&self) -> bool {
         false
     }
     /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
     /// wait without a deadline of its own calls it once.
+    ///
+    /// Example: [`Wait::or_timeout`](crate::Wait::or_timeout).
     fn timeout(&self) -> Option<Duration> {
         None
     }
@@ -188,6 +198,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// ```
 pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// Returns the action to take after a poll that found nothing. It must not block or panic.
+    ///
+    /// Example: [`WaitLearner`].
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
     /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
     /// of the graph. It is `false` if the wait ended at its deadline or timeout, or would never
@@ -195,5 +207,7 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     ///
     /// The waiter handles its event right after this call. So an implementation only stores here,
     /// and computes during the next wait.
+    ///
+    /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);
 }

@@ -1,0 +1,267 @@
+//! Tests of the adaptive strategy on a simulated clock.
+
+use std::time::{Duration, Instant};
+
+use super::adaptive::Adaptive;
+use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner};
+
+/// One waiter on a simulated machine. All times are in nanoseconds.
+struct Machine {
+    waiter: Adaptive,
+    /// The clock's reading at time 0.
+    epoch: Instant,
+    now: u64,
+    /// Time from a notification until the waiter runs.
+    wake_latency: u64,
+    /// Time from a timer's set time until the waiter runs.
+    timer_lateness: u64,
+    /// CPU time of a poll.
+    poll_cost: u64,
+    /// CPU time of a sleep and its wake-up.
+    sleep_cost: u64,
+    /// CPU time spent spinning.
+    spun: u64,
+    sleeps: u64,
+}
+
+impl Machine {
+    fn new(budget: Option<u8>) -> Machine {
+        let mut waiter = Adaptive::new(budget);
+        if let Some(budget) = &mut waiter.budget {
+            // The machine's constants below are the CPU times.
+            budget.cpu_time = || None;
+        }
+        Machine {
+            waiter,
+            epoch: Instant::now(),
+            now: 0,
+            wake_latency: 10_000,
+            timer_lateness: 7_000,
+            poll_cost: 25,
+            sleep_cost: 8_000,
+            spun: 0,
+            sleeps: 0,
+        }
+    }
+
+    /// Returns the share of its core that the waiter used since `from`.
+    fn share(&self, from: u64) -> f64 {
+        (self.spun + self.sleeps * self.sleep_cost) as f64 / (self.now - from) as f64
+    }
+
+    /// Waits for the event that arrives at `arrival`. Each of `notifies` is the time of a
+    /// notification without progress. Returns the waiter's lateness; `None` if the wait timed
+    /// out at `until`.
+    fn wait(
+        &mut self,
+        arrival: u64,
+        until: u64,
+        mut notifies: impl Iterator<Item = u64>,
+    ) -> Option<u64> {
+        let mut context = WaitContext::new(false);
+        let mut notify = notifies.next();
+        loop {
+            if self.now >= arrival {
+                self.waiter.wait_ended(&context, true);
+                return Some(self.now - arrival);
+            }
+            let action = self.waiter.next_action(&context);
+            let spins = matches!(action, WaitAction::Spin(_));
+            let clock = self.epoch + Duration::from_nanos(self.now);
+            if context.started.is_none() && (context.polls == CLOCK_INTERVAL || !spins) {
+                (context.started, context.now) = (Some(clock), Some(clock));
+            }
+            if context.now.is_some() && self.now >= until {
+                self.waiter.wait_ended(&context, false);
+                return None;
+            }
+            context.wake_latency = None;
+            let mut sleep = |limit: u64| {
+                self.sleeps += 1;
+                while notify.is_some_and(|notify| notify <= self.now) {
+                    notify = notifies.next();
+                }
+                let notified_at = notify.map_or(arrival, |notify| notify.min(arrival));
+                let end = self.now.saturating_add(limit).min(until);
+                if notified_at <= end {
+                    self.now = notified_at + self.wake_latency;
+                    context.wake_latency = Some(Duration::from_nanos(self.wake_latency));
+                } else {
+                    self.now = end + self.timer_lateness;
+                }
+            };
+            match action {
+                WaitAction::Spin(_) => {
+                    (self.now, self.spun) = (self.now + self.poll_cost, self.spun + self.poll_cost)
+                }
+                WaitAction::Park => sleep(u64::MAX / 2),
+                WaitAction::ParkFor(time) => sleep(time.as_nanos() as u64),
+                WaitAction::Sleep(time) => {
+                    (self.now, self.sleeps) =
+                        (self.now + time.as_nanos() as u64 + self.timer_lateness, self.sleeps + 1)
+                }
+                WaitAction::Clock => {}
+                other => panic!("the machine has a core for each thread: {other:?}"),
+            }
+            context.polls += 1;
+            if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL))
+            {
+                context.now = Some(self.epoch + Duration::from_nanos(self.now));
+            }
+        }
+    }
+
+    /// Waits for `events` events, each `gap` after the one before. Returns the waiter's sorted
+    /// latenesses at the second half of them.
+    fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
+        let (mut arrival, mut latenesses) = (self.now, Vec::new());
+        for event in 0..events {
+            arrival += gap(event);
+            if event == events / 2 {
+                (self.spun, self.sleeps) = (0, 0);
+            }
+            let lateness =
+                self.wait(arrival, u64::MAX, std::iter::empty()).expect("the wait has no timeout");
+            latenesses.extend((event >= events / 2).then_some(lateness));
+            self.now += 200;
+        }
+        latenesses.sort_unstable();
+        latenesses
+    }
+}
+
+/// Returns exponentially distributed gaps, from a fixed seed.
+fn random(mean: f64) -> impl FnMut(u64) -> u64 {
+    let mut random = fastrand::Rng::with_seed(7);
+    move |_| (-(1.0 - random.f64()).ln() * mean) as u64
+}
+
+#[test]
+fn a_waiter_is_awake_when_regular_events_arrive() {
+    for gap in [100_000, 1_000_000, 50_000_000] {
+        let mut machine = Machine::new(None);
+        let latenesses = machine.run(200, |_| gap);
+        assert!(latenesses[latenesses.len() / 2] < 500, "{gap}: {latenesses:?}");
+        let used = machine.share(machine.now - 100 * gap);
+        assert!(used < 0.35, "{gap}: {used}");
+    }
+}
+
+/// Spinning for the whole time in which the event may arrive would cost more than a wake-up.
+#[test]
+fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
+    for gap in [10_000_000, 100_000_000, 1_000_000_000] {
+        for spread in [0.01, 0.05, 0.15] {
+            let mut random = fastrand::Rng::with_seed(1);
+            let mut machine = Machine::new(None);
+            machine.run(200, |_| (gap as f64 * (1.0 + spread * (2.0 * random.f64() - 1.0))) as u64);
+            let used = machine.share(machine.now - 100 * gap);
+            assert!(used < 0.01, "{gap} {spread}: {used}");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_spins_through_short_waits_and_sleeps_through_long_ones() {
+    let mut machine = Machine::new(None);
+    let latenesses = machine.run(2_000, random(5_000.0));
+    assert!(latenesses[latenesses.len() / 2] < 500, "{latenesses:?}");
+    machine.run(200, random(1_000_000.0));
+    assert_eq!(
+        machine.spun / (100 * CLOCK_INTERVAL * machine.poll_cost),
+        1,
+        "the polls before the first plan of each wait, and no more"
+    );
+    // One late event among many changes nothing.
+    machine.run(1_000, random(5_000.0));
+    machine.run(1, |_| 10_000_000);
+    let latenesses = machine.run(20, random(5_000.0));
+    assert!(latenesses[latenesses.len() / 2] < 500, "{latenesses:?}");
+}
+
+/// On a machine that is suspended during a wake-up, the measured latency is the suspension.
+#[test]
+fn a_waiter_forgets_one_very_slow_wake_up() {
+    for slow in [5_000_000, 100_000_000, 10_000_000_000] {
+        let mut machine = Machine::new(None);
+        machine.run(100, random(500_000.0));
+        machine.wake_latency = slow;
+        machine.run(2, |_| 500_000);
+        machine.wake_latency = 10_000;
+        let from = machine.now;
+        machine.run(2_000, random(500_000.0));
+        let used = machine.share(from + (machine.now - from) / 2);
+        assert!(used < 0.1, "{slow}: {used}");
+    }
+}
+
+#[test]
+fn notifications_without_progress_do_not_keep_a_waiter_awake() {
+    let mut machine = Machine::new(None);
+    machine.run(100, |_| 10_000_000);
+    (machine.spun, machine.sleeps) = (0, 0);
+    let from = machine.now;
+    for event in 1..=100 {
+        let (arrival, now) = (from + event * 10_000_000, machine.now);
+        machine
+            .wait(arrival, u64::MAX, (1..).map(|i| now + i * 3_700_000))
+            .expect("the wait has no timeout");
+    }
+    assert!(machine.share(from) < 0.03, "{}", machine.share(from));
+}
+
+#[test]
+fn waits_that_time_out_and_begin_again_count_as_one() {
+    for timeout in [50_000, 200_000, 1_000_000] {
+        let mut machine = Machine::new(None);
+        let (mut gaps, mut arrival) = (random(20_000_000.0), 0);
+        for event in 0..200 {
+            arrival += gaps(event) + 1_000_000;
+            while machine.wait(arrival, machine.now + timeout, std::iter::empty()).is_none() {}
+        }
+        let spun = machine.spun as f64 / machine.now as f64;
+        assert!(spun < 0.02, "{timeout}: {spun}");
+    }
+}
+
+#[test]
+fn a_budget_is_kept_at_every_rate_of_events() {
+    for percent in [1, 5, 25, 50] {
+        for (name, gap) in [
+            ("dense", 400.0),
+            ("close", 1_200.0),
+            ("near", 5_000.0),
+            ("middle", 30_000.0),
+            ("far", 300_000.0),
+        ] {
+            let mut machine = Machine::new(Some(percent));
+            let events = (1.1e9 / gap) as u64;
+            let mut gaps = random(gap);
+            let (mut arrival, mut seconds, mut second) = (0, Vec::new(), (0, 0));
+            for event in 0..events {
+                arrival += gaps(event);
+                machine
+                    .wait(arrival, u64::MAX, std::iter::empty())
+                    .expect("the wait has no timeout");
+                machine.now += 50;
+                let used = machine.spun + machine.sleeps * machine.sleep_cost;
+                if machine.now - second.0 >= 1_000_000_000 {
+                    seconds.push((used - second.1) as f64 / (machine.now - second.0) as f64);
+                    second = (machine.now, used);
+                }
+            }
+            for share in seconds {
+                assert!(share < f64::from(percent) / 100.0 + 0.02, "{percent} %, {name}: {share}");
+            }
+        }
+    }
+}
+
+/// An overdrawn budget delays events for a bounded time.
+#[test]
+fn an_overdrawn_budget_recovers() {
+    let mut machine = Machine::new(Some(1));
+    machine.run(2_000_000, |_| 600);
+    let latenesses = machine.run(200, |_| 40_000_000);
+    assert!(latenesses[latenesses.len() / 2] < 100_000, "{latenesses:?}");
+}
