@@ -303,8 +303,8 @@ fn a_strategys_timeout_returns_an_error_and_loses_no_event() {
         assert!(matches!(tx.claim(), Err(WaitError::TimedOut(_))), "{wait}");
         assert!(matches!(tx.claim_n(1), Err(ClaimError::TimedOut { .. })), "{wait}");
         let error = tx.publish(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("`reader` exceeded the strategy's timeout"), "{error}");
-        // Later calls go on where they were.
+        assert!(error.contains("`reader` took longer than the strategy's timeout"), "{error}");
+        // Later calls continue at the same position.
         rx.poll(1, |event, _| assert_eq!(*event, 0)).unwrap();
         tx.publish(|event| *event = 2).unwrap();
         tx.close();
@@ -371,7 +371,7 @@ struct Noted(&'static Mutex<Vec<(u64, bool)>>);
 
 impl WaitStrategy for Noted {
     fn next_action(&self, _: &WaitContext) -> WaitAction {
-        panic!("its learner is asked")
+        panic!("the library must ask the learner")
     }
     fn parks(&self) -> bool {
         true

@@ -22,10 +22,11 @@ use std::time::Duration;
 
 use crate::base::fault::Outcome;
 use crate::base::panics::{Contained, drop_contained, panic_message};
-use crate::consumer::drive::Handler;
-use crate::consumer::lease::{Consumer, Every, Reader, Writer};
-use crate::consumer::pool::WorkerPosition;
-use crate::consumer::position::{ConsumerPosition, StagePosition};
+use crate::consumer::handle::{Consumer, Reader, Writer};
+use crate::consumer::handler::Handler;
+use crate::consumer::markers::Every;
+use crate::consumer::position::Availability;
+use crate::consumer::sequential::StagePosition;
 use crate::consumer::shard::ShardPosition;
 use crate::consumer::worker::WorkerPosition;
 use crate::errors::BuildError;

@@ -28,7 +28,7 @@ use crate::ring::events::At;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait;
 use crate::ring::slots::{Interleaved, Layout};
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 
 /// A stage's handle, which lends events to one thread at a time.
 ///
@@ -78,7 +78,7 @@ pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
     /// Creates the handle of a stage that sees every event.
-    pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
+    pub(crate) fn every(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         Consumer { position: StagePosition::new(core, stage, learned), access: PhantomData }
     }
 }
@@ -96,14 +96,24 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Sharded, L> {
     /// Creates the handle of a shard.
-    pub(crate) fn shard(core: Owner<E, L>, stage: usize, shard: usize, learned: Learned) -> Self {
+    pub(crate) fn shard(
+        core: Owner<E, L>,
+        stage: usize,
+        shard: usize,
+        learned: HandleLearner,
+    ) -> Self {
         Consumer { position: ShardPosition::new(core, stage, shard, learned), access: PhantomData }
     }
 }
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
     /// Creates the handle of a worker that is declared with the graph.
-    pub(crate) fn worker(core: Owner<E, L>, stage: usize, worker: usize, learned: Learned) -> Self {
+    pub(crate) fn worker(
+        core: Owner<E, L>,
+        stage: usize,
+        worker: usize,
+        learned: HandleLearner,
+    ) -> Self {
         Self::of_worker(WorkerPosition::new(core, stage, worker, learned))
     }
 

@@ -14,7 +14,7 @@ use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 
 /// The position of a stage that sees every event.
 pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
@@ -72,7 +72,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
 impl<E, L: Layout> StagePosition<E, L> {
     /// Creates the position of a stage, at the ring's first position.
-    pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (start, line) = (core.control.start, core.control.plan.stages[stage].line);
         SequentialPosition::begin(core, stage, StageRole, (line, 0), start, learned)
     }
@@ -86,7 +86,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         role: R,
         (line, shift): (usize, u32),
         at: u64,
-        learned: Learned,
+        learned: HandleLearner,
     ) -> Self {
         let reads_stamps = core.control.plan.reads_stamps(stage);
         let plan = &core.control.plan;

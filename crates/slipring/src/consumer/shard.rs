@@ -30,6 +30,7 @@ pub struct ShardPosition<E, L: Layout> {
 }
 
 impl<E, L: Layout> ShardPosition<E, L> {
+    /// Creates the position of a shard, at the ring's first position.
     pub(crate) fn new(
         core: Owner<E, L>,
         stage: usize,

@@ -14,7 +14,7 @@ use crate::ring::control::Waiter;
 use crate::ring::counters::{FLUSH_EVERY, LocalCounts};
 use crate::ring::self_wait;
 use crate::ring::slots::Layout;
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 
 /// Counting a handle's events and batches.
 pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
@@ -112,7 +112,7 @@ impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 /// panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
-    learned: Learned,
+    learned: HandleLearner,
     flushed: Option<LocalCounts>,
     kind: PhantomData<(E, L)>,
 }

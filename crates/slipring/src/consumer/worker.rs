@@ -84,7 +84,7 @@ enum Offer {
 }
 
 impl<E, L: Layout> WorkerPosition<E, L> {
-    /// A worker that is there from the beginning.
+    /// Creates a worker that is declared with the graph, at the ring's first position.
     pub(crate) fn new(
         core: Owner<E, L>,
         stage: usize,
@@ -95,7 +95,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// A worker that joins; its seat is taken (crew::I1).
+    /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
     pub(crate) fn join(
         core: Owner<E, L>,
         stage: usize,
@@ -106,7 +106,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, landmark, learned)
     }
 
-    /// `start`: a position that the claim word has passed.
+    /// Creates an idle worker. The claim word is at `start` or past it.
     fn begin(
         core: Owner<E, L>,
         stage: usize,
@@ -499,11 +499,11 @@ mod tests {
     fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
         let mut worker: PoolWriter<u64, L> =
             Consumer::worker(ring.clone(), stage, 1, HandleLearner::default());
-        assert!(worker.position().has_available(), "a look under the lock finds nothing at {at}");
-        let there = worker.try_batch(1).unwrap_or_else(|error| panic!("nothing at {at}: {error}"));
-        assert_eq!(there.first_seq(), at);
-        there.release();
-        ring.control.halt(); // a worker that goes now is no failure
+        assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
+        let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
+        assert_eq!(batch.first_seq(), at);
+        batch.release();
+        ring.control.halt(); // so that the drop of the last worker is no failure
     }
 
     #[test]
@@ -542,7 +542,7 @@ mod tests {
             let ring: Ring<Interleaved> = ring(4, false);
             let mut worker: PoolWriter<u64> =
                 Consumer::worker(ring.clone(), 0, 1, HandleLearner::default());
-            went_on(&ring, 0, at);
+            move_pool_to(&ring, 0, at);
             ring.control.close(at);
             assert!(
                 matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),

@@ -247,7 +247,7 @@ impl Shape {
                         "{stage} is on no cycle: {defects:?}"
                     );
                 }
-                ErrorKind::Build(BuildError::SideBySide { writer, other }) => {
+                ErrorKind::Build(BuildError::UnorderedWriter { writer, other }) => {
                     assert!(defects.circular.is_empty(), "a cycle is reported first: {defects:?}");
                     let named = |&(a, b): &(usize, usize)| {
                         Shape::name(a) == *writer && Shape::name(b) == *other

@@ -25,7 +25,7 @@ impl std::fmt::Debug for FnStrategy {
 }
 
 impl WaitStrategy for FnStrategy {
-    fn idle(&self, waited: &WaitContext) -> WaitAction {
+    fn next_action(&self, waited: &WaitContext) -> WaitAction {
         (self.idle)(waited.polls)
     }
     fn parks(&self) -> bool {

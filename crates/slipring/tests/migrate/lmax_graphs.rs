@@ -83,7 +83,7 @@ fn names_tell_stages_apart() {
     let handler = |_: &u64, _: At| ();
     assert!(chain(4).read("a", handler).read("b", handler).feed(0..9, |slot, i| *slot = i).is_ok());
     let error = chain(4).read("a", handler).read("a", handler).feed(0..9, |slot, i| *slot = i);
-    assert_eq!(build_error(error), BuildError::Twice { stage: "a".into() });
+    assert_eq!(build_error(error), BuildError::DuplicateName { stage: "a".into() });
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn each_stage_waits_in_its_own_way() {
 struct Phased(AtomicU64);
 
 impl WaitStrategy for Phased {
-    fn idle(&self, waited: &WaitContext) -> WaitAction {
+    fn next_action(&self, waited: &WaitContext) -> WaitAction {
         self.0.fetch_add(1, SeqCst);
         match waited.polls {
             0..4 => WaitAction::Spin(1),

@@ -218,7 +218,7 @@ fn handles_dropped_in_any_order_end_the_graph() {
     let graph = Graph::new(CAPACITY, || 0u64);
     drop(graph.reader("gone"));
     let error = graph.build().err().unwrap();
-    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Abandoned { .. })), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::DroppedKey { .. })), "{error}");
     for ring_first in [false, true] {
         let graph = Graph::new(CAPACITY, || 0u64);
         let (kept, gone) = (graph.reader("kept"), graph.reader("gone"));

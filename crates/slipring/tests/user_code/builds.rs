@@ -69,7 +69,7 @@ impl PanicsAt {
 }
 
 impl WaitStrategy for PanicsAt {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         WaitAction::Yield
     }
     fn parks(&self) -> bool {
@@ -129,7 +129,7 @@ impl std::fmt::Debug for OwnsKey {
 }
 
 impl WaitStrategy for OwnsKey {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         WaitAction::Yield
     }
     fn parks(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slipring::{
-    Cause, Graph, Learner, PRODUCER, StartAt, Tap, Wait, WaitAction, WaitContext, WaitError,
+    Cause, Graph, PRODUCER, StartAt, Tap, Wait, WaitAction, WaitContext, WaitError, WaitLearner,
     WaitStrategy,
 };
 
@@ -23,7 +23,7 @@ struct NoLearner {
 }
 
 impl WaitStrategy for NoLearner {
-    fn idle(&self, _: &WaitContext) -> WaitAction {
+    fn next_action(&self, _: &WaitContext) -> WaitAction {
         WaitAction::Park
     }
     fn parks(&self) -> bool {
@@ -32,7 +32,7 @@ impl WaitStrategy for NoLearner {
     fn alias(&self) -> String {
         "no learner".into()
     }
-    fn learner(&self) -> Option<Box<dyn Learner>> {
+    fn learner(&self) -> Option<Box<dyn WaitLearner>> {
         let asked = self.asked.fetch_add(1, SeqCst);
         assert!(asked < self.good || !self.bad.load(SeqCst), "no learner {PURPOSE}");
         None
@@ -256,7 +256,7 @@ fn a_wait_that_panics_counts_each_event_once() {
     #[derive(Debug)]
     struct PanicsAfterFive;
     impl WaitStrategy for PanicsAfterFive {
-        fn idle(&self, waited: &WaitContext) -> WaitAction {
+        fn next_action(&self, waited: &WaitContext) -> WaitAction {
             assert!(waited.polls < 5, "tired {PURPOSE}");
             WaitAction::Yield
         }
@@ -291,11 +291,11 @@ fn a_learner_that_panics_again_on_drop_does_not_abort() {
     let _watched = crate::common::watched();
     #[derive(Debug)]
     struct PanicsTwice;
-    impl Learner for PanicsTwice {
-        fn idle(&mut self, _: &WaitContext) -> WaitAction {
+    impl WaitLearner for PanicsTwice {
+        fn next_action(&mut self, _: &WaitContext) -> WaitAction {
             panic!("learned nothing {PURPOSE}")
         }
-        fn over(&mut self, _: &WaitContext, _: bool) {}
+        fn wait_ended(&mut self, _: &WaitContext, _: bool) {}
     }
     impl Drop for PanicsTwice {
         fn drop(&mut self) {
@@ -305,7 +305,7 @@ fn a_learner_that_panics_again_on_drop_does_not_abort() {
     #[derive(Debug)]
     struct HasLearner;
     impl WaitStrategy for HasLearner {
-        fn idle(&self, _: &WaitContext) -> WaitAction {
+        fn next_action(&self, _: &WaitContext) -> WaitAction {
             WaitAction::Yield
         }
         fn parks(&self) -> bool {
@@ -314,7 +314,7 @@ fn a_learner_that_panics_again_on_drop_does_not_abort() {
         fn alias(&self) -> String {
             "panics twice".into()
         }
-        fn learner(&self) -> Option<Box<dyn Learner>> {
+        fn learner(&self) -> Option<Box<dyn WaitLearner>> {
             Some(Box::new(PanicsTwice))
         }
     }
@@ -360,11 +360,11 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
     }
     #[derive(Debug)]
     struct AsksOnDrop(Option<Box<AsksRing>>);
-    impl Learner for AsksOnDrop {
-        fn idle(&mut self, _: &WaitContext) -> WaitAction {
+    impl WaitLearner for AsksOnDrop {
+        fn next_action(&mut self, _: &WaitContext) -> WaitAction {
             WaitAction::Yield
         }
-        fn over(&mut self, _: &WaitContext, _: bool) {}
+        fn wait_ended(&mut self, _: &WaitContext, _: bool) {}
     }
     impl Drop for AsksOnDrop {
         fn drop(&mut self) {
@@ -383,7 +383,7 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
         }
     }
     impl WaitStrategy for AsksRing {
-        fn idle(&self, _: &WaitContext) -> WaitAction {
+        fn next_action(&self, _: &WaitContext) -> WaitAction {
             WaitAction::Yield
         }
         fn parks(&self) -> bool {
@@ -392,7 +392,7 @@ fn a_learner_may_ask_the_ring_for_a_producer() {
         fn alias(&self) -> String {
             "asks ring".into()
         }
-        fn learner(&self) -> Option<Box<dyn Learner>> {
+        fn learner(&self) -> Option<Box<dyn WaitLearner>> {
             self.ask();
             Some(Box::new(AsksOnDrop(Some(Box::new(AsksRing(self.0.clone()))))))
         }
@@ -417,7 +417,7 @@ fn a_learner_factory_whose_panic_payload_panics_on_drop_fails_its_stage() {
     #[derive(Debug)]
     struct LearnerPanics;
     impl WaitStrategy for LearnerPanics {
-        fn idle(&self, _: &WaitContext) -> WaitAction {
+        fn next_action(&self, _: &WaitContext) -> WaitAction {
             WaitAction::Yield
         }
         fn parks(&self) -> bool {
@@ -426,7 +426,7 @@ fn a_learner_factory_whose_panic_payload_panics_on_drop_fails_its_stage() {
         fn alias(&self) -> String {
             "learner panics".into()
         }
-        fn learner(&self) -> Option<Box<dyn Learner>> {
+        fn learner(&self) -> Option<Box<dyn WaitLearner>> {
             std::panic::panic_any(Bomb)
         }
     }
