@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! - I1: a future that is pending has left its waker at the bell at which a thread would sleep, by
-//!   the same steps (bell::I1); whoever drops it takes the waker back.
+//!   the same steps (queue::I1); whoever drops it takes the waker back.
 //! - I2: a future that is dropped has claimed nothing and been lent nothing.
 
 use std::future::Future;

@@ -348,7 +348,7 @@ impl<'env> Delivery<'env> {
                 _ => self.take_turns(control),
             }
         }
-        // From here on others may finish what it had begun (within::I2).
+        // From here on others may finish what it had begun (self_wait::I2).
         drop(within);
         self.stop(control);
     }

@@ -124,7 +124,7 @@ impl<E, L: Layout> Place<E, L> {
     }
 
     /// It is there from now on, until the run is over
-    /// ([`Owners::end_run`](crate::ring::owner::Owners::end_run)) or the last owner gone.
+    /// ([`Owners::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner gone.
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();

@@ -35,7 +35,8 @@ pub(crate) fn build<E, L: Layout>(
             return Err(problem);
         }
     };
-    let core = Core::new(control, slots, shard_ids);
+    // SAFETY: just allocated for this core alone.
+    let core = unsafe { Core::new(control, slots, shard_ids) };
     // SAFETY: just put together, and filled once.
     match unsafe { core.fill(factory) } {
         Ok(()) => Ok(Owner::new(core)),

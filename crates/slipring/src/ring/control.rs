@@ -61,15 +61,19 @@ impl Control {
         timed: bool,
         samples: Option<Samples>,
     ) -> Option<Control> {
+        let positions = Positions::new(&plan, start)?;
+        let membership = Membership::new(&plan)?;
+        let waits = Waits::new(&plan);
         Some(Control {
             start,
             timed,
             spacing: wait::spacing(),
-            positions: Positions::new(&plan, start)?,
+            positions,
+            // After the strategies were asked how they wait, which may take long.
             status: Status::new(deadline),
-            membership: Membership::new(&plan)?,
+            membership,
             counters: Counters::new(&plan, samples)?,
-            waits: Waits::new(&plan),
+            waits,
             plan,
         })
     }

@@ -80,8 +80,11 @@ impl Settings {
 }
 
 impl<E, L: Layout> Core<E, L> {
-    /// Puts a core together from slots that are allocated and not filled yet.
-    pub(crate) fn new(
+    /// Puts a core together from slots that are allocated and not filled yet. The core frees them.
+    ///
+    /// # Safety
+    /// No other core has these slots, and no caller frees them.
+    pub(crate) unsafe fn new(
         control: Control,
         slots: View<E, L>,
         shard_ids: Box<[Option<ShardIds<E>>]>,

@@ -139,7 +139,7 @@ impl Plan {
         producer_wait: &Wait,
     ) -> Result<Plan, BuildError> {
         let before = check::all(&specs, capacity)?;
-        let mut draft = Draft::new(&specs, check::waits(&specs, wait)?, producer_wait.parks());
+        let mut draft = Draft::new(&specs, check::waits(&specs, wait)?, producer_wait);
         let mut stages = draft.stages();
         let gating: Vec<usize> = (0..specs.len()).filter(|&stage| draft.is_gating(stage)).collect();
         let guard = draft.guard(&gating);
@@ -220,9 +220,10 @@ impl<'s> Draft<'s> {
     fn new(
         specs: &'s [StageSpec],
         strategies: Vec<Contained<Wait>>,
-        producer_parks: bool,
+        producer_wait: &Wait,
     ) -> Draft<'s> {
         let parks = strategies.iter().map(|wait| wait.parks()).collect();
+        let producer_parks = producer_wait.parks();
         let queue_of = assign_queues(specs);
         let queues = 1 + queue_of.iter().copied().max().unwrap_or(PRODUCER_QUEUE);
         Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines: FIRST_LINE }

@@ -100,7 +100,7 @@ impl Positions {
         let stage = &plan.stages[number];
         match stage.delivery {
             Delivery::Each => edge::released::see(self.line(stage.line)),
-            Delivery::Pool { .. } => self.pool_frontier(stage, lower_bound),
+            Delivery::Pool { room, .. } => self.pool_frontier(stage, room, lower_bound),
             Delivery::Shards(shards) => self.least_passed(stage.line, shards, lower_bound),
             Delivery::Tap(_) => {
                 let (up, _) = self.upstream(plan, number, lower_bound);
@@ -112,11 +112,11 @@ impl Positions {
 
     /// Returns the frontier of a pool (I2).
     #[inline]
-    fn pool_frontier(&self, stage: &Stage, lower_bound: u64) -> u64 {
+    fn pool_frontier(&self, stage: &Stage, room: usize, lower_bound: u64) -> u64 {
         let claim = self.line(stage.line);
         // I2: the claim word first.
         let word = PoolWord(edge::chunk_taken::see_for_frontier(claim));
-        let bounds = self.least_bound(stage, lower_bound);
+        let bounds = self.least_bound(stage, room, lower_bound);
         let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
         let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
         // A worker that lost a race for a chunk may show an old bound for a moment; what was
@@ -127,9 +127,9 @@ impl Positions {
     /// Returns how far ahead of `lower_bound` the least bound of a pool's workers or a tap's members
     /// is; `i64::MAX`: all of them are idle.
     #[inline(always)]
-    fn least_bound(&self, stage: &Stage, lower_bound: u64) -> i64 {
+    fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
-        for bound in &self.lines[stage.bound_line(0)..][..stage.delivery.room()] {
+        for bound in &self.lines[stage.bound_line(0)..stage.bound_line(room)] {
             let bound = edge::released::see_bound(&bound.0);
             if bound & IDLE == 0 {
                 least = least.min(bound_ahead(bound, lower_bound));
@@ -248,7 +248,7 @@ impl Positions {
         if edge::left::see(self.line(tap.line)) == 0 {
             return i64::MAX;
         }
-        self.least_bound(tap, lower_bound)
+        self.least_bound(tap, tap.delivery.room(), lower_bound)
     }
 
     /// Returns how far a party may pass its taps, of `to` and at least `lower_bound` (I3).

@@ -39,8 +39,6 @@ impl Waits {
     }
 
     /// Notifies the queues of a publication, where a quiet check says that it must.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn notify_publication(&self, plan: &Plan) {
         if !plan.producer_notifies.is_empty() {
             queue::notify_fenced(&self.queues, &plan.producer_notifies);

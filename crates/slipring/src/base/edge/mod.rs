@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, except
-//!   the owners' count (`ring/owner.rs`), which works as `Arc`'s does.
+//!   the owners' count (`ring/owner_count.rs`), which works as `Arc`'s does.
 //! - I2: an access releases or acquires. Only fences are `SeqCst`, where a store must come before a
 //!   later load of another word.
 //!
