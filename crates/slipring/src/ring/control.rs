@@ -158,13 +158,13 @@ impl Control {
 
     /// States the last position. The stages end when they have reached it.
     pub(crate) fn close(&self, final_seq: u64) {
-        self.status.close(final_seq);
+        self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
     }
 
     /// Ends the graph without draining it.
     pub(crate) fn halt(&self) {
-        self.status.halt();
+        self.status.halt(); // SYNC[announced]: before the queues are notified
         twin!("halted-unnotified": self.waits.notify_all() => ());
     }
 
@@ -316,7 +316,7 @@ impl Control {
 
     /// Leaves a chunk to another worker of the pool, and wakes one.
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
-        self.membership.leave_orphan(pool, orphan);
+        self.membership.leave_orphan(pool, orphan); // SYNC[orphaned]: before the notification
         twin!("orphan-unnotified": self.notify(&[self.plan.stages[pool].queue]) => ());
     }
 
@@ -327,7 +327,7 @@ impl Control {
     /// Gives a member's seat back, and wakes the parties that the member held.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
-        self.membership.release_member(&self.positions, tap, stage, seat);
+        self.membership.release_member(&self.positions, tap, stage, seat); // SYNC[left]: before
         self.notify(twin!("vacated-unnotified": &stage.notifies[..] => &[]));
     }
 
