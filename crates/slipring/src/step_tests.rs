@@ -185,7 +185,7 @@ fn a_producers_count_of_published_events_may_wrap() {
     let reader = graph.reader("reader");
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(reader));
-    tx.count_joined(u64::MAX);
+    tx.count_coalesced(u64::MAX);
     for _ in 0..2 {
         tx.claim_n(4).unwrap().publish();
         rx.try_batch(4).unwrap().release();

@@ -55,7 +55,7 @@ pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// This producer by positions, see [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
-        self.settle();
+        self.give_up_open_claim();
         RawProducer { producer: self, open: Seqs::NONE, lent: PhantomData }
     }
 }
@@ -87,14 +87,14 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     }
 
     fn hold(&mut self, open: Seqs) {
-        self.producer.open_claim((open.len != 0).then_some((open.next, open.len as u64)));
+        self.producer.set_open_claim((open.len != 0).then_some((open.next, open.len as u64)));
         self.open = open;
     }
 
     /// How many slots could be claimed at this moment, beyond what is claimed. Others may change
     /// that at once.
     pub fn available(&mut self) -> usize {
-        self.producer.room().saturating_sub(if S::MANY { 0 } else { self.open.len() })
+        self.producer.free_slots().saturating_sub(if S::MANY { 0 } else { self.open.len() })
     }
 
     /// A claimed event.
@@ -129,7 +129,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open = Seqs::NONE;
         // A single producer claims the same positions again; with many, the producer knows the
         // claim (I3).
-        self.producer.settle();
+        self.producer.give_up_open_claim();
     }
 
     /// The producer again; an open claim is given up.

@@ -63,7 +63,7 @@ impl<E, L: Layout, S: producer::Sharing> sealed::Sealed for Producer<E, L, S> {
 }
 impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
     fn arm(&mut self, waker: &Waker) -> bool {
-        self.arm_for(1, waker)
+        self.arm_for_room(1, waker)
     }
     fn disarm(&mut self) {
         Producer::disarm(self);

@@ -1,10 +1,10 @@
-//! Claiming: slots, lent to be filled: one, or several in a row.
+//! Claims as leases: slots lent to be filled, one or several in a row.
 //!
 //! Invariants
-//! - I1: a claim borrows its producer mutably, so a handle has one claim at a time, and nothing
-//!   else happens to its positions meanwhile.
-//! - I2: a claim ends once: published, or given up (dropped), or forgotten; then its producer
-//!   settles it (producer::I3).
+//! - I1: A lease borrows its producer mutably. So a handle has one claim at a time, and no other
+//!   call touches its positions meanwhile.
+//! - I2: A claim ends once: published, or given up by a drop, or forgotten. A forgotten claim is
+//!   given up by its producer (producer::I3).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,12 +12,21 @@ use std::ops::{Deref, DerefMut, Index, IndexMut};
 use std::time::Instant;
 
 use crate::errors::{ClaimError, WaitError};
-use crate::producer::{Producer, Single, sealed};
+use crate::producer::handle::{Producer, Single, sealed};
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Claims one slot, waiting while the ring is full.
+    /// Claims one slot; waits, by the graph's strategy, while the ring is full.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
+    /// let mut slot = tx.claim()?;
+    /// slot.push_str("filled in place");
+    /// assert_eq!(slot.publish(), 0);
+    /// rx.poll(8, |text, _| assert_eq!(text, "filled in place"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Producer::publish`].
@@ -25,7 +34,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.claim_n_by(1, None).map(Slot::new).map_err(ClaimError::without_deadline)
     }
 
-    /// Claims one slot if there is one now.
+    /// Claims one slot if it is free now.
+    ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// let (mut tx, _rx) = slipring::unicast(1, || 0u64)?;
+    /// tx.try_claim()?.publish();
+    /// assert!(matches!(tx.try_claim(), Err(ClaimError::Gated { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Producer::try_publish`].
@@ -33,7 +50,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
 
-    /// Claims one slot, waiting no longer than until `deadline`.
+    /// Claims one slot; waits no longer than until `deadline`.
+    ///
+    /// Example: [`Producer::publish_by`].
     ///
     /// # Errors
     /// As [`Producer::publish_by`].
@@ -41,31 +60,62 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
     }
 
-    /// Claims `len` slots in a row, 1 to the capacity, waiting until all of them are free.
+    /// Claims `len` slots in a row, 1 to the capacity; waits until all of them are free.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
+    /// let mut claim = tx.claim_n(3)?;
+    /// for (i, slot) in claim.iter_mut().enumerate() { *slot = i * 10; }
+    /// assert_eq!(claim.publish(), 0);
+    /// let mut seen = Vec::new();
+    /// rx.poll(8, |value, _| seen.push(*value))?;
+    /// assert_eq!(seen, [0, 10, 20]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Wait`].
+    /// [`ClaimError::Length`], or [`ClaimError::Wait`] as [`Producer::publish`].
     #[inline]
     pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.claim_n_by(len, None)
     }
 
-    /// Claims `len` slots in a row if they are free now.
+    /// Claims `len` slots in a row if all of them are free now.
+    ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// let (mut tx, _rx) = slipring::unicast(4, || 0u64)?;
+    /// tx.try_claim_n(3)?.publish();
+    /// assert!(matches!(tx.try_claim_n(2), Err(ClaimError::Gated { .. })));
+    /// assert!(matches!(tx.try_claim_n(5), Err(ClaimError::Length { asked: 5, capacity: 4 })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`],
-    /// [`ClaimError::Wait`].
+    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], or
+    /// [`ClaimError::Wait`] when the graph has ended.
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
         Ok(self.lend(seq, len))
     }
 
-    /// Claims `len` slots in a row, waiting no longer than until `deadline`, or without a deadline
-    /// if it is `None`.
+    /// Claims `len` slots in a row; waits no longer than until `deadline` (`None`: without a
+    /// deadline).
+    ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// use std::time::{Duration, Instant};
+    /// let (mut tx, _rx) = slipring::unicast(4, || 0u64)?;
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// tx.claim_n_by(3, soon)?.publish();
+    /// assert!(matches!(tx.claim_n_by(2, soon), Err(ClaimError::TimedOut { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], [`ClaimError::Wait`].
+    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], or [`ClaimError::Wait`] when the graph has
+    /// ended.
     #[inline]
     pub fn claim_n_by(
         &mut self,
@@ -76,37 +126,75 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let seq = self.reserve_by(len as u64, deadline.into())?;
         Ok(self.lend(seq, len))
     }
+
+    /// Lends `[seq, seq + len)`, which this handle has claimed.
+    #[inline]
+    pub(crate) fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
+        self.core.touch(seq, len as u64, true);
+        self.set_open_claim(Some((seq, len as u64)));
+        Slots { producer: self, seq, len, lent: PhantomData }
+    }
 }
 
-/// One claimed slot: dereferences to the event to fill. [`Slot::publish`] makes it visible; dropped
-/// without it, it is given up.
+/// One claimed slot; it dereferences to the event to fill.
+///
+/// [`Slot::publish`] makes the event visible. A slot that is dropped without it is given up: no
+/// stage sees it.
+///
+/// Example: [`Producer::claim`].
+#[must_use = "a claim that is dropped publishes nothing"]
 pub struct Slot<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     slots: Slots<'p, E, L, S>,
 }
 
-/// Claimed slots in a row. [`Slots::publish`] makes them visible as a whole; dropped without it,
-/// they are given up.
+/// Claimed slots in a row.
+///
+/// [`Slots::publish`] makes all of them visible at once. Slots that are dropped without it are
+/// given up: no stage sees them.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
+/// let mut claim = tx.claim_n(2)?;
+/// claim[0] = 1; // by index ...
+/// claim[1] = claim[0] + 1;
+/// drop(claim); // ... and given up
+/// tx.claim_n(2)?.publish();
+/// assert_eq!(rx.poll(8, |_, _| ())?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a claim that is dropped publishes nothing"]
 pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// A claim gives out `&E` as a `&mut [E]` does, so it may be shared only where `E` may; its
-    /// producer may be shared always.
+    /// A claim lends `&E` as a `&mut [E]` does, so it is `Sync` only where `E` is; a `Producer` is
+    /// `Sync` always.
     lent: PhantomData<&'p mut E>,
 }
 
 impl<'p, E, L: Layout, S: sealed::Sharing> Slot<'p, E, L, S> {
-    /// A claim of one.
-    pub(crate) fn new(slots: Slots<'p, E, L, S>) -> Self {
+    /// Wraps a claim of one slot.
+    fn new(slots: Slots<'p, E, L, S>) -> Self {
         Slot { slots }
     }
 
-    /// The position this event will have.
+    /// Returns the position that this event will have.
+    ///
+    /// ```
+    /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;
+    /// let mut slot = tx.claim()?;
+    /// *slot = slot.seq() + 100; // an event that knows its own position
+    /// slot.publish();
+    /// assert_eq!(tx.claim()?.seq(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn seq(&self) -> u64 {
         self.slots.seq
     }
 
     /// Makes the event visible; returns its position.
+    ///
+    /// Example: [`Producer::claim`].
     pub fn publish(self) -> u64 {
         self.slots.publish()
     }
@@ -128,44 +216,58 @@ impl<E, L: Layout, S: sealed::Sharing> DerefMut for Slot<'_, E, L, S> {
 }
 
 impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
-    /// `producer` has claimed `[seq, seq + len)`.
-    #[inline(always)]
-    pub(crate) fn new(producer: &'p mut Producer<E, L, S>, seq: u64, len: usize) -> Self {
-        Slots { producer, seq, len, lent: PhantomData }
-    }
-
-    /// How many slots.
+    /// Returns the number of claimed slots, at least 1.
+    ///
+    /// Example: [`Slots::get_mut`].
     #[allow(clippy::len_without_is_empty)] // a claim is never empty
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The position the first event will have.
+    /// Returns the position that the first event will have.
+    ///
+    /// Example: [`Slots::get_mut`].
     pub fn first_seq(&self) -> u64 {
         self.seq
     }
 
-    /// The slot at an offset.
+    /// Returns the event at an offset, to fill; `None` behind the last one.
+    ///
+    /// ```
+    /// let (mut tx, _rx) = slipring::unicast(8, || 0)?;
+    /// let mut claim = tx.claim_n(2)?;
+    /// assert_eq!((claim.first_seq(), claim.len()), (0, 2));
+    /// if let Some(event) = claim.get_mut(1) { *event = 5; }
+    /// assert!(claim.get_mut(2).is_none());
+    /// # claim.publish();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
-        // SAFETY: claimed by the handle that this borrows (I1, producer::I2), and `&mut self` keeps
-        // a second reference away.
+        // SAFETY: claimed by the handle that this borrows (I1, producer::I2); `&mut self` excludes
+        // a second reference.
         (offset < self.len)
             .then(|| unsafe { &mut *self.producer.cell(self.seq.wrapping_add(offset as u64)) })
     }
 
-    /// The slots in order.
+    /// Returns an iterator over the events, in order of their positions.
+    ///
+    /// Example: [`Producer::claim_n`].
     #[inline]
     pub fn iter_mut(&mut self) -> EventsIterMut<'_, E, L> {
-        // SAFETY: as in `get_mut`; the iterator gives each slot out once.
+        // SAFETY: as in `get_mut`; the iterator yields each slot once.
         unsafe { EventsIterMut::new(self.producer.view(), self.seq, self.len) }
     }
 
-    /// Makes all of them visible; returns the position of the first.
+    /// Makes all events visible at once; returns the position of the first.
+    ///
+    /// Costs one store for each 2^15 events, and a notification as [`Producer::publish`].
+    ///
+    /// Example: [`Producer::claim_n`].
     #[inline]
     pub fn publish(self) -> u64 {
         let (seq, len) = (self.seq, self.len as u64);
-        self.producer.ended();
+        self.producer.clear_open_claim();
         self.producer.commit(seq, len);
         std::mem::forget(self);
         seq
@@ -194,15 +296,15 @@ impl<E, L: Layout, S: sealed::Sharing> IndexMut<usize> for Slots<'_, E, L, S> {
 
 impl<E, L: Layout, S: sealed::Sharing> Drop for Slots<'_, E, L, S> {
     fn drop(&mut self) {
-        self.producer.ended();
+        self.producer.clear_open_claim();
         self.producer.give_up(self.seq, self.len as u64);
     }
 }
 
 impl<E: fmt::Debug, L: Layout, S: sealed::Sharing> fmt::Debug for Slots<'_, E, L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: claimed by the handle that this borrows (I1, producer::I2); `&self` keeps writers
-        // away.
+        // SAFETY: claimed by the handle that this borrows (I1, producer::I2); `&self` excludes
+        // writers.
         unsafe { Events::<E, L>::new(self.producer.view(), self.seq, self.len as u64) }.fmt(f)
     }
 }

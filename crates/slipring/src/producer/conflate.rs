@@ -1,12 +1,11 @@
-//! Keeping the newest per key while the ring is full: conflation, in a table of the producer's own.
+//! Conflation: keeping the newest value per key while the ring is full.
 //!
 //! Invariants
-//! - I1: `places` has one entry for each value that is kept, and says how many values were kept
-//!   before it, counted from the first ever.
-//! - I2: what is kept goes out in the order in which its keys came, and before anything that comes
-//!   later.
-//! - I3: nothing is allocated after the build: the queue never holds more than `room`, and the
-//!   table has room for twice as many.
+//! - I1: `indices` has one entry for each kept value: the number of values that were kept before
+//!   it, counted from the first ever.
+//! - I2: Kept values go out in the order in which their keys came, and before every later value.
+//! - I3: Nothing is allocated after the build: the queue never holds more than `room` values, and
+//!   the table has room for twice as many.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,23 +13,25 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use crate::errors::{BuildError, ClaimError, WaitError};
-use crate::producer::{Producer, sealed};
+use crate::producer::handle::{Producer, sealed};
 use crate::ring::slots::Layout;
 
-/// A producer that never waits: while the ring is full it keeps values, the newest for each key, up
-/// to so many, and publishes them as soon as there is room. For prices, positions, states: where
-/// only the last value counts. From [`Producer::conflate`].
+/// A producer that never waits: while the ring is full it keeps the newest value of each key.
 ///
-/// Values that were replaced are counted as dropped
-/// ([`StageReport::dropped`](crate::StageReport::dropped)), as are those still kept when this goes.
-/// Room is looked for when something is sent, and on [`flush`](Conflator::flush); call that when
-/// nothing is sent for a while, and [`finish`](Conflator::finish) at the end.
+/// It fits prices, positions and states, where only the last value counts.
+/// [`Producer::conflate`] makes one, with room for a number of keys. It publishes the kept values
+/// as soon as the ring has free slots.
+///
+/// It looks for free slots in [`send`](Conflator::send) and [`flush`](Conflator::flush) only. Call
+/// `flush` when there is nothing to send for a while, and [`finish`](Conflator::finish) at the end.
+/// [`StageReport::dropped`](crate::StageReport::dropped) counts the values that were replaced, and
+/// those still kept when the conflator is dropped.
 ///
 /// ```
 /// let (tx, mut rx) = slipring::unicast(2, || ("", 0))?;
 /// let mut prices = tx.conflate(8, |slot, symbol: &&'static str, price| *slot = (symbol, price))?;
 /// for (symbol, price) in [("A", 1), ("B", 2), ("A", 3), ("C", 4), ("A", 5)] {
-///     prices.send(symbol, price)?; // the ring has two slots: A 3 and C 4 are kept, and then A 5 takes the place of A 3
+///     prices.send(symbol, price)?; // two slots: A 3 and C 4 are kept, then A 5 reindices A 3
 /// }
 /// let mut seen = Vec::new();
 /// rx.poll(8, |price, _| seen.push(*price))?;
@@ -39,34 +40,38 @@ use crate::ring::slots::Layout;
 /// assert_eq!(seen, [("A", 1), ("B", 2), ("A", 5), ("C", 4)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Conflator<P: Sends, K, T, F> {
+pub struct Conflator<P: Publisher, K, T, F> {
     producer: P,
     fill: F,
+    /// Number of keys that can be kept.
     room: usize,
     kept: VecDeque<(K, T)>,
-    places: HashMap<K, usize>,
-    /// How many values went out of the queue, ever.
-    gone: usize,
+    /// Index of each kept key, counted from the first value ever kept.
+    indices: HashMap<K, usize>,
+    /// Number of values that ever left the queue.
+    removed: usize,
 }
 
-/// What a [`Conflator`] sends by: a [`Producer`], or `&mut` of one.
-pub trait Sends: sends::Sends {}
+/// The producer that a [`Conflator`] publishes with: a [`Producer`], or `&mut` of one.
+///
+/// This trait is sealed.
+pub trait Publisher: publisher::Publisher {}
 
-impl<P: sends::Sends> Sends for P {}
+impl<P: publisher::Publisher> Publisher for P {}
 
-mod sends {
+mod publisher {
     use super::*;
 
-    pub trait Sends {
+    pub trait Publisher {
         type Event;
-        /// A position, if the ring has room.
+        /// Takes one position; `None` means that the ring is full.
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
         fn count_dropped(&mut self);
     }
 
-    impl<E, L: Layout, S: sealed::Sharing> Sends for Producer<E, L, S> {
+    impl<E, L: Layout, S: sealed::Sharing> Publisher for Producer<E, L, S> {
         type Event = E;
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             Producer::reserve_now(self)
@@ -78,11 +83,11 @@ mod sends {
             self.fill(seq, fill);
         }
         fn count_dropped(&mut self) {
-            self.dropped();
+            self.count_dropped();
         }
     }
 
-    impl<P: Sends> Sends for &mut P {
+    impl<P: Publisher> Publisher for &mut P {
         type Event = P::Event;
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
             (**self).reserve_now()
@@ -99,14 +104,14 @@ mod sends {
     }
 }
 
-/// What became of a value that was sent to a [`Conflator`].
+/// The outcome of [`Conflator::send`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent<T> {
-    /// It was published, at this position.
+    /// The value was published at this position.
     Published(u64),
-    /// It is kept until there is room.
+    /// The value is kept until the ring has a free slot.
     Kept,
-    /// It is kept in the place of this one, which has the same key, and is dropped.
+    /// The value is kept instead of this older one with the same key, which counts as dropped.
     Replaced(T),
 }
 
@@ -114,15 +119,14 @@ pub enum Sent<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
-    /// The ring is full, and so is the table, and nothing with this key is in it. The value comes
-    /// back.
+    /// The ring is full, and the conflator keeps values of `room` other keys. The value comes back.
     Full {
-        /// How many values the table has room for.
+        /// Number of keys that the conflator has room for.
         room: usize,
-        /// The value.
+        /// The refused value.
         value: T,
     },
-    /// The ring takes nothing any more.
+    /// The graph has ended, so the ring takes no more events.
     Wait(WaitError),
 }
 
@@ -132,10 +136,10 @@ impl<T> fmt::Display for ConflateError<T> {
             ConflateError::Full { room, .. } => {
                 write!(
                     f,
-                    "the ring is full, and values of {room} other keys are kept, as many as there is room for; make more room, or drop this one"
+                    "the ring is full, and the conflator already keeps values of {room} other keys; give it room for more keys, or drop this value"
                 )
             }
-            ConflateError::Wait(closed) => closed.fmt(f),
+            ConflateError::Wait(error) => error.fmt(f),
         }
     }
 }
@@ -143,20 +147,22 @@ impl<T> fmt::Display for ConflateError<T> {
 impl<T: fmt::Debug> std::error::Error for ConflateError<T> {}
 
 impl<T> From<WaitError> for ConflateError<T> {
-    fn from(closed: WaitError) -> Self {
-        ConflateError::Wait(closed)
+    fn from(error: WaitError) -> Self {
+        ConflateError::Wait(error)
     }
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Makes this a producer that keeps the newest value for each key while the ring is full, for
-    /// up to `room` keys. `fill` fills an event from a key and a value. See [`Conflator`]; where
-    /// there is only `&mut` of a producer, as in [`Chain::run`](crate::Chain::run),
-    /// [`Conflator::new`] takes that.
+    /// Turns this producer into a [`Conflator`] with room for up to `room` keys.
+    ///
+    /// `fill` fills an event from a key and a value. Where only `&mut` of a producer is at hand, as
+    /// in [`Chain::run`](crate::Chain::run), use [`Conflator::new`].
+    ///
+    /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is none for so many; the ring is closed then, for this
-    /// handle is gone.
+    /// [`BuildError::Memory`] if there is no memory for so many keys. This handle is gone then,
+    /// which closes a ring that has no other producer.
     pub fn conflate<K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T)>(
         self,
         room: usize,
@@ -166,30 +172,54 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
-    /// Keeps the newest value for each key while the ring is full, for up to `room` keys. `fill`
-    /// fills an event from a key and a value.
+impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
+    /// Creates a conflator with room for up to `room` keys, which publishes with `producer`.
+    ///
+    /// `fill` fills an event from a key and a value. The room is allocated here.
+    ///
+    /// ```
+    /// use slipring::Conflator;
+    /// slipring::ring(8, || (0, 0)).read("prices", |_, _| ()).run(|producer| {
+    ///     let mut latest = Conflator::new(producer, 4, |slot, key: &u32, value| *slot = (*key, value))
+    ///         .expect("memory for four keys");
+    ///     latest.send(1, 100).expect("room for the first value");
+    ///     latest.finish()?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is none for so many.
+    /// [`BuildError::Memory`] if there is no memory for so many keys.
     pub fn new(producer: P, room: usize, fill: F) -> Result<Self, BuildError> {
-        let (mut kept, mut places) = (VecDeque::new(), HashMap::new());
+        let (mut kept, mut indices) = (VecDeque::new(), HashMap::new());
         let enough = kept.try_reserve_exact(room).is_ok()
-            && places.try_reserve(room.saturating_mul(2)).is_ok();
+            && indices.try_reserve(room.saturating_mul(2)).is_ok();
         if !enough {
             return Err(BuildError::Memory {
                 capacity: room,
                 bytes_per_slot: size_of::<(K, T)>() + 2 * size_of::<(K, usize)>(),
             });
         }
-        Ok(Conflator { producer, fill, room, kept, places, gone: 0 })
+        Ok(Conflator { producer, fill, room, kept, indices, removed: 0 })
     }
 
-    /// Publishes the value if there is room, after all that is kept; otherwise keeps it. Never
-    /// waits.
+    /// Publishes the kept values and then this one, as far as the ring has free slots; keeps it
+    /// otherwise. Never waits.
+    ///
+    /// ```
+    /// use slipring::{ConflateError, Sent};
+    /// let (tx, _rx) = slipring::unicast(1, || 0)?;
+    /// let mut latest = tx.conflate(1, |slot, _key: &char, value| *slot = value)?;
+    /// assert_eq!(latest.send('a', 1)?, Sent::Published(0));
+    /// assert_eq!(latest.send('a', 2)?, Sent::Kept); // the ring is full
+    /// assert_eq!(latest.send('a', 3)?, Sent::Replaced(2));
+    /// assert!(matches!(latest.send('b', 4), Err(ConflateError::Full { room: 1, value: 4 })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ConflateError::Full`], [`ConflateError::Wait`].
+    /// [`ConflateError::Full`], or [`ConflateError::Wait`] when the graph has ended.
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         if self.flush()? == 0
             && let Some(seq) = self.producer.reserve_now()?
@@ -198,24 +228,26 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
             self.producer.fill_at(seq, |event| fill(event, &key, value));
             return Ok(Sent::Published(seq));
         }
-        if let Some(&place) = self.places.get(&key) {
-            let old = std::mem::replace(&mut self.kept[place.wrapping_sub(self.gone)].1, value);
+        if let Some(&index) = self.indices.get(&key) {
+            let old = std::mem::replace(&mut self.kept[index.wrapping_sub(self.removed)].1, value);
             self.producer.count_dropped();
             return Ok(Sent::Replaced(old));
         }
         if self.kept.len() == self.room {
             return Err(ConflateError::Full { room: self.room, value });
         }
-        self.places.insert(key.clone(), self.gone.wrapping_add(self.kept.len()));
+        self.indices.insert(key.clone(), self.removed.wrapping_add(self.kept.len()));
         self.kept.push_back((key, value));
         Ok(Sent::Kept)
     }
 
-    /// Publishes what is kept while there is room; says how many values are still kept. Never
+    /// Publishes kept values while the ring has free slots; returns how many are still kept. Never
     /// waits.
     ///
+    /// Example: [`Conflator`].
+    ///
     /// # Errors
-    /// When the ring takes nothing any more.
+    /// When the graph has ended: closed, halted or failed.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
@@ -225,17 +257,33 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
         Ok(self.kept.len())
     }
 
-    /// Publishes all that is kept, waiting for room by the graph's strategy until `deadline`
-    /// (`None`: as long as it takes).
+    /// Publishes all kept values; waits for free slots, by the graph's strategy, until `deadline`
+    /// (`None`: without a deadline, past each timeout of the strategy).
+    ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// use std::time::{Duration, Instant};
+    /// let (tx, mut rx) = slipring::unicast(1, || 0)?;
+    /// let mut latest = tx.conflate(1, |slot, _key: &char, value| *slot = value)?;
+    /// latest.send('a', 1)?;
+    /// latest.send('a', 2)?; // kept
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert!(matches!(latest.flush_by(soon), Err(ClaimError::TimedOut { .. })));
+    /// rx.poll(1, |_, _| ())?;
+    /// latest.flush_by(None)?;
+    /// assert_eq!(latest.kept(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ClaimError::TimedOut`] with what is left still kept, [`ClaimError::Wait`].
+    /// [`ClaimError::TimedOut`] (the values that are left stay kept), or [`ClaimError::Wait`] when
+    /// the graph has ended.
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
             match self.producer.reserve_until(deadline) {
                 Ok(seq) => self.publish_first(seq),
-                // The strategy's own.
+                // The strategy's timeout; the caller named no deadline.
                 Err(ClaimError::TimedOut { .. }) if deadline.is_none() => {}
                 Err(error) => return Err(error),
             }
@@ -243,40 +291,45 @@ impl<P: Sends, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflato
         Ok(())
     }
 
-    /// How many values are kept.
+    /// Returns the number of kept values.
+    ///
+    /// Example: [`Conflator::flush_by`].
     pub fn kept(&self) -> usize {
         self.kept.len()
     }
 
-    /// Publishes all that is kept, waiting for room as long as it takes, and closes this handle.
+    /// Publishes all kept values, without a deadline, and drops the conflator; a producer that it
+    /// owns closes.
+    ///
+    /// Example: [`Conflator::new`].
     ///
     /// # Errors
-    /// When the ring takes nothing any more.
+    /// When the graph has ended: closed, halted or failed.
     pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }
 
-    /// Publishes what was kept first.
+    /// Publishes the value that was kept first at `seq`, which the caller has claimed.
     fn publish_first(&mut self, seq: u64) {
-        let (fill, kept, places) = (&mut self.fill, &mut self.kept, &mut self.places);
-        self.gone = self.gone.wrapping_add(1);
-        // The keys' own code runs in here, so a panic of it fails the graph like one of `fill`.
+        let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
+        self.removed = self.removed.wrapping_add(1);
+        // The key's `Hash` and `Eq` run inside the guard of `fill_at`: their panic fails the graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
-                places.remove(&key);
+                indices.remove(&key);
                 fill(event, &key, value);
             }
         });
     }
 }
 
-impl<P: Sends, K, T, F> Drop for Conflator<P, K, T, F> {
+impl<P: Publisher, K, T, F> Drop for Conflator<P, K, T, F> {
     fn drop(&mut self) {
         self.kept.iter().for_each(|_| self.producer.count_dropped());
     }
 }
 
-impl<P: Sends + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
+impl<P: Publisher + fmt::Debug, K, T, F> fmt::Debug for Conflator<P, K, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conflator")
             .field("producer", &self.producer)

@@ -1,24 +1,92 @@
-//! Publishing in one call: fill in place, and it is visible.
+//! Publishing: making a claim visible, and filling and publishing in one call.
 //!
 //! Invariants
-//! - I1: while user code fills a claim, or makes what it is to be filled with, a guard stands by:
-//!   if that code panics, the claim is given up and the graph fails.
+//! - I1: While user code fills a claim, or yields the next item for it, a guard is alive. If that
+//!   code panics, the guard gives the claim up and fails the graph.
 
 use std::time::Instant;
 
+use crate::base::edge;
+use crate::base::sync::twin;
 use crate::errors::{Cause, ClaimError, WaitError};
-use crate::producer::{Producer, sealed};
-use crate::ring::slots::{Layout, Storage as _};
+use crate::producer::handle::{Producer, sealed};
+use crate::ring::slots::{Layout, Storage as _, View};
+use crate::ring::words::ahead;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Fills the next slot in place and publishes it; waits, by the graph's strategy, while the
-    /// ring is full. Returns its position.
+    /// Publishes for parties other than readers of stamps or of the cursor: latency samples,
+    /// partitioners, a cursor beside the stamps.
+    #[inline(never)]
+    fn commit_slow(&mut self, seq: u64, len: u64) {
+        let core = &*self.core;
+        twin!("partitioned-late": core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len) => ());
+        if let Some(samples) = &self.core.control.counters.samples {
+            samples.publishing(seq, len, true);
+        }
+        if !S::MANY && View::<E, L>::CURSOR {
+            self.core.publish_to(seq.wrapping_add(len));
+        } else if !S::MANY && core.control.plan.cursor {
+            self.core.publish_with_cursor(seq, len);
+        } else {
+            self.core.stamp_runs(seq, len);
+        }
+        twin!("partitioned-late": () => core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len));
+    }
+
+    /// Publishes `[seq, seq + len)`, which this handle has claimed and filled.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self, seq: u64, len: u64) {
+        self.core.touch(seq, len, true);
+        if self.slow_path {
+            self.commit_slow(seq, len);
+        } else if View::<E, L>::CURSOR && !S::MANY {
+            self.core.publish_to(seq.wrapping_add(len));
+        } else {
+            self.core.publish(seq, len);
+        }
+        if S::MANY {
+            self.counts.events = self.counts.events.wrapping_add(len);
+        } else {
+            self.next = seq.wrapping_add(len);
+            debug_assert!(
+                ahead(self.limit, self.next) >= 0,
+                "the published claim ends behind the limit"
+            );
+        }
+        if len != 1 {
+            self.coalesced = self.coalesced.wrapping_add(len.wrapping_sub(1));
+        }
+        edge::announced::order_quiet_check(); // publication before the check (queue::I4)
+        // SAFETY: queue::I5; the core is alive.
+        if !unsafe { self.quiet_check.is_quiet() } {
+            self.core.control.notify_publication();
+        }
+    }
+
+    /// Fills the next slot in place and publishes it; returns its position.
     ///
-    /// If `fill` panics, nothing is published, and the graph fails.
+    /// Waits, by the graph's strategy, while the ring is full. If `fill` panics, nothing is
+    /// published, and the graph fails.
+    ///
+    /// Costs a claim (an addition; a compare-and-swap while several handles may claim) and one
+    /// store. With a strategy that parks, it also loads the wait queue's state. Each stage thread
+    /// that reads the event takes over its cache line.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
+    /// let seq = tx.publish(|slot| { slot.clear(); slot.push_str("first") })?;
+    /// assert_eq!(seq, 0);
+    /// rx.poll(8, |text, at| assert_eq!((at.seq, text.as_str()), (0, "first")))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When the ring was closed, halted, or has failed. [`WaitError::TimedOut`] if the strategy has a
-    /// timeout: then `fill` was not called.
+    /// [`WaitError::Closed`], [`WaitError::Halted`] or [`WaitError::Failed`] when the graph has
+    /// ended. [`WaitError::WaitsForItself`] when only this thread could free a slot.
+    /// [`WaitError::TimedOut`] if the strategy has a timeout. After each of them `fill` was not
+    /// called.
+    #[doc(alias = "send")]
+    #[doc(alias = "publishEvent")]
     #[inline]
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         let seq = match self.reserve(1) {
@@ -31,9 +99,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// As [`Producer::publish`], but without waiting.
     ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// let (mut tx, _rx) = slipring::unicast(2, || 0u64)?;
+    /// tx.try_publish(|slot| *slot = 1)?;
+    /// tx.try_publish(|slot| *slot = 2)?;
+    /// let full = tx.try_publish(|slot| *slot = 3);
+    /// assert!(matches!(full, Err(ClaimError::Gated { lag: 2, .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer
-    /// was faster, [`ClaimError::Wait`].
+    /// was faster, [`ClaimError::Wait`] when the graph has ended.
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         let seq = self.try_reserve(1)?;
@@ -43,8 +121,20 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// As [`Producer::publish`], but waits no longer than until `deadline`.
     ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// use std::time::{Duration, Instant};
+    /// let (mut tx, _rx) = slipring::unicast(1, || 0u64)?;
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// tx.publish_by(soon, |slot| *slot = 1)?;
+    /// let late = tx.publish_by(soon, |slot| *slot = 2);
+    /// assert!(matches!(late, Err(ClaimError::TimedOut { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`ClaimError::TimedOut`], [`ClaimError::Wait`].
+    /// [`ClaimError::TimedOut`], or [`ClaimError::Wait`] when the graph has ended. After each of
+    /// them `fill` was not called.
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -55,9 +145,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// As [`Producer::publish`], but when the ring is full the event is dropped: `fill` is not
-    /// called, the event is counted ([`StageReport::dropped`](crate::StageReport::dropped)), and
-    /// `None` comes back. Never waits.
+    /// As [`Producer::publish`], but drops the event instead of waiting when the ring is full.
+    ///
+    /// `None` means that the event was dropped: `fill` was not called, and
+    /// [`StageReport::dropped`](crate::StageReport::dropped) counts it.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -67,36 +158,45 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// When the ring was closed, halted, or has failed.
+    /// When the graph has ended: closed, halted or failed.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
         match seq {
             Some(seq) => self.fill(seq, fill),
-            None => self.dropped(),
+            None => self.count_dropped(),
         }
         Ok(seq)
     }
 
+    /// Fills and publishes one claimed slot.
     #[inline(always)]
     pub(crate) fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
-        let filling = Filling { producer: self, seq, len: 1 };
-        // SAFETY: claimed by this handle (I2), which the guard borrows.
-        fill(unsafe { &mut *filling.producer.cell(seq) });
-        std::mem::forget(filling);
+        let guard = FillGuard { producer: self, seq, len: 1 };
+        // SAFETY: claimed by this handle (producer::I2), which the guard borrows.
+        fill(unsafe { &mut *guard.producer.cell(seq) });
+        std::mem::forget(guard);
         self.commit(seq, 1);
     }
 
-    /// Publishes every item of an iterator, one by one, waiting while the ring is full; returns how
-    /// many.
+    /// Publishes every item of an iterator, one by one; returns how many.
     ///
-    /// Each event is visible at once, however long the next item takes to come;
-    /// [`Producer::publish_batches`] publishes many at a time. If the iterator or `fill` panics,
-    /// what came before is published, and the graph fails.
+    /// Waits while the ring is full. Each event is visible at once, however long the next item
+    /// takes; [`Producer::publish_batches`] publishes many at a time. If the iterator or `fill`
+    /// panics, the items before are published, and the graph fails.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
+    /// assert_eq!(tx.publish_all(1..=3, |slot, i| *slot = i)?, 3);
+    /// let mut seen = Vec::new();
+    /// rx.poll(8, |value, _| seen.push(*value))?;
+    /// assert_eq!(seen, [1, 2, 3]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish`], but no timeout of the strategy's ends it: an item that was taken
-    /// is published.
+    /// As [`Producer::publish`], without [`WaitError::TimedOut`]: an item that was taken out of the
+    /// iterator waits past the strategy's timeout. Any other error drops that item.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -105,23 +205,31 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
-            // The item is out of the iterator, so it is not given up at a strategy's timeout.
-            let seq = self.reserve_patiently(1)?;
+            // The iterator cannot take the item back, so a timeout does not end the wait.
+            let seq = self.reserve_past_timeouts(1)?;
             self.fill(seq, |slot| fill(slot, item));
             count += 1;
         }
         Ok(count)
     }
 
-    /// Publishes the items of an iterator `len` at a time, each batch as a whole; returns how many
-    /// items. The last batch may be shorter. `len` is at most the capacity.
+    /// Publishes the items of an iterator in batches of `len`, each batch as a whole; returns how
+    /// many items.
     ///
-    /// Costs less per event than one by one, but an item is seen only when its batch is full. With
-    /// many producers, what a last batch claimed and did not need is given up. If the iterator or
-    /// `fill` panics, the batch it was in is given up, and the graph fails.
+    /// The last batch may be shorter. `len` is 1 to the capacity. A batch costs less per event than
+    /// single publications, but stages see an item only when its batch is full. With many
+    /// producers, the unused slots of the last batch are given up. If the iterator or `fill`
+    /// panics, its batch is given up, and the graph fails.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
+    /// assert_eq!(tx.publish_batches(2, 1..=5, |slot, i| *slot = i)?, 5);
+    /// assert_eq!(rx.poll(8, |_, _| ())?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Wait`].
+    /// [`ClaimError::Length`], or [`ClaimError::Wait`] when the graph has ended.
     pub fn publish_batches<I: IntoIterator>(
         &mut self,
         len: usize,
@@ -133,14 +241,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut items = items.into_iter();
         let mut item = self.next_item(&mut items);
         while let Some(first) = item.take() {
-            let seq = self.reserve_patiently(len as u64)?;
+            let seq = self.reserve_past_timeouts(len as u64)?;
             let slots = self.view();
-            let batch = Filling { producer: self, seq, len: len as u64 };
+            let batch = FillGuard { producer: self, seq, len: len as u64 };
             let mut filled = 0;
             let mut next = Some(first);
             while let Some(this) = next {
-                // SAFETY: claimed by this handle (I2), which the guard borrows; `filled < len`
-                // here.
+                // SAFETY: claimed by this handle (producer::I2), which the guard borrows;
+                // `filled < len` here.
                 fill(unsafe { &mut *slots.event(seq.wrapping_add(filled)) }, this);
                 filled += 1;
                 if filled == len as u64 {
@@ -158,25 +266,25 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// The iterator is the user's code too: if it panics between two claims, the graph fails all
-    /// the same.
+    /// Takes the next item of a user's iterator; a panic of the iterator fails the graph, between
+    /// two claims, too.
     pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
         let seq = self.next_seq();
-        let filling = Filling { producer: self, seq, len: 0 };
+        let guard = FillGuard { producer: self, seq, len: 0 };
         let item = items.next();
-        std::mem::forget(filling);
+        std::mem::forget(guard);
         item
     }
 }
 
-/// While user code fills a claim: if it panics, the claim is given up and the graph fails.
-struct Filling<'p, E, L: Layout, S: sealed::Sharing> {
+/// A claim that user code fills: the drop, by a panic, gives the claim up and fails the graph.
+struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: u64,
 }
 
-impl<E, L: Layout, S: sealed::Sharing> Filling<'_, E, L, S> {
+impl<E, L: Layout, S: sealed::Sharing> FillGuard<'_, E, L, S> {
     /// Publishes the first `filled` slots and gives the others up.
     #[inline(always)]
     fn done(self, filled: u64) {
@@ -189,7 +297,7 @@ impl<E, L: Layout, S: sealed::Sharing> Filling<'_, E, L, S> {
     }
 }
 
-impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
+impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     #[cold]
     fn drop(&mut self) {
         let control = &self.producer.core().control;
@@ -198,6 +306,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Filling<'_, E, L, S> {
     }
 }
 
-/// What is reported when the closure that fills a slot panics and nobody of ours sees the payload.
+/// Failure message for a panic of a fill closure or its iterator, where the library does not see
+/// the payload.
 pub(crate) const FILL_PANIC: &str =
     "the closure that fills an event, or the iterator it is filled from, panicked";

@@ -1,0 +1,393 @@
+//! The producer's handle: its state, its open claim, and its end.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::base::sync::{Relaxed, panicking, twin};
+use crate::errors::{Cause, ClaimError};
+use crate::ring::counters::LocalCounts;
+use crate::ring::owner::Owner;
+use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
+use crate::ring::task_number::TaskNumber;
+use crate::ring::words::ClaimWord;
+use crate::wait::HandleLearner;
+use crate::wait::queue::QuietCheck;
+
+pub(crate) mod sealed {
+    pub trait Sharing: 'static {
+        const MANY: bool;
+    }
+    impl Sharing for super::Single {
+        const MANY: bool = false;
+    }
+    impl Sharing for super::Many {
+        const MANY: bool = true;
+    }
+}
+
+/// Marks the only producer of a ring.
+pub struct Single(());
+/// Marks a producer of a ring that several producers share; such a handle can be cloned.
+pub struct Many(());
+
+/// A producer's handle: it claims slots, fills them in place and publishes them.
+///
+/// A ring has one producer (the default) or several ([`SharedProducer`]).
+///
+/// - [`publish`](Producer::publish) fills one slot in a closure and makes it visible.
+///   [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots instead. Stages see
+///   no event behind an open claim until that claim is published or given up.
+/// - Dropping the producer closes the ring; with several, dropping the last one does. The stages
+///   drain a closed ring.
+/// - A slot still holds the event of one lap ago: reset every field that matters.
+/// - A producer that is dropped by a panic of its thread fails the graph.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
+/// assert_eq!(tx.publish(|slot| *slot = 7)?, 0); // the position
+/// let mut claim = tx.claim_n(2)?;
+/// claim[0] = 8;
+/// claim[1] = 9;
+/// claim.publish();
+/// drop(tx);
+/// let mut sum = 0;
+/// rx.for_each(|value, _| sum += value)?;
+/// assert_eq!(sum, 24);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "Sender")]
+#[doc(alias = "RingBuffer")]
+// On lines of its own: each publication writes it, and a neighbour may belong to another thread.
+#[repr(align(128))]
+pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
+    pub(super) core: Owner<E, L>,
+    pub(super) slots: View<E, L>,
+    /// Single: the next position to claim. Many: the newest claimed position that this handle has
+    /// read.
+    pub(super) next: u64,
+    /// Known end of the free positions: the gating stages have released all before
+    /// `limit - capacity`.
+    pub(super) limit: u64,
+    /// Position and length of a claim that is neither published nor given up. Many only.
+    open_claim: Option<(u64, u64)>,
+    /// Number under which the tasks of this handle wait.
+    number: TaskNumber,
+    /// Whether a publication needs [`Producer::commit`]'s slow path: parties other than readers of
+    /// stamps (or of the cursor, without stamps) follow it, or its lap may refresh stamps.
+    pub(super) slow_path: bool,
+    /// Whether every publication needs the slow path, in any lap.
+    pub(super) always_slow_path: bool,
+    pub(super) learned: HandleLearner,
+    /// Whether a publication has to notify a wait queue.
+    pub(super) quiet_check: QuietCheck,
+    pub(super) counts: LocalCounts,
+    /// Counts already flushed to the graph's counters.
+    flushed: LocalCounts,
+    /// Events that were published together with an earlier one. A flush derives the batches (and a
+    /// single producer's events) from it, so that publishing one event counts nothing.
+    pub(super) coalesced: u64,
+    /// Whether a panic of the thread is no failure of this handle: the thread unwound already when
+    /// it created the handle, or it closed the handle by name.
+    ignores_panic: bool,
+    sharing: PhantomData<S>,
+}
+
+/// A producer's handle of a ring that several producers share; clone it for each thread.
+///
+/// ```
+/// let graph = slipring::Graph::new(64, || 0u64).shared();
+/// let key = graph.reader("sum");
+/// let ring = graph.build()?;
+/// let (producer, mut reader) = (ring.producer(), ring.reader(key));
+/// std::thread::scope(|s| {
+///     for i in 1..=3 {
+///         let mut producer = producer.clone();
+///         s.spawn(move || producer.publish(|slot| *slot = i));
+///     }
+///     drop(producer); // the last clone closes the ring
+///     let mut sum = 0;
+///     reader.for_each(|value, _| sum += value).unwrap();
+///     assert_eq!(sum, 6);
+/// });
+/// # Ok::<(), slipring::Error>(())
+/// ```
+pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Takes `learned` from the caller: a strategy's learner is user code, and must run before this
+    /// counts the handle.
+    pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
+        core.control.membership.add_producer();
+        let start = core.control.start;
+        let next = if S::MANY { core.control.claimed(start).0 } else { start };
+        // With many, others may have claimed up to `next`; the handle knows only that the gating
+        // stages allowed those claims.
+        let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
+        let plan = &core.control.plan;
+        let always_slow_path = core.control.counters.samples.is_some()
+            || !plan.producer_partitions.is_empty()
+            || (!S::MANY && plan.cursor && plan.stamped);
+        Producer {
+            slots: core.slots,
+            next,
+            limit,
+            open_claim: None,
+            learned,
+            quiet_check: core.control.quiet_check(),
+            counts: LocalCounts::default(),
+            flushed: LocalCounts::default(),
+            number: TaskNumber::default(),
+            slow_path: always_slow_path || core.may_refresh(next, limit),
+            always_slow_path,
+            coalesced: 0,
+            ignores_panic: panicking(),
+            sharing: PhantomData,
+            core,
+        }
+    }
+
+    /// Creates the producer of a chain: a panic of the strategy's learner fails the graph.
+    pub(crate) fn of_chain(core: &Owner<E, L>) -> Self {
+        Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
+    }
+
+    /// The event cell of a position that this handle has claimed.
+    #[inline(always)]
+    pub(crate) fn cell(&self, seq: u64) -> *mut E {
+        self.slots.event(seq)
+    }
+
+    /// The position of this handle, as far as it has read the claim word.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn view(&self) -> View<E, L> {
+        self.slots
+    }
+
+    pub(crate) fn core(&self) -> &Owner<E, L> {
+        &self.core
+    }
+
+    /// Returns the number of slots of the ring.
+    ///
+    /// ```
+    /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
+    /// assert_eq!(tx.capacity(), 8);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.core.capacity() as usize
+    }
+
+    /// Closes this handle, as dropping it does. If it is the last one, the stages drain the
+    /// published events and end.
+    ///
+    /// Unlike a drop, a close during a panic of the thread does not fail the graph.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// tx.close();
+    /// assert_eq!(rx.for_each(|_, _| ())?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close(mut self) {
+        self.ignores_panic = true;
+    }
+
+    /// Ends the graph at once, without draining it. Published events that a stage has not seen stay
+    /// unseen, and every blocking call returns [`WaitError::Halted`](crate::WaitError::Halted).
+    ///
+    /// ```
+    /// use slipring::WaitError;
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// tx.halt();
+    /// assert!(matches!(rx.for_each(|_, _| ()), Err(WaitError::Halted)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn halt(&self) {
+        self.core.control.halt();
+    }
+
+    #[inline]
+    pub(crate) fn check_length(&self, asked: usize) -> Result<(), ClaimError> {
+        let capacity = self.capacity();
+        if (1..=capacity).contains(&asked) {
+            Ok(())
+        } else {
+            Err(ClaimError::Length { asked, capacity })
+        }
+    }
+
+    /// The number under which tasks of this handle wait; the first call draws it.
+    pub(super) fn task_number(&mut self) -> u64 {
+        self.number.get(&self.core.control)
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let Some(number) = self.number.taken() {
+            self.core.control.queue_of(self.core.control.producer_party()).disarm(number);
+        }
+    }
+
+    // The open claim.
+
+    /// Notes the claim that this handle has neither published nor given up.
+    #[inline(always)]
+    pub(crate) fn set_open_claim(&mut self, open: Option<(u64, u64)>) {
+        if S::MANY {
+            self.open_claim = open;
+        }
+    }
+
+    /// Forgets the open claim: its lease has published it or gives it up.
+    #[inline(always)]
+    pub(crate) fn clear_open_claim(&mut self) {
+        self.open_claim = None;
+    }
+
+    /// Gives up the open claim, if any: its lease was forgotten, or its raw handle drops it.
+    #[inline(always)]
+    pub(crate) fn give_up_open_claim(&mut self) {
+        // A load first: `take` would store at every claim.
+        if self.open_claim.is_some() {
+            self.take_open_claim();
+        }
+    }
+
+    #[cold]
+    fn take_open_claim(&mut self) {
+        if let Some((seq, len)) = self.open_claim.take() {
+            twin!("forgotten-unburied": self.give_up(seq, len) => ());
+        }
+    }
+
+    /// Gives up claimed positions: many producers stamp tombstones over them.
+    #[cold]
+    pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
+        // A single producer claims the same positions again (I3).
+        if S::MANY && len != 0 {
+            if let Some(samples) = &self.core.control.counters.samples {
+                samples.publishing(seq, len, false);
+            }
+            twin!("given-up-unburied": self.core.bury(seq, len) => ());
+            self.counts.tombstones += len;
+        }
+    }
+
+    // Counting.
+
+    /// Counts an event that was dropped instead of published.
+    pub(crate) fn count_dropped(&mut self) {
+        self.counts.dropped += 1;
+        self.flush();
+    }
+
+    /// Counts `events` more events as published together with an earlier one.
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn count_coalesced(&mut self, events: u64) {
+        self.coalesced = self.coalesced.wrapping_add(events);
+    }
+
+    /// Adds the counts of this handle to the graph's counters.
+    pub(super) fn flush(&mut self) {
+        let control = &self.core.control;
+        if !S::MANY {
+            self.counts.events = self.next.wrapping_sub(control.start);
+        }
+        self.counts.batches = self.counts.events.wrapping_sub(self.coalesced);
+        control.count(control.producer_party(), &self.counts, &self.flushed);
+        self.flushed = self.counts;
+    }
+
+    // The end.
+
+    /// Closes the ring at the position that the claim word names at that moment (I4).
+    fn close_shared(&self) {
+        let claim = self.core.control.positions.claim();
+        let word = ClaimWord(
+            twin!("close-by-load": claim.fetch_or(ClaimWord::CLOSED, Relaxed) => claim.load(Relaxed)),
+        );
+        if !word.is_closed() {
+            self.core.control.close(
+                twin!("closed-short": self.core.control.claim_at(word, self.next) => self.next),
+            );
+        }
+    }
+}
+
+impl<E, L: Layout> Producer<E, L, Many> {
+    /// Closes the ring for all its producers. The stages drain every claim that was made before;
+    /// later claims return [`WaitError::Closed`](crate::WaitError::Closed).
+    ///
+    /// An earlier claim of another producer can still be published or given up.
+    ///
+    /// ```
+    /// use slipring::WaitError;
+    /// let graph = slipring::Graph::new(8, || 0u64).shared();
+    /// let key = graph.reader("count");
+    /// let ring = graph.build()?;
+    /// let (mut one, mut other) = (ring.producer(), ring.producer());
+    /// let mut reader = ring.reader(key);
+    /// one.publish(|slot| *slot = 1)?;
+    /// one.close_all();
+    /// assert!(matches!(other.publish(|slot| *slot = 2), Err(WaitError::Closed)));
+    /// assert_eq!(reader.for_each(|_, _| ())?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn close_all(mut self) {
+        self.give_up_open_claim();
+        self.close_shared();
+        self.ignores_panic = true;
+    }
+}
+
+impl<E, L: Layout> Clone for Producer<E, L, Many> {
+    fn clone(&self) -> Self {
+        let learned = self.core.control.learner(self.core.control.producer_party());
+        Producer::new(self.core.clone(), learned)
+    }
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
+    fn drop(&mut self) {
+        self.give_up_open_claim();
+        self.disarm();
+        let control = &self.core.control;
+        let fail = || {
+            control.fail(control.producer_party(), Some(self.next), Cause::Panic(HELD_PANIC.into()))
+        };
+        let unwinds = panicking() && !self.ignores_panic;
+        if unwinds {
+            twin!("failed-late": fail() => ());
+        }
+        // After a failure of this handle. The last handle closes after the failures of all others
+        // (`edge::counted_out`), at the position that the claim word names.
+        let last = control.membership.remove_producer();
+        twin!("left-unclosed": () => control.membership.remove_maker());
+        if last {
+            if S::MANY { self.close_shared() } else { control.close(self.next) }
+        }
+        twin!("failed-late": () => if unwinds {
+            fail();
+        });
+        // After the close: a maker that is the only one from now on finds the closed bit.
+        twin!("left-unclosed": control.membership.remove_maker() => ());
+        self.flush();
+    }
+}
+
+/// Failure message for a producer that a panic drops, where the library does not see the payload.
+pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
+
+impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("next_seq", &self.next)
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}

@@ -1,0 +1,300 @@
+//! Reserving positions: taking them, and waiting until the ring has room for them.
+
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use crate::base::sync::{Relaxed, spin_loop, twin};
+use crate::errors::{BatchError, ClaimError, WaitError};
+use crate::producer::handle::{Producer, sealed};
+use crate::ring::control::Waiter;
+use crate::ring::core::Core;
+use crate::ring::membership::Company;
+use crate::ring::self_wait;
+use crate::ring::slots::{Layout, Storage as _};
+use crate::ring::words::{ClaimWord, ahead};
+
+/// Why a reservation did not succeed at once.
+pub(crate) enum Refusal {
+    /// The ring is full: this stage (by number) is the furthest behind.
+    Gated(usize),
+    /// Another producer moved the claim word first.
+    Contended,
+    /// The graph takes no more events.
+    Wait(WaitError),
+}
+
+impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
+    /// Returns how many slots could be claimed at this moment.
+    ///
+    /// Stages may free more at any time, and other producers may take some.
+    ///
+    /// Costs about as much as a claim that finds its known room used up: this thread loads the
+    /// frontier of each gating stage, and the stages' threads pay for sharing those lines.
+    ///
+    /// ```
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// tx.publish(|slot| *slot = 1)?;
+    /// assert_eq!(tx.remaining(), 7);
+    /// rx.poll(8, |_, _| ())?;
+    /// assert_eq!(tx.remaining(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "remainingCapacity")]
+    pub fn remaining(&mut self) -> usize {
+        self.give_up_open_claim();
+        self.free_slots()
+    }
+
+    /// As [`Producer::remaining`], beside an open claim.
+    pub(crate) fn free_slots(&mut self) -> usize {
+        if S::MANY {
+            self.next = self.core.control.claimed(self.next).0;
+        }
+        let _ = self.find_room(1);
+        ahead(self.limit, self.next).clamp(0, self.capacity() as i64) as usize
+    }
+
+    // Taking positions.
+
+    pub(crate) fn try_reserve(&mut self, len: u64) -> Result<u64, ClaimError> {
+        self.reserve(len).map_err(|refusal| match refusal {
+            Refusal::Gated(party) => {
+                let stage = self.core.control.name(party);
+                let lag = self.core.lag(party, self.next);
+                ClaimError::Gated { stage, lag }
+            }
+            Refusal::Contended => ClaimError::Contended,
+            Refusal::Wait(error) => ClaimError::Wait(error),
+        })
+    }
+
+    /// Takes `len` positions if they are free now.
+    #[inline(always)]
+    pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
+        self.core.control.check_running().map_err(Refusal::Wait)?;
+        if S::MANY {
+            return self.reserve_shared(len);
+        }
+        if self.limit.wrapping_sub(self.next) < len {
+            self.find_room(len)?;
+        }
+        Ok(self.next)
+    }
+
+    #[inline]
+    fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
+        self.give_up_open_claim();
+        let company = self.core.control.membership.company();
+        if company != Company::Never {
+            self.read_claim_word(company)?;
+        }
+        // The room is never more than the ring's slots. If the known room is more, other producers
+        // went so far while this handle was unused that its limit, or a position widened from its
+        // own, is void.
+        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
+        if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
+            self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
+            self.find_room(len)?;
+        }
+        let seq = self.next;
+        let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
+        let claim = self.core.control.positions.claim();
+        if company != Company::Now {
+            // A swap would take as long as all the rest.
+            claim.store(claimed, Relaxed);
+        } else {
+            let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
+                claim.store(claimed, Relaxed);
+                Ok(free)
+            });
+            swapped.map_err(|_| Refusal::Contended)?;
+        }
+        self.next = seq.wrapping_add(len);
+        Ok(seq)
+    }
+
+    /// Loads the position up to which other producers have claimed.
+    ///
+    /// A sole maker whose former company it already knows skips this: the load would wait for the
+    /// handle's own last store to the word.
+    #[inline(always)]
+    fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
+        // Relaxed throughout: the word assigns positions and orders no data. A free slot is proved
+        // by the gate, which this handle loads itself.
+        let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
+        if word.is_closed() {
+            return Err(Refusal::Wait(WaitError::Closed));
+        }
+        self.next = word.seq(self.next);
+        if twin!("settled-in-company": company == Company::Earlier => true) {
+            self.core.control.membership.settle_alone();
+        }
+        Ok(())
+    }
+
+    /// Loads the frontiers of the gating stages, and checks that they leave room for `len`.
+    #[cold]
+    fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
+        let capacity = self.core.capacity();
+        let lower_bound = self.next.wrapping_sub(capacity);
+        let (gate, slowest) = self.core.pass_gate(lower_bound);
+        // The first guard: each frontier is at least the caller's lower bound, so the limit is not
+        // behind `next`.
+        debug_assert!(
+            S::MANY || ahead(gate, lower_bound) >= 0,
+            "the gate is behind the lower bound of this producer"
+        );
+        let limit = gate.wrapping_add(capacity);
+        // The second guard: the limit of a single producer never decreases. A gate may be lower
+        // than an earlier one (a joiner that is about to find itself too late, a worker that lost a
+        // race). An open claim may lie between `next` and the old limit, and `commit` moves `next`
+        // behind that claim.
+        if S::MANY || ahead(limit, self.limit) > 0 {
+            self.limit = limit;
+        }
+        // Claims until the next call lie in the lap before the limit. A claim that is open already
+        // lies in one lap before that, because it blocks the other producers. The range starts at
+        // the limit's lap and not at `next`: other producers may have gone on since the load.
+        self.slow_path = self.always_slow_path
+            || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
+        if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
+            Err(Refusal::Gated(slowest))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes one position; `None` means that the ring is full.
+    #[inline]
+    pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
+        loop {
+            match self.reserve(1) {
+                Ok(seq) => return Ok(Some(seq)),
+                Err(Refusal::Gated(_)) => return Ok(None),
+                Err(Refusal::Contended) => spin_loop(),
+                Err(Refusal::Wait(error)) => return Err(error),
+            }
+        }
+    }
+
+    // Waiting for positions.
+
+    #[inline(always)]
+    pub(crate) fn reserve_by(
+        &mut self,
+        len: u64,
+        deadline: Option<Instant>,
+    ) -> Result<u64, ClaimError> {
+        match self.reserve(len) {
+            Ok(seq) => Ok(seq),
+            Err(refusal) => self.wait_for_room_by(len, refusal, deadline),
+        }
+    }
+
+    /// Takes `len` positions and waits again after each timeout of the strategy.
+    #[inline(always)]
+    pub(crate) fn reserve_past_timeouts(&mut self, len: u64) -> Result<u64, WaitError> {
+        loop {
+            match self.reserve_by(len, None) {
+                Err(ClaimError::TimedOut { .. }) => {}
+                reserved => return reserved.map_err(ClaimError::without_deadline),
+            }
+        }
+    }
+
+    #[cold]
+    pub(crate) fn wait_for_room(&mut self, len: u64, refusal: Refusal) -> Result<u64, WaitError> {
+        self.wait_for_room_by(len, refusal, None).map_err(ClaimError::without_deadline)
+    }
+
+    #[cold]
+    fn wait_for_room_by(
+        &mut self,
+        len: u64,
+        mut refusal: Refusal,
+        deadline: Option<Instant>,
+    ) -> Result<u64, ClaimError> {
+        loop {
+            match refusal {
+                Refusal::Wait(error) => return Err(error.into()),
+                Refusal::Contended => spin_loop(),
+                Refusal::Gated(slowest) => self.wait(len, slowest, deadline)?,
+            }
+            match self.reserve(len) {
+                Ok(seq) => return Ok(seq),
+                Err(again) => refusal = again,
+            }
+        }
+    }
+
+    fn wait(
+        &mut self,
+        len: u64,
+        slowest: usize,
+        deadline: Option<Instant>,
+    ) -> Result<(), ClaimError> {
+        self.flush();
+        let (core, next) = (&*self.core, self.next);
+        let control = &core.control;
+        let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
+        let (waited, stats) = control.wait_at(
+            waiter,
+            &mut self.learned,
+            deadline,
+            &mut || self_wait::stuck(control, next.wrapping_add(len).wrapping_sub(core.capacity())),
+            &mut || Self::is_ready(core, next, len),
+        );
+        self.counts.wait(slowest, stats);
+        let error = match waited {
+            Ok(()) => return Ok(()),
+            Err(BatchError::Wait(error)) => error.into(),
+            Err(_) => ClaimError::TimedOut { stage: control.name(slowest) },
+        };
+        self.flush();
+        Err(error)
+    }
+
+    /// Whether a claim of `len` positions from `next` on could succeed now, or never will.
+    ///
+    /// May run under a wait queue's lock: it changes only the sentinel and notifies no queue.
+    fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
+        let (control, capacity) = (&core.control, core.capacity());
+        let (next, closed) = if S::MANY { control.claimed(next) } else { (next, false) };
+        let (gate, _) = core.gate(next.wrapping_sub(capacity));
+        closed
+            || !control.is_running()
+            || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
+    }
+
+    /// Takes `len` positions if they are free now; otherwise leaves `waker` in the wait queue.
+    pub(crate) fn reserve_or_arm(
+        &mut self,
+        len: u64,
+        waker: &Waker,
+    ) -> Poll<Result<u64, WaitError>> {
+        loop {
+            match self.reserve(len) {
+                Ok(seq) => return Poll::Ready(Ok(seq)),
+                Err(Refusal::Wait(error)) => return Poll::Ready(Err(error)),
+                Err(Refusal::Contended) => spin_loop(),
+                Err(Refusal::Gated(_)) if !self.arm_for_room(len, waker) => return Poll::Pending,
+                Err(Refusal::Gated(_)) => {}
+            }
+        }
+    }
+
+    /// Leaves `waker` in the wait queue, unless a claim of `len` positions is worth a try now: then
+    /// returns `true`.
+    pub(crate) fn arm_for_room(&mut self, len: u64, waker: &Waker) -> bool {
+        self.give_up_open_claim();
+        let number = self.task_number();
+        let (core, next) = (&*self.core, self.next);
+        // The graph's deadline wakes no task, so the handle that arms fails an overdue graph.
+        if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
+            core.control.expire(core.control.producer_party(), next);
+        }
+        core.control.arm(core.control.producer_party(), number, waker, &mut || {
+            Self::is_ready(core, next, len)
+        })
+    }
+}
