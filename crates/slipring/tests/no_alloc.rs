@@ -103,7 +103,7 @@ fn chain(wait: Wait) {
     // The observer starts before the count does. It must not allocate when it is overtaken, waits,
     // or is up to date.
     let mirror = Mirror::new(64).unwrap();
-    let observer = mirror.mirrored().observe();
+    let observer = mirror.handle().observe();
     let observing = thread::spawn(move || {
         // The iterator ends with the mirror's stage, which is not the last one.
         observer.map(|seen| seen.missed + 1).sum::<u64>()

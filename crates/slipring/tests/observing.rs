@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slipring::{
-    BuildError, Cause, Graph, Mirror, MirrorHandle, ObserveError, Observer, OnFault, Plain, Seen,
-    Wait, WaitStrategy as _,
+    BuildError, Cause, Graph, Mirror, MirrorHandle, ObserveError, Observed, Observer, OnFault,
+    Plain, Wait, WaitStrategy as _,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -52,7 +52,7 @@ struct Account {
 }
 
 impl Account {
-    fn add<T>(&mut self, seen: &Seen<T>) {
+    fn add<T>(&mut self, seen: &Observed<T>) {
         assert!(seen.seq >= self.next, "position {} again", seen.seq);
         assert_eq!(seen.seq - self.next, seen.missed, "before position {}", seen.seq);
         self.seen += 1;
@@ -65,7 +65,7 @@ impl Account {
     }
 }
 
-fn drain<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
+fn drain<T: Plain>(observer: &mut Observer<T>) -> Vec<Observed<T>> {
     let mut seen = Vec::new();
     loop {
         match observer.try_next() {
@@ -77,12 +77,12 @@ fn drain<T: Plain>(observer: &mut Observer<T>) -> Vec<Seen<T>> {
 }
 
 /// Returns position, number of missed values, and value; `None` for an error.
-fn parts<T>(observed: Result<Seen<T>, ObserveError>) -> Option<(u64, u64, T)> {
+fn parts<T>(observed: Result<Observed<T>, ObserveError>) -> Option<(u64, u64, T)> {
     observed.ok().map(|seen| (seen.seq, seen.missed, seen.value))
 }
 
 /// Observes each value until the mirror is closed.
-fn until_closed<T: Plain>(observer: &mut Observer<T>, mut each: impl FnMut(Seen<T>)) {
+fn until_closed<T: Plain>(observer: &mut Observer<T>, mut each: impl FnMut(Observed<T>)) {
     loop {
         match observer.next_by(far_deadline()) {
             Ok(seen) => each(seen),
@@ -92,7 +92,7 @@ fn until_closed<T: Plain>(observer: &mut Observer<T>, mut each: impl FnMut(Seen<
     }
 }
 
-fn seqs<T>(seen: &[Seen<T>]) -> Vec<u64> {
+fn seqs<T>(seen: &[Observed<T>]) -> Vec<u64> {
     seen.iter().map(|seen| seen.seq).collect()
 }
 
@@ -101,9 +101,9 @@ fn each_value_is_seen_whole_or_counted_as_missed() {
     let _watched = crate::common::watched();
     for capacity in [1, 2, 4, 64] {
         let mut mirror = Mirror::new(capacity).unwrap();
-        let mirrored = mirror.mirrored();
+        let mirrored = mirror.handle();
         let whole =
-            |seen: &Seen<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
+            |seen: &Observed<Wide>| assert_eq!(seen.value, Wide::of(seen.seq), "at {}", seen.seq);
         thread::scope(|scope| {
             let mut all = mirrored.observe().wait(Wait::YIELDING);
             scope.spawn(move || {
@@ -162,7 +162,7 @@ fn each_value_is_seen_whole_or_counted_as_missed() {
 fn a_slow_observer_gets_the_number_of_missed_values() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(8).unwrap();
-    let mut slow = mirror.mirrored().observe();
+    let mut slow = mirror.handle().observe();
     (0..3).for_each(|i| mirror.put(i, &i));
     assert_eq!(parts(slow.try_next()), Some((0, 0, 0)));
     (3..100).for_each(|i| mirror.put(i, &i));
@@ -180,7 +180,7 @@ fn a_slow_observer_gets_the_number_of_missed_values() {
 fn an_observer_starts_at_the_next_or_the_oldest_value() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
-    let mirrored = mirror.mirrored();
+    let mirrored = mirror.handle();
     let mut before = mirrored.observe_from_oldest();
     assert_eq!(before.try_next(), Err(ObserveError::Unavailable));
     (0..2).for_each(|i| mirror.put(i, &i));
@@ -202,7 +202,7 @@ fn an_observer_starts_at_the_next_or_the_oldest_value() {
 fn a_gap_in_the_users_positions_is_not_counted_as_missed() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     for seq in [u64::MAX - 1, 7, 1_000_000, 3] {
         mirror.put(seq, &());
     }
@@ -216,7 +216,7 @@ fn mirrors_of_one_and_two_slots_keep_the_newest_values() {
     let _watched = crate::common::watched();
     for capacity in [1, 2] {
         let mut mirror = Mirror::new(capacity).unwrap();
-        let mut observer = mirror.mirrored().observe();
+        let mut observer = mirror.handle().observe();
         for i in 0..10u64 {
             mirror.put(i, &i);
             assert_eq!(observer.try_next().unwrap().value, i);
@@ -233,7 +233,7 @@ fn values_of_any_size_are_copied_whole() {
     fn round<T: Plain + PartialEq + std::fmt::Debug>(of: impl Fn(u64) -> T, bytes: usize) {
         assert_eq!(Mirror::<T>::BYTES_PER_SLOT, bytes);
         let mut mirror = Mirror::new(4).unwrap();
-        let mut observer = mirror.mirrored().observe();
+        let mut observer = mirror.handle().observe();
         for i in 0..if cfg!(miri) { 5 } else { 20 } {
             mirror.put(i, &of(i));
             assert_eq!(parts(observer.try_next()), Some((i, 0, of(i))));
@@ -270,7 +270,7 @@ fn a_mirrors_invalid_capacity_is_a_build_error() {
 fn a_dropped_mirror_leaves_its_values_readable() {
     let _watched = crate::common::watched();
     let mut mirror = Mirror::new(4).unwrap();
-    let (mut early, mirrored) = (mirror.mirrored().observe(), mirror.mirrored());
+    let (mut early, mirrored) = (mirror.handle().observe(), mirror.handle());
     (0..3).for_each(|i| mirror.put(i, &i));
     drop(mirror);
     assert_eq!(early.by_ref().map(|seen| seen.value).collect::<Vec<_>>(), [0, 1, 2]);
@@ -282,7 +282,7 @@ fn a_dropped_mirror_leaves_its_values_readable() {
     assert_eq!(seqs(&drain(&mut mirrored.observe_from_oldest())), [0, 1, 2]);
     assert_eq!(mirrored.observe().try_next(), Err(ObserveError::Closed));
     assert_eq!(mirrored.observe_from_oldest().latest().unwrap().missed, 2);
-    let unused = Mirror::<u8>::new(1).unwrap().mirrored();
+    let unused = Mirror::<u8>::new(1).unwrap().handle();
     assert_eq!(unused.observe_from_oldest().next(), None);
 }
 
@@ -292,7 +292,7 @@ fn a_waiting_observer_gets_the_next_value_or_the_end() {
     for wait in Wait::all() {
         let name = wait.alias();
         let mut mirror = Mirror::new(2).unwrap();
-        let mut observer = mirror.mirrored().observe().wait(wait);
+        let mut observer = mirror.handle().observe().wait(wait);
         assert_eq!(observer.next_by(Instant::now()), Err(ObserveError::TimedOut), "{name}");
         assert_eq!(
             observer.next_by(Instant::now() + Duration::from_millis(2)),
@@ -344,7 +344,7 @@ fn a_chain_shows_its_events_to_observers() {
     let _watched = crate::common::watched();
     let count = if cfg!(miri) { 40 } else { 5_000u64 };
     let mirror = Mirror::new(16).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     let mut sum = 0;
     thread::scope(|scope| {
         let observing = scope.spawn(move || {
@@ -372,7 +372,7 @@ fn a_chain_shows_its_events_to_observers() {
 fn an_idle_observer_does_not_delay_the_ring() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(2).unwrap();
-    let mut idle = mirror.mirrored().observe();
+    let mut idle = mirror.handle().observe();
     // No observer polls, and ten times the capacity of ring and mirror passes.
     slipring::ring(2, || 0u8)
         .observe("mirror", mirror, |v| *v)
@@ -386,7 +386,7 @@ fn an_idle_observer_does_not_delay_the_ring() {
 fn a_panic_in_the_projection_fails_the_mirrors_stage() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(4).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     let error = slipring::ring(8, || 0u64)
         .observe("screen", mirror, |v| if *v == 3 { panic!("no {v} please") } else { *v })
         .feed(0..8, |slot, i| *slot = i)
@@ -402,7 +402,7 @@ fn a_panic_in_the_projection_fails_the_mirrors_stage() {
 fn a_skipped_event_is_not_put_and_a_retried_event_is_put_again() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     slipring::ring(8, || 0u64)
         .observe("mirror", mirror, |v| if *v == 3 { panic!() } else { *v })
         .on_panic(OnFault::skip())
@@ -413,7 +413,7 @@ fn a_skipped_event_is_not_put_and_a_retried_event_is_put_again() {
     assert!(seen.iter().all(|seen| seen.missed == 0));
 
     let mirror = Mirror::new(64).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     let tries = AtomicU64::new(0);
     slipring::ring(8, || 0u64)
         .observe("mirror", mirror, |v| {
@@ -430,7 +430,7 @@ fn a_skipped_event_is_not_put_and_a_retried_event_is_put_again() {
 fn a_chain_that_fails_to_build_closes_its_mirror() {
     let _watched = crate::common::watched();
     let mirror = Mirror::<u8>::new(4).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     let chain = slipring::ring(3, || 0u8).observe("mirror", mirror, |v| *v);
     assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
     chain.feed(0..3, |slot, i| *slot = i).unwrap_err();
@@ -441,7 +441,7 @@ fn a_chain_that_fails_to_build_closes_its_mirror() {
 fn a_pipeline_closes_its_mirror_when_the_stage_ends() {
     let _watched = crate::common::watched();
     let mirror = Mirror::new(64).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     let (mut tx, pipeline) =
         slipring::ring(8, || 0u64).observe("mirror", mirror, |v| *v).spawn().unwrap();
     (0..20).for_each(|i| drop(tx.publish(|slot| *slot = i)));
@@ -461,7 +461,7 @@ fn a_graphs_stage_may_fill_a_mirror_in_its_own_loop() {
     let ring = graph.build().unwrap();
     let (mut tx, mut rx) = (ring.producer(), ring.reader(rx));
     let mut mirror = Mirror::new(64).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     thread::scope(|scope| {
         scope.spawn(move || {
             for i in 0..12 {

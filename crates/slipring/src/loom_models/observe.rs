@@ -8,8 +8,9 @@
 use loom::thread;
 
 use super::*;
-use crate::observe::mirror::{Mirror, MirrorHandle, Plain};
-use crate::observe::observer::{ObserveError, Observer, Seen};
+use crate::observe::mirror::{Mirror, MirrorHandle};
+use crate::observe::observer::{ObserveError, Observed, Observer};
+use crate::observe::words::Plain;
 
 /// An observer that accounts for each put.
 struct Watch<T> {
@@ -20,11 +21,11 @@ struct Watch<T> {
 
 impl<T: Plain + Into<u64>> Watch<T> {
     fn of(mirror: &Mirror<T>) -> Watch<T> {
-        Watch { observer: mirror.mirrored().observe(), counted: 0 }
+        Watch { observer: mirror.handle().observe(), counted: 0 }
     }
 
     /// Checks one observation; returns `false` if the mirror is closed, after all `puts`.
-    fn account(&mut self, observed: Result<Seen<T>, ObserveError>, puts: u64) -> bool {
+    fn account(&mut self, observed: Result<Observed<T>, ObserveError>, puts: u64) -> bool {
         match observed {
             Ok(seen) => {
                 let value: u64 = seen.value.into();
@@ -230,7 +231,7 @@ fn loom_twin_mirror_closed_seen_relaxed() {
 fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {
         let mut mirror = mirror::<u64>(2);
-        let mirrored: MirrorHandle<u64> = mirror.mirrored();
+        let mirrored: MirrorHandle<u64> = mirror.handle();
         let mut watch = Watch::of(&mirror);
         let observing = thread::spawn(move || {
             let completed = watch.observer.behind();

@@ -1,59 +1,61 @@
-//! Observers of a mirror: they see what they can, are told exactly what they missed, and hold
-//! nobody up.
+//! Observers: readers of a mirror that hold nothing up and count exactly the values they missed.
 //!
 //! Invariants
-//! - I1: an observer's position passes a put when it gives it out, or to count it as missed:
-//!   between two values that it gives out it counts every other put, and before it says *closed* it
-//!   has given out the last one.
-//! - I2: it passes over a put only where that is overwritten (mirror::I2) or was asked to be
-//!   skipped, and never beyond what is put.
+//! - I1: An observer's position passes a put when it returns that value, or counts it as missed.
+//!   Between two values that it returns, it counts every other put. Before it reports
+//!   [`ObserveError::Closed`] it has returned the last put.
+//! - I2: It passes over a put only where that is overwritten (words::I2), or where the caller asks
+//!   for the newest. It never goes beyond the last put.
 
 use std::fmt;
 use std::time::Instant;
 
-use crate::observe::mirror::{Found, MirrorHandle, PUT, Plain};
+use crate::observe::mirror::MirrorHandle;
+use crate::observe::words::{PUT, Plain, SlotRead};
 use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
 use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
-/// How often one look starts again because the writer overtook it.
+/// Times that one poll starts again because the writer overtook it.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
-/// A value that an [`Observer`] saw.
+/// A value that an [`Observer`] read from its mirror.
+///
+/// Example: [`Observer::try_next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Seen<T> {
-    /// What was put with it: the event's position.
+pub struct Observed<T> {
+    /// The number that was put with the value: its event's position.
     pub seq: u64,
-    /// How many values were put between the one that this observer saw before (or its beginning)
-    /// and this one: exactly those it will never see. Positions at which nothing was put do not
-    /// count.
+    /// Number of values that this observer will never return and that lie directly before this one.
+    /// They were put after the value that it returned last, or after it began.
     pub missed: u64,
     /// The value, whole.
     pub value: T,
 }
 
-/// Why an [`Observer`] saw nothing this time.
+/// Why an [`Observer`] returned no value this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// Nothing new was put yet.
+    /// The mirror holds no new value yet.
     Unavailable,
-    /// The writer overwrote each value while it was being copied, several times in a row. Trying
-    /// again may succeed at once; more slots help.
+    /// The writer overwrote each value during the copy, several times in a row. Another try may
+    /// succeed at once; a mirror with more slots helps.
     Overrun,
-    /// The deadline passed and nothing was seen.
+    /// The deadline passed before a new value came.
     TimedOut,
-    /// The mirror is closed, and everything in it was seen or missed. All later calls say the same.
+    /// The mirror is closed, and this observer has returned or missed each of its values. All later
+    /// calls return the same.
     Closed,
 }
 
 impl fmt::Display for ObserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ObserveError::Unavailable => "nothing new was put into the mirror yet",
+            ObserveError::Unavailable => "the mirror holds no new value yet",
             ObserveError::Overrun => "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again",
-            ObserveError::TimedOut => "nothing was seen until the deadline",
+            ObserveError::TimedOut => "the mirror got no new value until the deadline",
             ObserveError::Closed => "the mirror is closed",
         })
     }
@@ -61,16 +63,17 @@ impl fmt::Display for ObserveError {
 
 impl std::error::Error for ObserveError {}
 
-/// Sees what is put into a [`Mirror`](crate::Mirror), as far as it keeps up; made by [`MirrorHandle`].
-/// A clone goes on from the same place by itself.
+/// Reads the values of a [`Mirror`](crate::Mirror), as far as it keeps up.
 ///
-/// Observers hold nobody up and cost the writer nothing but the lines that they look at. One that
-/// comes too late goes on behind what may be overwritten next, a quarter of the slots (at least
-/// one) after the oldest value, and is told how many it missed. All that it saw, all that it was
-/// told it missed, and all it is still [`behind`](Observer::behind) add up to what was put since it
-/// began.
+/// A [`MirrorHandle`] creates it. A clone goes on from the same place on its own.
 ///
-/// As an iterator it waits for each value, and ends when the mirror is closed and all was seen:
+/// An observer holds up neither the writer nor the ring. It costs the writer only the cache lines
+/// that it loads. An observer that comes too late goes on a quarter of the slots (at least one)
+/// behind the oldest value, because the next puts overwrite the values before. It counts the values
+/// that it missed: those returned, those missed and those it is still
+/// [`behind`](Observer::behind) add up to the puts since it began.
+///
+/// As an iterator it waits for each value, and ends when the mirror is closed and drained:
 ///
 /// ```
 /// use slipring::Mirror;
@@ -81,31 +84,54 @@ impl std::error::Error for ObserveError {}
 /// struct Quote { bid: f64, ask: f64 }
 ///
 /// let mirror = Mirror::<Quote>::new(1024)?;
-/// let quotes = mirror.mirrored().observe();
+/// let quotes = mirror.handle().observe();
 /// std::thread::scope(|s| {
-///     let screen = s.spawn(|| quotes.map(|seen| { assert!(seen.value.bid < seen.value.ask); 1 + seen.missed }).sum::<u64>());
+///     let screen = s.spawn(|| quotes.map(|quote| {
+///         assert!(quote.value.bid < quote.value.ask);
+///         1 + quote.missed
+///     }).sum::<u64>());
 ///     slipring::ring(64, || 1.0f64)
 ///         .observe("mirror", mirror, |mid| Quote { bid: mid - 0.1, ask: mid + 0.1 })
 ///         .feed(0..10_000, |slot, i| *slot = i as f64)?;
-///     assert_eq!(screen.join().unwrap(), 10_000); // seen or missed
+///     assert_eq!(screen.join().unwrap(), 10_000); // returned or missed
 ///     Ok::<(), slipring::Error>(())
 /// })?;
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub struct Observer<T> {
-    mirrored: MirrorHandle<T>,
-    /// The number of the put to look at next, doubled.
+    mirror: MirrorHandle<T>,
+    /// Number of the put to read next, doubled.
     next: u64,
-    /// Behind the last one that was given out.
+    /// Number of the put behind the last returned one, doubled.
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
 }
 
+impl<T: Plain> MirrorHandle<T> {
+    /// Creates an observer of all later puts: it returns each of them, or counts it as missed.
+    ///
+    /// Example: [`MirrorHandle`].
+    #[doc(alias = "subscribe")]
+    pub fn observe(&self) -> Observer<T> {
+        Observer::new(self.clone(), self.words.completed())
+    }
+
+    /// Creates an observer that begins at the oldest value that the mirror holds.
+    ///
+    /// That is up to `capacity` values ago. The writer may overwrite some of them before the
+    /// observer reads them; those count as missed.
+    ///
+    /// Example: [`MirrorHandle`].
+    pub fn observe_from_oldest(&self) -> Observer<T> {
+        Observer::new(self.clone(), self.words.oldest())
+    }
+}
+
 impl<T: Plain> Observer<T> {
-    pub(crate) fn new(mirrored: MirrorHandle<T>, next: u64) -> Observer<T> {
+    fn new(mirror: MirrorHandle<T>, next: u64) -> Observer<T> {
         Observer {
-            mirrored,
+            mirror,
             next,
             counted: next,
             wait: Wait::SLEEPING,
@@ -113,77 +139,136 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// What it keeps of the newest when it was overtaken: all but a quarter of the slots.
+    /// Puts (doubled) behind the newest where an overtaken observer goes on: all but a quarter of
+    /// the slots.
     fn kept(&self) -> u64 {
-        let capacity = self.mirrored.capacity();
+        let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
     }
 
-    /// How [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
+    /// Sets how [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
     /// [`Wait::SLEEPING`].
     ///
-    /// Nobody rings for an observer, since that would cost the writer something. Where a strategy
-    /// would sleep until woken, it sleeps for 50 µs and looks again.
+    /// The writer notifies no observer, because that would cost each put. Where a strategy would
+    /// sleep until woken, the observer sleeps for 50 µs and polls again.
+    ///
+    /// ```
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let mut observer = mirror.handle().observe().wait(slipring::Wait::YIELDING);
+    /// mirror.put(0, &7u64);
+    /// drop(mirror);
+    /// assert_eq!(observer.next().map(|next| next.value), Some(7));
+    /// assert!(observer.next().is_none());
+    /// # Ok::<(), slipring::BuildError>(())
+    /// ```
     pub fn wait(mut self, wait: Wait) -> Self {
         self.learned = wait.learner().into();
         self.wait = wait;
         self
     }
 
-    /// The next value, or, if that is overwritten, the oldest one that is not about to be. Never
-    /// waits.
+    /// Returns the next value; if that is overwritten, one a quarter of the slots behind the oldest.
+    /// Never waits.
+    ///
+    /// Costs one load of the mark, one per 8 bytes of the value, and one to check the mark again.
+    ///
+    /// ```
+    /// use slipring::ObserveError;
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let mut observer = mirror.handle().observe();
+    /// assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
+    /// mirror.put(10, &1.5f64);
+    /// let observed = observer.try_next().unwrap();
+    /// assert_eq!((observed.seq, observed.value, observed.missed), (10, 1.5, 0));
+    /// drop(mirror);
+    /// assert_eq!(observer.try_next(), Err(ObserveError::Closed));
+    /// # Ok::<(), slipring::BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ObserveError::Unavailable`], [`ObserveError::Overrun`] or [`ObserveError::Closed`].
     #[inline]
-    pub fn try_next(&mut self) -> Result<Seen<T>, ObserveError> {
-        self.look(self.kept())
+    pub fn try_next(&mut self) -> Result<Observed<T>, ObserveError> {
+        self.poll(self.kept())
     }
 
-    /// The newest value, if it was not seen yet; those it skips count as missed. Never waits. By
-    /// the time that it is used, newer ones may be there.
+    /// Returns the newest value, unless this observer has returned it already. Never waits.
+    ///
+    /// The values that it skips count as missed. The writer may put newer ones meanwhile.
+    ///
+    /// ```
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let mut observer = mirror.handle().observe();
+    /// for price in [10, 11, 12u64] { mirror.put(0, &price); }
+    /// let newest = observer.latest().unwrap();
+    /// assert_eq!((newest.value, newest.missed), (12, 2));
+    /// # Ok::<(), slipring::BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Observer::try_next`].
-    pub fn latest(&mut self) -> Result<Seen<T>, ObserveError> {
-        let newest = self.mirrored.shared.completed().wrapping_sub(PUT);
+    pub fn latest(&mut self) -> Result<Observed<T>, ObserveError> {
+        let newest = self.mirror.words.completed().wrapping_sub(PUT);
         if ahead(newest, self.next) > 0 {
             self.next = newest;
         }
-        self.look(PUT)
+        self.poll(PUT)
     }
 
-    /// Waits for the next value, until the deadline at most.
+    /// Returns the next value, as [`Observer::try_next`]; waits no longer than until `deadline`.
+    ///
+    /// ```
+    /// use slipring::ObserveError;
+    /// use std::time::{Duration, Instant};
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let mut observer = mirror.handle().observe();
+    /// mirror.put(0, &1u64);
+    /// let soon = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(observer.next_by(soon).unwrap().value, 1);
+    /// assert_eq!(observer.next_by(soon), Err(ObserveError::TimedOut));
+    /// # Ok::<(), slipring::BuildError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ObserveError::TimedOut`] or [`ObserveError::Closed`].
-    pub fn next_by(&mut self, deadline: Instant) -> Result<Seen<T>, ObserveError> {
+    pub fn next_by(&mut self, deadline: Instant) -> Result<Observed<T>, ObserveError> {
         self.wait_for(Some(deadline))
     }
 
-    /// How many values this observer has neither seen nor been told of as missed; more by the time
-    /// that it is used. Some of them may be overwritten already.
+    /// Returns how many values this observer has neither returned nor counted as missed.
+    ///
+    /// The writer may put more meanwhile, and may have overwritten some of them.
+    ///
+    /// ```
+    /// let mut mirror = slipring::Mirror::new(4)?;
+    /// let observer = mirror.handle().observe();
+    /// for price in [10, 11u64] { mirror.put(0, &price); }
+    /// assert_eq!(observer.behind(), 2);
+    /// # Ok::<(), slipring::BuildError>(())
+    /// ```
     pub fn behind(&self) -> u64 {
-        ahead(self.mirrored.shared.completed(), self.counted).max(0) as u64 / PUT
+        ahead(self.mirror.words.completed(), self.counted).max(0) as u64 / PUT
     }
 
-    /// A handle to make more observers of the same mirror.
-    pub fn mirrored(&self) -> &MirrorHandle<T> {
-        &self.mirrored
+    /// Returns a handle that creates more observers of the same mirror.
+    ///
+    /// Example: [`MirrorHandle`].
+    pub fn handle(&self) -> &MirrorHandle<T> {
+        &self.mirror
     }
 
-    /// Looks at the next put. If that is overwritten, goes on so far behind the newest.
+    /// Reads the next put; if that is overwritten, goes on `kept` (doubled) behind the newest.
     #[inline]
-    fn look(&mut self, kept: u64) -> Result<Seen<T>, ObserveError> {
+    fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {
-            match self.mirrored.shared.find(self.next) {
-                Found::Held(seq, value) => return Ok(self.see(seq, value)),
-                Found::Nothing => match self.mirrored.shared.closed() {
+            match self.mirror.words.read(self.next) {
+                SlotRead::Value(seq, value) => return Ok(self.accept(seq, value)),
+                SlotRead::NotYet => match self.mirror.words.closed() {
                     None => return Err(ObserveError::Unavailable),
                     Some(puts) if puts == self.next => return Err(ObserveError::Closed),
                     Some(_) => {}
                 },
-                Found::Overwritten(newest) => {
+                SlotRead::Overwritten(newest) => {
                     let (onward, target) = (self.next.wrapping_add(PUT), newest.wrapping_sub(kept));
                     self.next = if ahead(target, onward) > 0 { target } else { onward };
                 }
@@ -192,23 +277,23 @@ impl<T: Plain> Observer<T> {
         Err(ObserveError::Overrun)
     }
 
-    /// Gives out the value that this observer stands at, and counts what it did not give out before
-    /// it (I1).
+    /// Moves behind the value that this observer has read, and counts the values missed before it
+    /// (I1).
     #[inline]
-    fn see(&mut self, seq: u64, value: T) -> Seen<T> {
+    fn accept(&mut self, seq: u64, value: T) -> Observed<T> {
         let missed = self.next.wrapping_sub(self.counted) / PUT;
         self.next = self.next.wrapping_add(PUT);
         self.counted = self.next;
-        Seen { seq, missed, value }
+        Observed { seq, missed, value }
     }
 
-    fn wait_for(&mut self, deadline: Option<Instant>) -> Result<Seen<T>, ObserveError> {
-        let mut looked = self.try_next();
-        let settled = |looked: &Result<_, _>| {
-            !matches!(looked, Err(ObserveError::Unavailable | ObserveError::Overrun))
+    fn wait_for(&mut self, deadline: Option<Instant>) -> Result<Observed<T>, ObserveError> {
+        let mut polled = self.try_next();
+        let settled = |polled: &Result<_, _>| {
+            !matches!(polled, Err(ObserveError::Unavailable | ObserveError::Overrun))
         };
-        if settled(&looked) {
-            return looked;
+        if settled(&polled) {
+            return polled;
         }
         let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
         let site = WaitOptions {
@@ -220,24 +305,24 @@ impl<T: Plain> Observer<T> {
             timeout: deadline.map_or(wait.timeout(), |_| None),
         };
         let (in_time, _) = wait_until(site, &mut learned, &mut || true, &mut || {
-            looked = self.try_next();
-            settled(&looked)
+            polled = self.try_next();
+            settled(&polled)
         });
         self.learned = learned;
-        if in_time { looked } else { Err(ObserveError::TimedOut) }
+        if in_time { polled } else { Err(ObserveError::TimedOut) }
     }
 }
 
 impl<T: Plain> Iterator for Observer<T> {
-    type Item = Seen<T>;
+    type Item = Observed<T>;
 
-    /// Waits for the next value; `None`: the mirror is closed, and all was seen or missed.
-    fn next(&mut self) -> Option<Seen<T>> {
+    /// Waits for the next value; `None` means that the mirror is closed and drained.
+    fn next(&mut self) -> Option<Observed<T>> {
         loop {
             match self.wait_for(None) {
-                // The strategy's own.
+                // The strategy's timeout; the caller named no deadline.
                 Err(ObserveError::TimedOut) => {}
-                seen => return seen.ok(),
+                polled => return polled.ok(),
             }
         }
     }
@@ -246,7 +331,7 @@ impl<T: Plain> Iterator for Observer<T> {
 impl<T> Clone for Observer<T> {
     fn clone(&self) -> Self {
         Observer {
-            mirrored: self.mirrored.clone(),
+            mirror: self.mirror.clone(),
             next: self.next,
             counted: self.counted,
             wait: self.wait.clone(),
@@ -258,7 +343,7 @@ impl<T> Clone for Observer<T> {
 impl<T> fmt::Debug for Observer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Observer")
-            .field("capacity", &self.mirrored.shared.capacity())
+            .field("capacity", &self.mirror.words.capacity())
             .finish_non_exhaustive()
     }
 }
@@ -269,20 +354,20 @@ mod tests {
     use crate::observe::mirror::Mirror;
 
     #[test]
-    fn counts_wrap() {
+    fn put_counts_wrap_around() {
         let _watched = crate::watchdog::watched();
         for capacity in [1, 2, 8] {
             for before in 0..2 * capacity as u64 {
                 let mut mirror =
                     Mirror::<u64>::starting_at(capacity, 0u64.wrapping_sub(before * PUT)).unwrap();
                 let (mut close, mut far) =
-                    (mirror.mirrored().observe(), mirror.mirrored().observe_from_oldest());
+                    (mirror.handle().observe(), mirror.handle().observe_from_oldest());
                 assert_eq!(close.try_next(), Err(ObserveError::Unavailable));
                 let puts = 3 * capacity as u64;
                 for i in 0..puts {
                     mirror.put(i, &!i);
-                    assert_eq!(close.try_next(), Ok(Seen { seq: i, missed: 0, value: !i }));
-                    let held = mirror.mirrored().observe_from_oldest();
+                    assert_eq!(close.try_next(), Ok(Observed { seq: i, missed: 0, value: !i }));
+                    let held = mirror.handle().observe_from_oldest();
                     assert_eq!(held.behind(), (i + 1).min(capacity as u64));
                 }
                 let mut left = far.behind();
@@ -301,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_overtaken_keeps_all_but_a_quarter() {
+    fn an_overtaken_observer_keeps_all_but_a_quarter() {
         let _watched = crate::watchdog::watched();
         for (capacity, kept) in [(1, 1), (2, 1), (4, 3), (8, 6), (1024, 768)] {
             let mut mirror = Mirror::<()>::new(capacity).unwrap();
-            let mut observer = mirror.mirrored().observe();
+            let mut observer = mirror.handle().observe();
             let puts = capacity as u64 + 1;
             (0..puts).for_each(|i| mirror.put(i, &()));
             assert_eq!(observer.try_next().unwrap().missed, puts - kept, "{capacity}");

@@ -307,7 +307,7 @@ fn each_key_has_its_shard() {
 fn an_observer_holds_nobody_up() {
     let _watched = crate::common::watched();
     let mirror = Mirror::<u64>::new(8).unwrap();
-    let mut observer = mirror.mirrored().observe();
+    let mut observer = mirror.handle().observe();
     assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
     // The observer does not poll while the chain runs.
     chain(4).observe("mirror", mirror, |v| v + 1).feed(0..100, |slot, i| *slot = i).unwrap();
