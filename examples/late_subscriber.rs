@@ -120,7 +120,7 @@ fn main() -> Result<()> {
 
                 // The desk joins before the first price. Another thread makes it leave.
                 let early = tap.subscribe(StartAt::Now)?;
-                let leaver = early.leaver();
+                let leaver = early.leave_handle();
                 let (seen, watching) = mpsc::channel();
                 let (left, leaving) = mpsc::channel::<()>();
                 let desk = scope.spawn(move || {

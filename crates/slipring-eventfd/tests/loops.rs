@@ -521,7 +521,7 @@ fn a_leaver_signals_an_armed_member() {
     let epoll = Epoll::of(&fds);
     for asked_first in [false, true] {
         let mut late = tap.subscribe(StartAt::Now).unwrap();
-        let leaver = late.leaver();
+        let leaver = late.leave_handle();
         if asked_first {
             assert!(leaver.leave());
             assert!(fds[0].arm(&mut late));

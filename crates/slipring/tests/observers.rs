@@ -66,7 +66,10 @@ fn members_that_join_at_the_end_of_a_run_do_not_block_the_next_run() {
             scope.spawn(move || {
                 while !over.load(SeqCst) {
                     count(tap.subscribe(StartAt::Now).is_ok());
-                    count(tap.subscribe(StartAt::Oldest).is_ok_and(|kept| kept.leaver().leave()));
+                    count(
+                        tap.subscribe(StartAt::Oldest)
+                            .is_ok_and(|kept| kept.leave_handle().leave()),
+                    );
                 }
             });
             scope.spawn(move || {
@@ -121,7 +124,7 @@ fn a_tap_belongs_to_one_running_graph_at_a_time() {
             .tap(&tap)
             .run(|_| {
                 let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
-                assert!(error.to_string().contains("stands in a graph already"), "{error}");
+                assert!(error.to_string().contains("already stands in a running graph"), "{error}");
                 // The refusal does not affect the graph that has the tap.
                 assert!(tap.subscribe(StartAt::Now).is_ok());
                 Ok(())

@@ -317,12 +317,12 @@ fn a_waiting_observer_gets_the_next_value_or_the_end() {
 fn observe_errors_print_their_reason() {
     let _watched = crate::common::watched();
     for (error, text) in [
-        (ObserveError::Unavailable, "nothing new was put into the mirror yet"),
+        (ObserveError::Unavailable, "the mirror holds no new value yet"),
         (
             ObserveError::Overrun,
             "the mirror's writer is faster than its observer can copy: give the mirror more slots, or try again",
         ),
-        (ObserveError::TimedOut, "nothing was seen until the deadline"),
+        (ObserveError::TimedOut, "the mirror got no new value until the deadline"),
         (ObserveError::Closed, "the mirror is closed"),
     ] {
         assert_eq!(error.to_string(), text);

@@ -465,7 +465,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Lets workers join the pool declared last, while it works: see [`Pool`].
     #[allow(private_bounds)]
-    pub fn open<A: crate::live::pool::Marked + crate::consumer::markers::sealed::Access>(
+    pub fn open<A: crate::live::pool::AccessMarker + crate::consumer::markers::sealed::Access>(
         mut self,
         pool: &Pool<E, A, L>,
     ) -> Self
@@ -474,7 +474,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     {
         match self.parts.specs.last_mut() {
             Some(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
-                *room = pool.seats();
+                *room = pool.room();
                 let pool = pool.clone();
                 if let Some(make) = self.parts.makers.pop() {
                     let maker: Maker<'env, E, L> = Box::new(move |core, stage| {

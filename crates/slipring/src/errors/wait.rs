@@ -44,7 +44,7 @@ pub enum WaitError {
     /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call published and lent nothing.
     TimedOut(Box<Name>),
     /// Another thread asked this reader to leave its tap
-    /// ([`Leaver::leave`](crate::Leaver::leave)). The graph continues without it.
+    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
     Left,
     /// The reader could not join. `?` converts a [`SubscribeError`] into this.
     Refused(Arc<SubscribeError>),

@@ -5,15 +5,16 @@ use metrics::{counter, gauge};
 use crate::errors::Report;
 
 impl Report {
-    /// Hands this report to the process's recorder, under the name of this ring; each series
-    /// carries `ring` and `stage`. Call it as often as the recorder is read, with
-    /// [`Monitor::report`](crate::Monitor::report).
+    /// Hands this report to the recorder of the process, under the name of this ring.
     ///
-    /// | series | kind | of |
+    /// Each series has the labels `ring` and `stage`. Call it with a fresh
+    /// [`Monitor::report`](crate::Monitor::report) as often as the recorder is read.
+    ///
+    /// | series | kind | for |
     /// |---|---|---|
     /// | `slipring_events_total`, `_batches_total`, `_tombstones_total`, `_skipped_total`, `_retries_total`, `_dropped_total`, `_waits_total`, `_wakes_total` | counter | each stage and the producer |
     /// | `slipring_lag_events` | gauge | each stage |
-    /// | `slipring_waited_seconds`, `slipring_held_up_seconds` | gauge | each stage and the producer: what it waited, and what others waited for it |
+    /// | `slipring_waited_seconds`, `slipring_held_up_seconds` | gauge | each stage and the producer: the time that it waited, and that others waited for it |
     /// | `slipring_latency_p50_seconds`, `_p99_seconds`, `_max_seconds` | gauge | stages whose latency is sampled |
     /// | `slipring_capacity_slots`, `slipring_remaining_slots` | gauge | the ring |
     ///

@@ -1,28 +1,28 @@
-//! Looking at a graph from outside while it runs.
+//! Monitors: reports of a graph while it runs.
 
 use std::fmt;
 
-use crate::errors::BuildError;
-use crate::errors::Report;
-use crate::live::tap::Place;
+use crate::errors::{BuildError, Report};
+use crate::live::place::Place;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 
-/// Tells how a graph is doing, any time, from any thread; reading costs the graph nothing.
+/// Reports the positions and counts of a running graph, from any thread.
 ///
-/// Put into a chain with [`Chain::monitor`](crate::Chain::monitor), or had from a
-/// [`Ring`](crate::Ring::monitor). Clones are the same monitor. It does not keep the graph.
+/// [`Chain::monitor`](crate::Chain::monitor) puts it into a chain;
+/// [`Ring::monitor`](crate::Ring::monitor) returns one. Clones are the same monitor. It does not
+/// keep the graph alive.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
 /// slipring::ring(64, || 0u64).monitor(&monitor).read("slow", |_, _| ()).run(|p| {
 ///     for i in 0..10 { p.publish(|v| *v = i)?; }
-///     let now = monitor.report().expect("it runs");
+///     let now = monitor.report().expect("the graph runs");
 ///     assert_eq!(now.published_seq(), Some(10));
 ///     println!("{} behind, {:?} free\n{now}", now.stage("slow").unwrap().lag, now.remaining());
 ///     Ok(())
 /// })?;
-/// assert!(monitor.report().is_none()); // it is over
+/// assert!(monitor.report().is_none()); // the run is over
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub struct Monitor<E, L: Layout = Interleaved> {
@@ -42,17 +42,19 @@ impl<E, L: Layout> Default for Monitor<E, L> {
 }
 
 impl<E, L: Layout> Monitor<E, L> {
-    /// A monitor of nothing yet.
+    /// Creates a monitor that stands for no graph yet.
+    ///
+    /// Example: [`Monitor`].
     pub fn new() -> Self {
-        Monitor { place: Place::nowhere() }
+        Monitor { place: Place::unbound() }
     }
 
     pub(crate) fn of(core: &Owner<E, L>) -> Self {
-        Monitor { place: Place::at(core, 0) }
+        Monitor { place: Place::bound(core, 0) }
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(crate) fn place(&self) -> &Place<E, L> {
+    pub(super) fn place(&self) -> &Place<E, L> {
         &self.place
     }
 
@@ -60,13 +62,18 @@ impl<E, L: Layout> Monitor<E, L> {
         self.place.bind(core, 0)
     }
 
-    /// How the graph is doing now; `None`: it was not started yet, or is over and gone.
+    /// Returns a report of the graph; `None` before it starts, and when it is gone.
     ///
-    /// What a stage has let go by its position here is done: whatever its handler did for those
-    /// events before, the caller sees. Positions and lags are read one after the other while the
-    /// graph goes on, so they are of about the same moment. Counts of events, batches and waits are
-    /// as of the last time that a handle waited for more than a moment, ended, or had done 1,024
-    /// batches; a wait is counted with the next one.
+    /// A position is a promise: the stage has handled every event before it, and the caller sees
+    /// the effects of those handlers. The report loads one position after the other while the graph
+    /// goes on, so positions and lags are of about the same moment. The counts of events, batches
+    /// and waits are older: a handle flushes them when a wait lasts, when it ends, and every 1,024
+    /// batches. A wait is counted with the next flush.
+    ///
+    /// Costs this thread one load per position and count, and a few allocations. The graph's
+    /// threads only pay for sharing those lines.
+    ///
+    /// Example: [`Monitor`].
     pub fn report(&self) -> Option<Report> {
         self.place.find().ok().map(|(core, _)| core.report())
     }

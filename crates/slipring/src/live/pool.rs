@@ -1,15 +1,7 @@
-//! Workers that join a pool while it works. They leave by being dropped, as all workers do.
+//! Pool handles: workers join a pool while it works. They leave by being dropped.
 //!
-//! Invariants
-//! - I1: a worker's line belongs to who has its seat, and to who took over a chunk that it bounds.
-//!   A seat is given away again only when nobody has it and its line says [`IDLE`]: when such a
-//!   chunk is done, too.
-//! - I2: every line of a pool is looked at by whoever computes its frontier, be its seat taken or
-//!   not; so joining tells nobody anything.
-//! - I3: the landmark is a position that the claim word has passed, by no more than 2^32 and one
-//!   lap of the ring. A worker stores it after the swap that crosses a multiple of 2^32, and before
-//!   it lets that chunk go; until then the chunk's bound keeps the word within one lap. So joiners
-//!   and idle workers widen the claim word from it.
+//! The seats and lines of a pool's workers are words of the ring (membership::I1, I2;
+//! positions::I4).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,31 +9,31 @@ use std::marker::PhantomData;
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Reading, Shared, Writing};
 use crate::consumer::worker::WorkerPosition;
-use crate::errors::BuildError;
-use crate::errors::SubscribeError;
-use crate::live::tap::Place;
+use crate::errors::{BuildError, SubscribeError};
+use crate::live::place::Place;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Access;
 
-/// A pool that workers can join while it works, from any thread.
+/// A handle of a pool, with which workers join the pool while it works, from any thread.
 ///
-/// Put where the pool is with [`Chain::open`](crate::Chain::open), or had from a worker with
-/// [`Consumer::pool`]. A worker that joined is one of the pool: it shares the events with the
-/// others, and whoever comes after sees sequence order. Dropping it is leaving; the others finish
-/// what it had begun. When the last one leaves before the stream has ended, the graph fails.
+/// [`Chain::open`](crate::Chain::open) puts it where the pool is; [`Consumer::pool`] returns it for
+/// the pool of a worker. A worker that joined shares the events with the other workers, and the
+/// stages behind see sequence order. Dropping a worker is leaving; the others finish its chunk.
+/// When the last worker leaves before the stream has ended, the graph fails.
 ///
 /// ```
-/// use slipring::{Graph, Writing};
+/// use slipring::Graph;
 /// let graph = Graph::new(64, || 0u64);
 /// let parse = graph.pool_writer("parse", 1).room(4);
 /// let end = graph.reader("end").after(&parse);
 /// let ring = graph.build()?;
-/// let (mut tx, mut parse, mut end) = (ring.producer(), ring.pool_writers(parse), ring.reader(end));
+/// let (mut tx, mut end) = (ring.producer(), ring.reader(end));
+/// let mut parse = ring.pool_writers(parse);
 /// let mut second = parse[0].pool().join()?;
 /// for i in 0..10 { tx.publish(|v| *v = i)?; }
 /// tx.close();
-/// drop(parse); // the first one leaves
+/// drop(parse); // the first worker leaves
 /// second.for_each(|v, _| *v *= 2)?;
 /// let mut sum = 0;
 /// end.for_each(|v, _| sum += v)?;
@@ -51,6 +43,7 @@ use crate::ring::spec::Access;
 #[doc(alias = "WorkerPool")]
 pub struct Pool<E, A, L: Layout = Interleaved> {
     place: Place<E, L>,
+    /// Number of workers that the pool has room for.
     room: usize,
     access: PhantomData<fn() -> A>,
 }
@@ -62,40 +55,57 @@ impl<E, A, L: Layout> Clone for Pool<E, A, L> {
 }
 
 impl<E, L: Layout> Pool<E, Reading, L> {
-    /// For a pool that reads; with room for so many workers, those that it has from the beginning
-    /// included.
+    /// Creates the handle of a pool that reads, for [`Chain::open`](crate::Chain::open).
+    ///
+    /// The pool has room for `room` workers at a time, its first ones included.
+    ///
+    /// ```
+    /// use slipring::Pool;
+    /// let pool = Pool::reading(2);
+    /// slipring::ring(8, || 0u64).read_pool("print", 1, |_| |_, _| ()).open(&pool).run(|producer| {
+    ///     for i in 0..8 { producer.publish(|slot| *slot = i)?; }
+    ///     let mut second = pool.join()?;
+    ///     let _done = second.poll(8, |_, _| ())?; // its share, which may be none
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn reading(room: usize) -> Self {
-        Pool { place: Place::nowhere(), room, access: PhantomData }
+        Pool { place: Place::unbound(), room, access: PhantomData }
     }
 }
 
 impl<E, L: Layout> Pool<E, Writing, L> {
-    /// For a pool that may write; with room for so many workers, those that it has from the
-    /// beginning included.
+    /// Creates the handle of a pool that may write, for [`Chain::open`](crate::Chain::open).
+    ///
+    /// The pool has room for `room` workers at a time, its first ones included.
+    ///
+    /// Example: [`Pool::reading`].
     pub fn writing(room: usize) -> Self {
-        Pool { place: Place::nowhere(), room, access: PhantomData }
+        Pool { place: Place::unbound(), room, access: PhantomData }
     }
 }
 
-/// What a mark of access stands for.
-pub(crate) trait Marked {
+/// The access that a marker type ([`Reading`], [`Writing`]) stands for.
+pub(crate) trait AccessMarker {
     const ACCESS: Access;
 }
-impl Marked for Reading {
+impl AccessMarker for Reading {
     const ACCESS: Access = Access::Read;
 }
-impl Marked for Writing {
+impl AccessMarker for Writing {
     const ACCESS: Access = Access::Write;
 }
 
 #[allow(private_bounds)]
-impl<E, A: Marked + crate::consumer::markers::sealed::Access, L: Layout> Pool<E, A, L> {
-    pub(crate) fn seats(&self) -> usize {
+impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> Pool<E, A, L> {
+    /// Number of workers that the pool has room for.
+    pub(crate) fn room(&self) -> usize {
         self.room
     }
 
     #[cfg(all(test, not(slipring_loom)))]
-    pub(crate) fn place(&self) -> &Place<E, L> {
+    pub(super) fn place(&self) -> &Place<E, L> {
         &self.place
     }
 
@@ -114,22 +124,26 @@ impl<E, A: Marked + crate::consumer::markers::sealed::Access, L: Layout> Pool<E,
         self.place.bind(core, stage)
     }
 
-    /// Joins: the new worker takes its share of the events from now on. Never waits, and stops no
-    /// stage. Allocates nothing but what a strategy that learns keeps for the worker
+    /// Adds a worker, which takes its share of the events from now on.
+    ///
+    /// Never waits, and stops no stage. Costs a lock that only joiners and leavers take, and one
+    /// load per seat. It allocates only for a strategy that learns
     /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
     ///
-    /// A worker that leaves in the middle of a chunk keeps its place until a colleague has finished
-    /// that chunk.
+    /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
+    /// finished that chunk.
+    ///
+    /// Example: [`Pool`].
     ///
     /// # Errors
     /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`].
     pub fn join(&self) -> Result<Consumer<E, A, Shared, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         core.control.check_running()?;
-        let learned = core.control.learner(stage); // the user's code: before the worker is counted
+        let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // Last, so that one who is refused has owned nothing.
+        // Last: a joiner that is refused never owns the ring, so it never drops its events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.release_worker(stage, worker);
@@ -146,13 +160,18 @@ impl<E, A, L: Layout> fmt::Debug for Pool<E, A, L> {
 }
 
 #[allow(private_bounds)]
-impl<E, A: Marked + crate::consumer::markers::sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
-    /// The pool this worker is of, so that others can join it: as many at a time as it was declared
-    /// with room for.
+impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout>
+    Consumer<E, A, Shared, L>
+{
+    /// Returns a handle of this worker's pool, with which other workers join.
+    ///
+    /// The pool was declared with room for a number of workers at a time.
+    ///
+    /// Example: [`Pool`].
     pub fn pool(&self) -> Pool<E, A, L> {
         let state = self.state();
         Pool {
-            place: Place::at(&state.core, state.stage),
+            place: Place::bound(&state.core, state.stage),
             room: state.plan().delivery.room(),
             access: PhantomData,
         }

@@ -1,32 +1,28 @@
 //! Taps: declared places where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose crew changes. Its frontier is what the stages before it have let go, held
-//! back by the members that are there; with nobody there, everything passes. Whoever comes after a
-//! tap (stages, or the producers if nobody does) says how far it is going to before it asks who is
-//! there.
+//! A tap is a stage whose members change. Its frontier is what the stages before it have released,
+//! held back by the bounds of its members; a tap without members holds nothing back. A party behind
+//! a tap (a stage, or the producers if no stage follows) announces how far it goes before it loads
+//! the members' bounds (positions::I3).
 //!
 //! Invariants
-//! - I1: a member's line holds the position it has not let go of, or [`IDLE`]; between joining and
-//!   leaving only its handle stores there.
-//! - I2: whoever passes a tap up to a position has said that position, fenced, and then found every
-//!   member at that position or later.
-//! - I3: a joiner pins a position, fences, and then reads what was said: it keeps its position, or
-//!   moves on to the furthest that was said. So of a joiner and a passer one sees the other
-//!   (`SYNC[joined]`), and nothing from the joiner's position on is passed without it.
-//! - I4: seats are given and taken under the tap's lock; a ticket is stored once per seat taken,
-//!   and names the member.
+//! - I1: A member's line holds the position that it has not released, or `IDLE`. Between joining
+//!   and leaving only its handle stores there.
+//! - I2: A joiner pins a position, fences, and then loads the announced positions. It keeps its
+//!   position, or moves on to the furthest announced one. So of a joiner and a passer one sees the
+//!   other (`edge::joined`), and no event from the joiner's position on is passed without it.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
 use crate::base::edge;
-use crate::base::sync::{Arc, Relaxed, Weak, twin, whole};
+use crate::base::sync::{Arc, Relaxed, Weak, twin};
 use crate::consumer::handle::Consumer;
 use crate::consumer::markers::{Joined, Reading};
 use crate::consumer::role::MemberRole;
 use crate::consumer::sequential::SequentialPosition;
 use crate::errors::{BuildError, SubscribeError};
+use crate::live::place::Place;
 use crate::ring::core::Core;
 use crate::ring::membership::ask_to_leave;
 use crate::ring::owner::Owner;
@@ -34,37 +30,39 @@ use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Delivery;
 use crate::ring::words::{ahead, later};
 
-/// Where a new member begins.
+/// The position at which a new reader of a tap begins.
+///
+/// Example: [`Tap::subscribe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// At what the stages before the tap have let go of by now: the first event that it sees is the
-    /// next one they let go.
+    /// The next event that the stages before the tap release.
     Now,
-    /// At the oldest event that is still held for it. How many those are is up to the stages and
-    /// the producer behind.
+    /// The oldest event that is still held for the tap. How many those are depends on the progress
+    /// of the stages behind it, and of the producers.
     Oldest,
-    /// At this position, as where it left before.
+    /// This position, e.g. the one where the reader left before.
     At(u64),
 }
 
-/// A reader that has joined a tap: as [`Reader`](crate::Reader), but it may go at any time, and the
-/// graph goes on without it.
+/// A reader that has joined a tap.
 ///
-/// It sees every event from [`next_seq`](Consumer::next_seq) on, once, and holds back the stages
-/// that write behind the tap, and the producers, until it releases or leaves. Dropping it, on
-/// whatever thread and for whatever reason, is leaving.
+/// It works as a [`Reader`](crate::Reader), but the graph goes on without it when it leaves. It
+/// sees every event from [`next_seq`](Consumer::next_seq) on, once. It holds back the stages that
+/// write behind the tap, and the producers, until it releases its events or leaves. Dropping it, on
+/// any thread and for any reason, is leaving.
+///
+/// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
-/// A place of a running graph where readers come and go.
+/// A place of a running graph where readers join and leave.
 ///
-/// Declared with [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap). Clones are
-/// the same tap. With nobody there it is a placeholder, and costs those behind it a fence for each
-/// batch, and nothing else.
+/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares it. Clones stand
+/// for the same tap. Without readers a tap costs the parties behind it a fence for each batch.
 ///
-/// A tap stands in one running graph at a time. When [`run`](crate::Chain::run) has come back, or a
-/// pipeline has ended and was joined, it can stand in the next graph. A [`Subscription`] that
-/// outlives its run keeps its own ring, whose events go with it.
+/// A tap stands in one running graph at a time. It can stand in the next graph when
+/// [`run`](crate::Chain::run) has returned, or when a pipeline has ended and was joined. A
+/// [`Subscription`] that outlives its run keeps its own ring, whose events go with it.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -74,9 +72,9 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 ///     let mut late = tap.subscribe(StartAt::Now)?;
 ///     for i in 2..5 { p.publish(|v| *v = i)?; }
 ///     let first = late.batch(1)?;
-///     assert!([2, 4].contains(&first[0])); // the first event may have passed already, or not
+///     assert!([2, 4].contains(&first[0])); // the writer may have released the first event already
 ///     first.release();
-///     Ok(()) // dropped here: it leaves
+///     Ok(()) // the reader is dropped here: it leaves
 /// })?;
 /// # Ok::<(), slipring::Error>(())
 /// ```
@@ -85,64 +83,6 @@ pub struct Tap<E, L: Layout = Interleaved> {
     place: Place<E, L>,
     name: Option<std::sync::Arc<str>>,
     room: usize,
-}
-
-/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and
-/// owns nothing of it.
-pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
-type Found<E, L> = (Weak<Core<E, L>>, usize);
-
-impl<E, L: Layout> Clone for Place<E, L> {
-    fn clone(&self) -> Self {
-        Place(self.0.clone())
-    }
-}
-
-impl<E, L: Layout> Place<E, L> {
-    pub(crate) fn nowhere() -> Self {
-        Place(Arc::new(StdMutex::new((Weak::new(), 0))))
-    }
-
-    pub(crate) fn at(core: &Owner<E, L>, stage: usize) -> Self {
-        Place(Arc::new(StdMutex::new((core.observed(), stage))))
-    }
-
-    fn lock(&self) -> StdGuard<'_, Found<E, L>> {
-        whole(self.0.lock())
-    }
-
-    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no
-    /// event.
-    pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // What this drops may be the last reference, so it is dropped under no lock.
-        let (ring, stage) = {
-            let place = self.lock();
-            (place.0.clone(), place.1)
-        };
-        let core = ring.upgrade().filter(|core| core.owners.are_there());
-        Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
-    }
-
-    /// It is there from now on, until the run is over
-    /// ([`Owners::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner gone.
-    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
-        let mut place = self.lock();
-        let before = place.0.upgrade();
-        if before.as_ref().is_some_and(|core| core.owners.are_there()) {
-            drop(place);
-            let name = &core.control.plan.stages[stage].name;
-            return Err(BuildError::Misplaced {
-                what: format!(
-                    "what was declared at `{name}` stands in a graph already; make one for each place"
-                ),
-            });
-        }
-        let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
-        drop(place);
-        // Under no lock: this may free what observers held last.
-        drop((replaced, before));
-        Ok(())
-    }
 }
 
 impl<E, L: Layout> Clone for Tap<E, L> {
@@ -158,19 +98,38 @@ impl<E, L: Layout> Default for Tap<E, L> {
 }
 
 impl<E, L: Layout> Tap<E, L> {
-    /// A tap named `tap` (`tap-2` for the second of a chain, and so on), with room for 16 readers
-    /// at a time.
+    /// Creates a tap named `tap` (the second of a chain is `tap-2`, and so on), with room for 16
+    /// readers at a time.
+    ///
+    /// Example: [`Tap`].
     pub fn new() -> Self {
-        Tap { place: Place::nowhere(), name: None, room: 16 }
+        Tap { place: Place::unbound(), name: None, room: 16 }
     }
 
-    /// A tap with a name of its own, for errors and reports.
+    /// Creates a tap with a name of its own, for errors and reports.
+    ///
+    /// Example: [`Tap::room`].
     pub fn named(name: &str) -> Self {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// With room for so many readers at a time, 1 to [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each takes two
-    /// lines of 128 bytes, and those behind the tap look at all of them when one is there.
+    /// Sets the number of readers that can be there at a time, 1 to
+    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
+    ///
+    /// Each takes two lines of 128 bytes. While a reader is there, the parties behind the tap load
+    /// the lines of all of them.
+    ///
+    /// ```
+    /// use slipring::{StartAt, SubscribeError, Tap};
+    /// let tap = Tap::named("audit").room(1);
+    /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
+    ///     let _first = tap.subscribe(StartAt::Now)?;
+    ///     let second = tap.subscribe(StartAt::Now);
+    ///     assert!(matches!(second, Err(SubscribeError::Full { room: 1 })));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn room(self, readers: usize) -> Self {
         Tap { room: readers, ..self }
     }
@@ -183,38 +142,53 @@ impl<E, L: Layout> Tap<E, L> {
         self.name.as_deref()
     }
 
-    /// The tap `stage` of a graph.
+    /// The tap of a built graph at this stage.
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
         Tap {
-            place: Place::at(core, stage),
+            place: Place::bound(core, stage),
             name: Some(plan.name.as_str().into()),
             room: plan.delivery.room(),
         }
     }
 
-    /// Puts the tap where it was declared.
+    /// Binds the tap to the stage where it was declared.
     pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         self.place.bind(core, stage)
     }
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Joins: from the position it says on, the new reader misses nothing and sees nothing twice.
-    /// Never waits, and stops no stage; from any thread, at any time while the graph runs.
-    /// Allocates nothing but what a strategy that learns keeps for the reader
+    /// Adds a reader: from its first position on, it misses no event and sees none twice.
+    ///
+    /// Never waits, and stops no stage; any thread may call it, at any time while the graph runs.
+    /// Costs about ten claims: a lock that only joiners and leavers take, a fence, and one load for
+    /// each party behind the tap. It allocates only for a strategy that learns
     /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
     ///
-    /// Joining takes about as long as ten claims: a lock that only joiners and leavers take, a
-    /// fence, and a look at who stands behind.
+    /// ```
+    /// use slipring::{Graph, StartAt};
+    /// let graph = Graph::new(8, || 0u64);
+    /// let (log, tap) = (graph.reader("log"), graph.tap("tap", 4));
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut log, tap) = (ring.producer(), ring.reader(log), ring.tap(tap));
+    /// tx.publish(|slot| *slot = 10)?;
+    /// let mut late = tap.subscribe(StartAt::Now)?;
+    /// assert_eq!(late.next_seq(), 1);
+    /// tx.publish(|slot| *slot = 20)?;
+    /// tx.close();
+    /// assert_eq!(log.for_each(|_, _| ())?, 2);
+    /// assert_eq!(late.for_each(|value, _| assert_eq!(*value, 20))?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`StartAt::At`];
-    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`]. It
-    /// turns into [`WaitError`] with `?`.
-    pub fn subscribe(&self, from: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
+    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`]. The
+    /// error converts into [`WaitError`](crate::WaitError) with `?`.
+    pub fn subscribe(&self, start: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
-        join(&core, stage, from)
+        join(&core, stage, start)
     }
 }
 
@@ -224,29 +198,38 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
     }
 }
 
-/// Makes one subscription leave, from any thread. See [`Consumer::leaver`].
-pub struct Leaver<E, L: Layout = Interleaved> {
-    ring: Weak<Core<E, L>>,
+/// Asks one [`Subscription`] to leave, from any thread. [`Consumer::leave_handle`] creates it.
+///
+/// Example: [`Consumer::leave_handle`].
+#[doc(alias = "AbortHandle")]
+pub struct LeaveHandle<E, L: Layout = Interleaved> {
+    core: Weak<Core<E, L>>,
     stage: usize,
-    line: usize,
+    /// Line of the member's ticket.
+    ticket_line: usize,
+    /// The ticket while the member is there and was not asked to leave.
     ticket: u64,
     kind: PhantomData<E>,
 }
 
-impl<E, L: Layout> Clone for Leaver<E, L> {
+impl<E, L: Layout> Clone for LeaveHandle<E, L> {
     fn clone(&self) -> Self {
-        Leaver { ring: self.ring.clone(), kind: PhantomData, ..*self }
+        LeaveHandle { core: self.core.clone(), kind: PhantomData, ..*self }
     }
 }
 
-impl<E, L: Layout> Leaver<E, L> {
-    /// Asks the reader to leave: its next call, or the one it waits in, comes back with
-    /// [`WaitError::Left`]. It holds what it was lent until then, and until it is dropped. `false`: it
-    /// was asked before, or is gone.
+impl<E, L: Layout> LeaveHandle<E, L> {
+    /// Asks the reader to leave: its next call, or the one that it waits in, returns
+    /// [`WaitError::Left`](crate::WaitError::Left).
+    ///
+    /// The reader holds its events back until it is dropped. Returns `false` if the reader was
+    /// asked before, or is gone.
+    ///
+    /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {
-        let Some(core) = self.ring.upgrade() else { return false };
+        let Some(core) = self.core.upgrade() else { return false };
         let control = &core.control;
-        let asked = ask_to_leave(control.line(self.line), self.ticket);
+        let asked = ask_to_leave(control.line(self.ticket_line), self.ticket);
         if asked {
             let queues = [control.plan.stages[self.stage].queue];
             control.notify(twin!("leaving-unnotified": &queues[..] => &[]));
@@ -255,47 +238,73 @@ impl<E, L: Layout> Leaver<E, L> {
     }
 }
 
-impl<E, L: Layout> fmt::Debug for Leaver<E, L> {
+impl<E, L: Layout> fmt::Debug for LeaveHandle<E, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leaver").finish_non_exhaustive()
+        f.debug_struct("LeaveHandle").finish_non_exhaustive()
     }
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
-    /// Leaves; what dropping does, too.
+    /// Leaves the tap, as dropping does.
+    ///
+    /// ```
+    /// use slipring::{StartAt, Tap};
+    /// let tap = Tap::new().room(1);
+    /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
+    ///     tap.subscribe(StartAt::Now)?.leave();
+    ///     tap.subscribe(StartAt::Now)?; // the room is free again
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn leave(self) {}
 
-    /// What makes this reader leave from another thread.
-    pub fn leaver(&self) -> Leaver<E, L> {
+    /// Returns a handle that asks this reader to leave, from another thread.
+    ///
+    /// ```
+    /// use slipring::{StartAt, Tap, WaitError};
+    /// let tap = Tap::new();
+    /// slipring::ring(8, || 0u64).tap(&tap).run(|_producer| {
+    ///     let mut reader = tap.subscribe(StartAt::Now)?;
+    ///     let handle = reader.leave_handle();
+    ///     let waiting = std::thread::spawn(move || reader.batch(1).map(drop));
+    ///     assert!(handle.leave());
+    ///     assert!(matches!(waiting.join().unwrap(), Err(WaitError::Left)));
+    ///     assert!(!handle.leave()); // gone already
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn leave_handle(&self) -> LeaveHandle<E, L> {
         let (state, member) = self.membership();
-        Leaver {
-            ring: state.core.observed(),
+        LeaveHandle {
+            core: state.core.observed(),
             stage: state.stage,
-            line: member.ticket_line,
+            ticket_line: member.ticket_line,
             ticket: member.ticket,
             kind: PhantomData,
         }
     }
 }
 
-/// Joins the tap `stage`. The caller observes the ring; only a member that has joined owns it.
+/// Adds a member to the tap `stage`. The caller observes the ring; the new member owns it.
 pub(crate) fn join<E, L: Layout>(
     core: &Arc<Core<E, L>>,
     stage: usize,
-    from: StartAt,
+    start: StartAt,
 ) -> Result<Subscription<E, L>, SubscribeError> {
     core.control.check_running()?;
     let control = &core.control;
-    let learned = control.learner(stage); // the user's code: before anything is counted or pinned
+    let learned = control.learner(stage); // user code: before a member is counted or pinned
     let tap = &control.plan.stages[stage];
-    // Everybody behind says positions that the stages before had let go.
+    // Each announced position was released by the stages before the tap.
     let lower_bound = control.positions.announced(tap);
     let newest = later(core.upstream(stage, lower_bound).0, lower_bound);
-    let asked = match from {
+    let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
         // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind.
-        // So the distance decides whether it is accepted, and the sign only which error it is.
+        // So the distance decides whether it is accepted; the sign decides only which error it is.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -312,21 +321,21 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // By distance: however far others went between the pin and this look, the pin is good only if
-    // it is within a lap.
+    // The pin holds only if it is within a lap of the furthest announced position, however far the
+    // passers went between the pin and this load.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
-    if late && matches!(from, StartAt::At(_)) {
+    if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
         return Err(SubscribeError::Overwritten { asked, oldest });
     }
     let at = if late { oldest } else { asked };
     if late {
-        // Somebody behind may have fallen asleep over the pin.
+        // A passer may sleep because the pin held it back.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // Last, so that a joiner that is refused has owned nothing.
+    // Last: a joiner that is refused never owns the ring, so it never drops its events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
@@ -342,8 +351,7 @@ mod tests {
     use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
-    /// A tap with nobody there costs the stages behind it one load, because they look at its count
-    /// alone.
+    /// The stages behind a tap load only its member count while that is 0.
     #[test]
     fn a_tap_counts_its_members() {
         let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(2), &[]);
@@ -372,15 +380,15 @@ mod tests {
         }
     }
 
-    /// The race of a run's end with observers, as if each of them were inside of its call at that
-    /// moment.
+    /// A run ends while a tap, a pool handle and a monitor are inside of a call. The references
+    /// that these calls hold keep no event alive.
     #[test]
-    fn observers_inside_their_calls_own_nothing_of_a_run() {
+    fn handles_inside_their_calls_own_no_event_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());
         let inside = std::cell::RefCell::new(Vec::new());
         let leave = |inside: Vec<Arc<Core<Fragile, Interleaved>>>| {
             for core in inside {
-                assert!(Owner::of(&core).is_none(), "the run is over, so nobody joins");
+                assert!(Owner::of(&core).is_none(), "the run is over, so no reader joins");
                 assert!(matches!(
                     join(&core, 0, StartAt::Now),
                     Err(SubscribeError::NotRunning | SubscribeError::Ended(_))
@@ -402,9 +410,10 @@ mod tests {
             };
             let ended =
                 if run == 0 { chain().run(|_| look()) } else { chain().run_inline(|_| look()) };
-            let error = ended.expect_err("the events went with the run, whoever looked");
+            let error =
+                ended.expect_err("the events are dropped with the run, though references are held");
             assert!(
-                matches!(error.kind(), ErrorKind::EventDrop(announced) if announced == "an event's drop"),
+                matches!(error.kind(), ErrorKind::EventDrop(message) if message == "an event's drop"),
                 "{run}: {error}"
             );
             assert!(tap.place.find().is_err());
@@ -419,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_owner_is_not_outlived_by_an_observer() {
+    fn an_observer_does_not_outlive_the_last_owner() {
         let graph = crate::Graph::new(4, || 0u64);
         let (key, tap_key) = (graph.reader("r"), graph.tap("t", 1));
         let ring = graph.build().unwrap();

@@ -249,14 +249,14 @@ fn loom_twin_vacated_unnotified() {
     );
 }
 
-/// A `Leaver` wakes a member that sleeps in an empty ring.
+/// A `LeaveHandle` wakes a member that sleeps in an empty ring.
 #[test]
 fn loom_a_sleeper_is_asked_to_leave() {
     explore(150, None, || {
         let ring = ring_of(blocking(1), [(Read, Tap(1), &[][..])]);
         let tx = producer(&ring);
         let mut member = subscribe(&ring, StartAt::Now);
-        let leaver = member.leaver();
+        let leaver = member.leave_handle();
         let asking = thread::spawn(move || assert!(leaver.leave()));
         assert!(matches!(member.batch(1), Err(crate::WaitError::Left)));
         asking.join().unwrap();

@@ -285,7 +285,7 @@ fn a_leaver_wakes_a_waiting_member() {
         let ring = graph.build().unwrap();
         let (tx, end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
         let mut sub = tap.subscribe(StartAt::Now).unwrap();
-        let leaver = sub.leaver();
+        let leaver = sub.leave_handle();
         let waiting = thread::spawn(move || sub.batch(1).map(|batch| batch.len()));
         thread::sleep(Duration::from_millis(2));
         assert!(leaver.leave());
@@ -309,13 +309,13 @@ fn a_leaver_belongs_to_one_member() {
     let ring = graph.build().unwrap();
     let (tx, end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
     let first = tap.subscribe(StartAt::Now).unwrap();
-    let old = first.leaver();
+    let old = first.leave_handle();
     first.leave();
     assert!(!old.leave(), "its member has left by itself");
     let mut second = tap.subscribe(StartAt::Now).unwrap();
     assert!(!old.leave());
     assert!(matches!(second.try_batch(1), Err(BatchError::Unavailable)));
-    assert!(second.leaver().leave());
+    assert!(second.leave_handle().leave());
     assert!(matches!(second.try_batch(1), Err(BatchError::Wait(WaitError::Left))));
     drop((tx, end));
 }
@@ -328,7 +328,7 @@ fn a_member_that_was_asked_to_leave_keeps_its_batch_until_its_next_call() {
     let ring = graph.build().unwrap();
     let (mut tx, mut end, tap) = (ring.producer(), ring.reader(end), ring.tap(tap));
     let mut sub = tap.subscribe(StartAt::Now).unwrap();
-    let leaver = sub.leaver();
+    let leaver = sub.leave_handle();
     (0..2).for_each(|i| drop(tx.publish(|slot| *slot = i)));
     end.poll(8, |_, _| ()).unwrap();
     let batch = sub.batch(2).unwrap();
@@ -391,7 +391,7 @@ fn a_misplaced_tap_is_a_build_error() {
         .unwrap_err();
     assert_eq!(
         twice.to_string(),
-        "what was declared at `tap-2` stands in a graph already; make one for each place"
+        "the handle declared at `tap-2` already stands in a running graph; create one for each place"
     );
     let none = Tap::<u64>::new().room(0);
     let none = slipring::ring(8, || 0u64)

@@ -190,7 +190,7 @@ fn a_reader_leaves_a_running_ring() {
     assert!(tx.try_claim().is_ok());
     // A leaver asks a member that waits on another thread to leave.
     let mut late = tap.subscribe(StartAt::Now).unwrap();
-    let leaver = late.leaver();
+    let leaver = late.leave_handle();
     thread::scope(|scope| {
         let waits = scope.spawn(|| late.batch(1).map(drop));
         assert!(leaver.leave());

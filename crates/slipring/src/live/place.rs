@@ -1,0 +1,76 @@
+//! Places: the stage of a graph that a tap, a pool handle or a monitor stands for.
+//!
+//! Invariants
+//! - I1: A place observes its graph and owns no event of it (owner::I3). It holds a `Weak`, and an
+//!   `Arc` for the length of one call.
+//! - I2: No reference to a graph is dropped under the lock: that drop may free memory and run user
+//!   code.
+
+use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
+
+use crate::base::sync::{Arc, Weak, whole};
+use crate::errors::{BuildError, SubscribeError};
+use crate::ring::core::Core;
+use crate::ring::owner::Owner;
+use crate::ring::slots::Layout;
+
+/// A stage of a graph, once that graph is built. Clones are the same place.
+pub(super) struct Place<E, L: Layout>(Arc<StdMutex<StageRef<E, L>>>);
+
+/// A graph, and the number of a stage in it.
+type StageRef<E, L> = (Weak<Core<E, L>>, usize);
+
+impl<E, L: Layout> Clone for Place<E, L> {
+    fn clone(&self) -> Self {
+        Place(self.0.clone())
+    }
+}
+
+impl<E, L: Layout> Place<E, L> {
+    /// A place in no graph yet.
+    pub(super) fn unbound() -> Self {
+        Place(Arc::new(StdMutex::new((Weak::new(), 0))))
+    }
+
+    /// The place of a stage of this graph.
+    pub(super) fn bound(core: &Owner<E, L>, stage: usize) -> Self {
+        Place(Arc::new(StdMutex::new((core.observed(), stage))))
+    }
+
+    fn lock(&self) -> StdGuard<'_, StageRef<E, L>> {
+        whole(self.0.lock())
+    }
+
+    /// Returns the graph and the stage, if the graph is running; the caller keeps the reference for
+    /// one call.
+    pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
+        // The clone may become the last reference, so it is dropped after the lock (I2).
+        let (graph, stage) = {
+            let place = self.lock();
+            (place.0.clone(), place.1)
+        };
+        let core = graph.upgrade().filter(|core| core.owners.are_there());
+        Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
+    }
+
+    /// Binds the place to a stage, until the run is over
+    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner is gone.
+    pub(super) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
+        let mut place = self.lock();
+        let before = place.0.upgrade();
+        if before.as_ref().is_some_and(|core| core.owners.are_there()) {
+            drop(place);
+            let name = &core.control.plan.stages[stage].name;
+            return Err(BuildError::Misplaced {
+                what: format!(
+                    "the handle declared at `{name}` already stands in a running graph; create one for each place"
+                ),
+            });
+        }
+        let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
+        drop(place);
+        // After the lock (I2): these may be the last references to an earlier graph.
+        drop((replaced, before));
+        Ok(())
+    }
+}
