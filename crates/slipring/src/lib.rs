@@ -111,7 +111,7 @@ mod wait;
 #[path = "../tests/common/watchdog.rs"]
 mod watchdog;
 
-pub use adapters::raw::{RawConsumer, RawProducer, Seqs};
+pub use adapters::raw::{RawConsumer, RawProducer, SeqRange};
 pub use adapters::select::*;
 pub use adapters::task::*;
 pub use base::fault::*;

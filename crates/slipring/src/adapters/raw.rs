@@ -1,13 +1,14 @@
-//! The raw calls: positions instead of leases, for loops that are built around them. Nothing here
-//! waits.
+//! Raw handles: positions instead of leases, for loops that are built around positions.
+//!
+//! No call here waits.
 //!
 //! Invariants
-//! - I1: a raw consumer gives out the `left` events from its seat's position on only: a look of its
-//!   own found them there, and nobody else moves the seat.
-//! - I2: a raw producer gives out the slots of its open claim only; what is done of it is no longer
-//!   part of it.
-//! - I3: with many producers, `open` and the producer's own open claim name the same slots: a claim
-//!   that was forgotten before the handle became a raw one is settled first.
+//! - I1: A raw consumer lends only the `left` events from its position on. Its own last call found
+//!   them there, and no other handle moves its position.
+//! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
+//!   part of that claim.
+//! - I3: With many producers, `open` and the open claim of the producer name the same slots.
+//!   `into_raw` first gives up a claim that was forgotten before.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,9 +24,9 @@ use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 
-/// A producer by positions: `next`, fill, `done`. From [`Producer::into_raw`].
+/// A producer by positions: `next`, fill, `done`. [`Producer::into_raw`] returns it.
 ///
-/// It has one claim at a time. What is claimed and not done is given up when the handle goes.
+/// It has one claim at a time. Dropping it gives up the claimed slots that are not done.
 ///
 /// ```
 /// let (tx, rx) = slipring::unicast(4, || 0u64)?;
@@ -46,32 +47,50 @@ use crate::ring::words::ahead;
 #[doc(alias = "MPSequence")]
 pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single> {
     producer: Producer<E, L, S>,
-    /// Claimed and not done.
-    open: Seqs,
-    /// It gives out `&E`, so it may be shared only where `E` may.
+    /// Claimed positions that are not done.
+    open: SeqRange,
+    /// The handle lends `&E`, so it is `Sync` only where `E` is.
     lent: PhantomData<E>,
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// This producer by positions, see [`RawProducer`].
+    /// Turns this producer into one by positions.
+    ///
+    /// Example: [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
         self.give_up_open_claim();
-        RawProducer { producer: self, open: Seqs::NONE, lent: PhantomData }
+        RawProducer { producer: self, open: SeqRange::NONE, lent: PhantomData }
     }
 }
 
 impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Claims the next slot if it is free now; returns its position.
     ///
+    /// Example: [`RawProducer`].
+    ///
     /// # Errors
-    /// [`ClaimError::Gated`] by which stage and how far behind, [`ClaimError::Contended`],
-    /// [`ClaimError::Wait`], and [`ClaimError::Held`] while there is a claim already.
-    #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
+    /// [`ClaimError::Held`] while another claim is open, [`ClaimError::Gated`] when the ring is
+    /// full, [`ClaimError::Contended`] when another producer was faster, [`ClaimError::Wait`] when
+    /// the graph has ended.
+    #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
         self.next_n(1)
     }
 
-    /// Claims `len` slots in a row if they are free now; returns the position of the first.
+    /// Claims `len` slots in a row if all of them are free now; returns the position of the first.
+    ///
+    /// ```
+    /// use slipring::ClaimError;
+    /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
+    /// let mut tx = tx.into_raw();
+    /// let first = tx.next_n(3)?;
+    /// *tx.at_mut(first).unwrap() = 7;
+    /// tx.done(first)?; // publishes one of three
+    /// assert!(matches!(tx.next(), Err(ClaimError::Held { first: 1, len: 2 })));
+    /// tx.done(first + 2)?; // publishes the others
+    /// assert_eq!(tx.next()?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`RawProducer::next`], and [`ClaimError::Length`].
@@ -81,109 +100,157 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         }
         self.producer.check_length(len)?;
         let seq = self.producer.try_reserve(len as u64)?;
-        self.hold(Seqs { next: seq, len });
+        self.hold(SeqRange { next: seq, len });
         self.producer.core().touch(seq, len as u64, true);
         Ok(seq)
     }
 
-    fn hold(&mut self, open: Seqs) {
+    /// Notes the open claim, here and in the producer (I3).
+    fn hold(&mut self, open: SeqRange) {
         self.producer.set_open_claim((open.len != 0).then_some((open.next, open.len as u64)));
         self.open = open;
     }
 
-    /// How many slots could be claimed at this moment, beyond what is claimed. Others may change
-    /// that at once.
+    /// Returns how many slots could be claimed at this moment, beside the open claim.
+    ///
+    /// Stages may free more at any time, and other producers may take some. Costs as much as
+    /// [`Producer::remaining`].
+    ///
+    /// Example: [`RawProducer`].
     pub fn available(&mut self) -> usize {
         self.producer.free_slots().saturating_sub(if S::MANY { 0 } else { self.open.len() })
     }
 
-    /// A claimed event.
+    /// Returns a claimed event; `None` outside of the open claim.
+    ///
+    /// Example: [`RawProducer::at_mut`].
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&self` keeps writers
-        // away.
-        self.open.holds(seq).then(|| unsafe { &*self.producer.cell(seq) })
+        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&self` excludes
+        // writers.
+        self.open.contains(seq).then(|| unsafe { &*self.producer.cell(seq) })
     }
 
-    /// A claimed event, to fill.
+    /// Returns a claimed event, to fill; `None` outside of the open claim.
+    ///
+    /// ```
+    /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
+    /// let mut tx = tx.into_raw();
+    /// let seq = tx.next()?;
+    /// *tx.at_mut(seq).unwrap() = 7;
+    /// assert_eq!((tx.at(seq), tx.at(seq + 1)), (Some(&7), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&mut self` keeps a
-        // second reference away.
-        self.open.holds(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
+        // SAFETY: claimed by this handle, and not done (I2, producer::I2); `&mut self` excludes
+        // a second reference.
+        self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes what is claimed, up to this position and including it. What is behind it stays
-    /// claimed.
+    /// Publishes the open claim up to and including a position. The slots behind it stay claimed.
+    ///
+    /// Costs as much as [`Producer::publish`] without its claim.
+    ///
+    /// Example: [`RawProducer::next_n`].
     ///
     /// # Errors
-    /// [`NotHeld`] if this handle has not claimed that position. Then nothing is published.
+    /// [`NotHeld`] if this handle has not claimed that position; nothing is published then.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let (done, rest) = self.open.upto(seq)?;
-        // First, so that nothing is given up that is published.
+        let (done, rest) = self.open.split_behind(seq)?;
+        // First: a panic in `commit` must not give up a published slot.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
         Ok(())
     }
 
-    /// Gives up what is claimed and not done: nobody will see it.
+    /// Gives up the open claim: no stage sees its slots.
+    ///
+    /// ```
+    /// let (tx, mut rx) = slipring::unicast(8, || 0u64)?;
+    /// let mut tx = tx.into_raw();
+    /// tx.next_n(3)?;
+    /// tx.give_up();
+    /// assert_eq!(rx.poll(8, |_, _| ())?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn give_up(&mut self) {
-        self.open = Seqs::NONE;
-        // A single producer claims the same positions again; with many, the producer knows the
-        // claim (I3).
+        self.open = SeqRange::NONE;
+        // A single producer claims the same positions again. With many, the producer holds the
+        // claim, too (I3).
         self.producer.give_up_open_claim();
     }
 
-    /// The producer again; an open claim is given up.
+    /// Gives up the open claim and returns the producer.
+    ///
+    /// Example: [`RawConsumer::into_inner`].
     pub fn into_inner(mut self) -> Producer<E, L, S> {
         self.give_up();
         self.producer
     }
 }
 
-/// A consumer by positions: `next` or `available`, look, `done`. From [`Consumer::into_raw`].
+/// A consumer by positions: `next` or `available`, read, `done`. [`Consumer::into_raw`] returns it.
 ///
-/// What is not done when the handle goes was not handled: see [`Consumer`] on what dropping it
-/// means.
+/// Dropping it means what dropping its [`Consumer`] means; the events that are not done count as
+/// not handled.
+///
+/// Example: [`RawProducer`].
 #[doc(alias = "SCSequence")]
 #[doc(alias = "MCSequence")]
 pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Interleaved> {
     consumer: Consumer<E, A, C, L>,
-    /// How much of what the last look found is not done.
+    /// Number of found events that are not done.
     left: usize,
-    /// It gives out `&E`, so it may be shared only where `E` may.
+    /// The handle lends `&E`, so it is `Sync` only where `E` is.
     lent: PhantomData<E>,
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// This consumer by positions, see [`RawConsumer`].
+    /// Turns this consumer into one by positions.
+    ///
+    /// Example: [`RawProducer`].
     pub fn into_raw(self) -> RawConsumer<E, A, C, L> {
         RawConsumer { consumer: self, left: 0, lent: PhantomData }
     }
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L> {
-    /// The position of the next event, if it is there now. The same one until it is
+    /// Returns the position of the next event, if it is available now: the same one until it is
     /// [`done`](RawConsumer::done).
     ///
+    /// ```
+    /// use slipring::BatchError;
+    /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
+    /// let mut rx = rx.into_raw();
+    /// assert!(matches!(rx.next(), Err(BatchError::Unavailable)));
+    /// tx.publish(|slot| *slot = 7)?;
+    /// let seq = rx.next()?;
+    /// assert_eq!((seq, rx.at(seq)), (0, Some(&7)));
+    /// rx.done(seq)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// - [`BatchError::Unavailable`]: it is not published yet.
-    /// - [`BatchError::Gated`]: it is, and a stage before this one has not let it go. To tell the
-    ///   two apart directly behind one producer, what is published has to be known: it is where the
-    ///   ring is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or
-    ///   [publish_cursor](crate::Graph::publish_cursor). Elsewhere a stage that stands within a publication of
-    ///   several events counts as `Unavailable`.
+    /// - [`BatchError::Unavailable`]: the event is not published yet.
+    /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not released
+    ///   it. If that stage reads from the producer directly, the call needs the published position.
+    ///   It is known where the ring is [contiguous](crate::Graph::contiguous),
+    ///   [shared](crate::Graph::shared) or [publishes its cursor](crate::Graph::publish_cursor). In
+    ///   other rings a stage within a publication of several events counts as `Unavailable`.
     /// - [`BatchError::Contended`]: another worker of the pool was faster.
-    /// - [`BatchError::Wait`]: none will come.
-    #[allow(clippy::should_implement_trait)] // it is what everybody calls it, and no iterator
+    /// - [`BatchError::Wait`]: no event will come any more.
+    #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, BatchError> {
-        self.available(1).map(|there| there.first_seq())
+        self.available(1).map(|found| found.first_seq())
     }
 
-    /// The positions of up to `max` events that are there now, at least one. A worker of a pool
-    /// takes them from the others.
+    /// Returns the positions of up to `max` events that are available now, at least one. A worker
+    /// of a pool takes them from the other workers.
+    ///
+    /// Example: [`RawProducer`].
     ///
     /// # Errors
     /// As [`RawConsumer::next`]. `Unavailable` if `max` is 0.
-    pub fn available(&mut self, max: usize) -> Result<Seqs, BatchError> {
+    pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;
         let position = self.consumer.position();
@@ -194,7 +261,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
                 None if position.was_contended() => BatchError::Contended,
                 None => {
                     let state = position.state();
-                    state.core.held_up(state.stage, position.waits_for(), position.next())
+                    why_empty(&state.core, state.stage, position.waits_for(), position.next())
                 }
             });
         }
@@ -204,23 +271,39 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(self.lent())
     }
 
-    fn lent(&self) -> Seqs {
-        Seqs { next: self.consumer.next_seq(), len: self.left }
+    fn lent(&self) -> SeqRange {
+        SeqRange { next: self.consumer.next_seq(), len: self.left }
     }
 
-    /// An event that the last look found and that is not done.
+    /// Returns a found event; `None` for a position that is not found, or done.
+    ///
+    /// Example: [`RawConsumer::next`].
     pub fn at(&self, seq: u64) -> Option<&E> {
-        // SAFETY: lent to this handle's seat and not released (I1, position::I2); `&self` keeps
-        // releases away.
-        self.lent().holds(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
+        // SAFETY: lent to this handle and not released (I1, position::I2); `&self` excludes
+        // releases.
+        self.lent().contains(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
     }
 
-    /// Releases what is lent, up to this position and including it.
+    /// Releases the found events up to and including a position.
+    ///
+    /// The stages behind this one, or the producers, may change their slots from now on. Costs one
+    /// store, and a notification where another thread may sleep.
+    ///
+    /// ```
+    /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
+    /// tx.publish_all(0..3, |slot, i| *slot = i)?;
+    /// let mut rx = rx.into_raw();
+    /// let found = rx.available(8)?;
+    /// rx.done(found.first_seq() + 1)?; // two of three
+    /// assert!(rx.done(found.first_seq()).is_err()); // done already
+    /// assert_eq!(rx.next()?, found.last_seq());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`NotHeld`] if that position is not lent. Then nothing is released.
+    /// [`NotHeld`] if that position is not found, or done; nothing is released then.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let (done, rest) = self.lent().upto(seq)?;
+        let (done, rest) = self.lent().split_behind(seq)?;
         let position = self.consumer.position();
         position.count_batch();
         position.advance(done.len as u64, done.len as u64);
@@ -229,54 +312,98 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// The consumer again. What is not done comes again.
+    /// Returns the consumer; it lends the events that are not done once more.
+    ///
+    /// ```
+    /// let (tx, rx) = slipring::unicast(8, || 0u64)?;
+    /// let (mut tx, mut rx) = (tx.into_raw(), rx.into_raw());
+    /// let seq = tx.next()?;
+    /// tx.done(seq)?;
+    /// rx.next()?;
+    /// let (mut tx, mut rx) = (tx.into_inner(), rx.into_inner());
+    /// tx.publish(|slot| *slot = 1)?;
+    /// assert_eq!(rx.poll(8, |_, _| ())?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_inner(self) -> Consumer<E, A, C, L> {
         self.consumer
     }
 }
 
 impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
-    /// An event that the last look found and that is not done, to change.
+    /// Returns a found event, to change; `None` for a position that is not found, or done.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 1u64);
+    /// let key = graph.writer("double");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut rx) = (ring.producer(), ring.writer(key).into_raw());
+    /// tx.publish(|slot| *slot = 21)?;
+    /// let seq = rx.next()?;
+    /// *rx.at_mut(seq).unwrap() *= 2;
+    /// assert_eq!(rx.at(seq), Some(&42));
+    /// rx.done(seq)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: as in `at`; a stage that writes has what it is lent to itself (plan::I1), and
-        // `&mut self` keeps a second reference away.
-        self.lent().holds(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
+        // SAFETY: as in `at`; no other stage accesses the events lent to a stage that writes
+        // (plan::I1), and `&mut self` excludes a second reference.
+        self.lent().contains(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
     }
 }
 
-/// Positions in a row: an iterator over them, and what their first and their last is. They may
-/// wrap, which a range may not.
+/// A range of consecutive positions, and an iterator over them.
+///
+/// Positions may wrap around at 2^64, so a `Range<u64>` cannot hold them.
+///
+/// ```
+/// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
+/// tx.publish_all(0..3, |slot, i| *slot = i * 10)?;
+/// let mut rx = rx.into_raw();
+/// let found = rx.available(8)?;
+/// assert_eq!((found.first_seq(), found.last_seq(), found.len()), (0, 2, 3));
+/// let values: Vec<_> = found.map(|seq| *rx.at(seq).unwrap()).collect();
+/// assert_eq!(values, [0, 10, 20]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seqs {
+pub struct SeqRange {
     next: u64,
     len: usize,
 }
 
-impl Seqs {
-    const NONE: Seqs = Seqs { next: 0, len: 0 };
+impl SeqRange {
+    const NONE: SeqRange = SeqRange { next: 0, len: 0 };
 
-    /// The first of those that are left.
+    /// Returns the first position that the iterator has not yielded.
+    ///
+    /// Example: [`SeqRange`].
     pub fn first_seq(&self) -> u64 {
         self.next
     }
-    /// The last one; without any left, the one before the first.
+    /// Returns the last position; of an empty range, the one before the first.
+    ///
+    /// Example: [`SeqRange`].
     pub fn last_seq(&self) -> u64 {
         self.next.wrapping_add(self.len as u64).wrapping_sub(1)
     }
-    fn holds(&self, seq: u64) -> bool {
+    fn contains(&self, seq: u64) -> bool {
         seq.wrapping_sub(self.next) < self.len as u64
     }
-    /// Those up to this position and including it, and the others.
-    fn upto(&self, seq: u64) -> Result<(Seqs, Seqs), NotHeld> {
-        if !self.holds(seq) {
+    /// Splits the range behind a position.
+    fn split_behind(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
+        if !self.contains(seq) {
             return Err(NotHeld { seq, first: self.next, len: self.len });
         }
         let len = seq.wrapping_sub(self.next) as usize + 1;
-        Ok((Seqs { next: self.next, len }, Seqs { next: seq.wrapping_add(1), len: self.len - len }))
+        Ok((
+            SeqRange { next: self.next, len },
+            SeqRange { next: seq.wrapping_add(1), len: self.len - len },
+        ))
     }
 }
 
-impl Iterator for Seqs {
+impl Iterator for SeqRange {
     type Item = u64;
     fn next(&mut self) -> Option<u64> {
         let seq = self.next;
@@ -289,46 +416,50 @@ impl Iterator for Seqs {
     }
 }
 
-impl ExactSizeIterator for Seqs {}
-impl std::iter::FusedIterator for Seqs {}
+impl ExactSizeIterator for SeqRange {}
+impl std::iter::FusedIterator for SeqRange {}
 
-/// Publications looked at to say how far a stage is behind.
-const LOOKS: usize = 1024;
+/// Runs that one call follows to find how far a producer has published.
+const MAX_RUNS: usize = 1024;
 
-impl<E, L: Layout> Core<E, L> {
-    /// Why a stage that stands at `next` has nothing there, where `holder` is furthest behind of
-    /// those before it.
-    fn held_up(&self, stage: usize, holder: usize, next: u64) -> BatchError {
-        if self.control.plan.reads_stamps(stage) || holder == self.control.producer_party() {
-            return BatchError::Unavailable;
-        }
-        let lower_bound = next.wrapping_sub(self.capacity());
-        let at = self.control.frontier(holder, lower_bound);
-        let to = if !self.control.plan.reads_stamps(holder) {
-            self.control.upstream(holder, lower_bound).0
-        } else if self.control.plan.many_producers {
-            self.control.claimed(next).0
-        } else if self.control.plan.cursor {
-            self.control.cursor()
-        } else {
-            self.published_from(at)
-        };
-        match ahead(to, at) {
-            lag @ 1.. => BatchError::Gated { stage: self.control.name(holder), lag: lag as u64 },
-            _ => BatchError::Unavailable,
+/// Why a stage that stands at `next` found no event; `holder` is the stage before it that is the
+/// furthest behind.
+fn why_empty<E, L: Layout>(
+    core: &Core<E, L>,
+    stage: usize,
+    holder: usize,
+    next: u64,
+) -> BatchError {
+    let control = &core.control;
+    if control.plan.reads_stamps(stage) || holder == control.producer_party() {
+        return BatchError::Unavailable;
+    }
+    let lower_bound = next.wrapping_sub(core.capacity());
+    let at = control.frontier(holder, lower_bound);
+    let to = if !control.plan.reads_stamps(holder) {
+        control.upstream(holder, lower_bound).0
+    } else if control.plan.many_producers {
+        control.claimed(next).0
+    } else if control.plan.cursor {
+        control.cursor()
+    } else {
+        published_from(core, at)
+    };
+    match ahead(to, at) {
+        lag @ 1.. => BatchError::Gated { stage: control.name(holder), lag: lag as u64 },
+        _ => BatchError::Unavailable,
+    }
+}
+
+/// How far the events from `seq` on are published, at least.
+fn published_from<E, L: Layout>(core: &Core<E, L>, mut seq: u64) -> u64 {
+    for _ in 0..MAX_RUNS {
+        match core.slots.run_at(seq) {
+            Run::Live(len) | Run::Tombstone(len) => seq = seq.wrapping_add(len),
+            Run::Unpublished => break,
         }
     }
-
-    /// How far everything is published from a position on, as far as a few looks tell.
-    fn published_from(&self, mut seq: u64) -> u64 {
-        for _ in 0..LOOKS {
-            match self.slots.run_at(seq) {
-                Run::Live(len) | Run::Tombstone(len) => seq = seq.wrapping_add(len),
-                Run::Unpublished => break,
-            }
-        }
-        seq
-    }
+    seq
 }
 
 impl<E, L: Layout, S: producer::Sharing> fmt::Debug for RawProducer<E, L, S> {

@@ -1,4 +1,4 @@
-//! Waiting for several rings at once, and being woken by way of somebody else's event loop.
+//! Waiting for several handles on one thread, or in a foreign event loop.
 
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -20,22 +20,52 @@ mod sealed {
     }
 }
 
-/// A handle that may have something to do later: events for a consumer, room for a producer.
+/// A handle that can wake a [`Waker`] when a call on it may succeed: when a consumer may have
+/// events, when a producer may have free slots.
 ///
-/// Sealed: the handles of this library are.
+/// This trait is sealed: the handles of this library implement it.
+///
+/// ```
+/// use slipring::Waitable;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicBool, Ordering};
+/// use std::task::{Wake, Waker};
+///
+/// struct Flag(AtomicBool);
+/// impl Wake for Flag {
+///     fn wake(self: Arc<Self>) { self.0.store(true, Ordering::Release) }
+/// }
+///
+/// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?; // its strategy parks
+/// let flag = Arc::new(Flag(AtomicBool::new(false)));
+/// assert!(!rx.arm(&flag.clone().into())); // no event yet
+/// tx.publish(|slot| *slot = 1)?;
+/// assert!(flag.0.load(Ordering::Acquire)); // woken by the publication
+/// assert!(rx.arm(&flag.into())); // an event is there
+/// rx.disarm();
+/// assert!(rx.wakes());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Waitable: sealed::Sealed {
-    /// Has `waker` woken once, when it is worth looking again; unless it is now: then `true`, and
-    /// nobody will wake it.
+    /// Has `waker` woken once, when another try is worthwhile. `true` means that it is worthwhile
+    /// now; the waker is not woken then.
     ///
-    /// Worth a look is progress, and the end, good or bad; the look may still find nothing, for
-    /// others may be faster. A second call replaces the waker of the first. It is woken on the
-    /// thread that made the progress, so it should be quick: an executor's waker, or one that
-    /// writes to an eventfd. Where the graph's strategy does not park, nobody tells: the waker is
-    /// woken at once.
+    /// A try is worthwhile after progress, and after the end of the graph. It may still fail, for
+    /// another handle may be faster. A second call replaces the waker of the first.
+    ///
+    /// The thread that made the progress wakes the waker, so the waker should be quick: an
+    /// executor's waker, or one that writes to an eventfd. Where the graph's strategy does not
+    /// park, no thread notifies, and this call wakes the waker at once. Costs a lock for a moment.
+    ///
+    /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;
     /// Takes the waker back.
+    ///
+    /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Whether progress wakes: whether the graph's strategy parks.
+    /// Returns whether progress wakes an armed waker: whether the graph's strategy parks.
+    ///
+    /// Example: [`Waitable`].
     fn wakes(&self) -> bool;
 }
 
@@ -93,7 +123,8 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
 #[derive(Debug, Default)]
 pub struct Selector {
     parked: Arc<Parked>,
-    /// Where the next wait begins to look, so that a busy handle does not hide the others.
+    /// Index of the handle that the next wait tries first, so that a busy handle does not starve
+    /// the others.
     turn: usize,
 }
 
@@ -110,21 +141,27 @@ impl Wake for Parked {
     }
 }
 
-/// Where nobody wakes, this long between two looks.
+/// Pause between two polls of handles that wake no waker.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Selector {
-    /// A selector; one for each thread that waits.
+    /// Creates a selector; each thread that waits needs its own.
+    ///
+    /// Example: [`Selector`].
     pub fn new() -> Selector {
         Selector::default()
     }
 
-    /// Waits until one of the handles is worth a look, and says which; they are favoured in turn.
-    /// `None`: the deadline passed first, or there is no handle and no deadline.
+    /// Waits until a call on one of the handles may succeed; returns its index.
     ///
-    /// Sleeps until woken, if all graphs have strategies that park; else it looks every 50 µs. A
-    /// graph whose own [deadline](crate::Graph::deadline) passes meanwhile fails, and its handle is
-    /// worth a look then.
+    /// Ready handles take turns. `None` means that the deadline passed first, or that there is
+    /// neither a handle nor a deadline.
+    ///
+    /// If the strategies of all graphs park, the thread sleeps until it is woken. If one does not,
+    /// the thread polls every 50 µs. A graph whose own [deadline](crate::Graph::deadline) passes
+    /// meanwhile fails, and its handle is ready then.
+    ///
+    /// Example: [`Selector`].
     pub fn wait(
         &mut self,
         handles: &mut [&mut dyn Waitable],
@@ -135,10 +172,10 @@ impl Selector {
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
-        // A graph whose deadline has passed fails when its handle is armed, and so is worth a look.
+        // To arm a handle of an overdue graph fails that graph, so the handle is ready then.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
-            // Before any handle is armed: from then on it may be woken.
+            // Before any handle is armed: an armed handle may wake the thread at any time.
             twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
             let count = handles.len();
             let from = self.turn;
@@ -179,7 +216,7 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// Wakes at once when it is armed, and is ready the second time, if that is before the limit.
+    /// Wakes at once when it is armed. It is ready from the second time on, before the limit.
     struct Hasty(u32, Instant);
 
     impl sealed::Sealed for Hasty {
@@ -209,9 +246,8 @@ mod tests {
         );
     }
 
-    /// Handles keep no waker of a wait that is over.
     #[test]
-    fn a_wait_that_is_over_leaves_no_waker() {
+    fn handles_keep_no_waker_after_the_wait() {
         let (mut one, mut left) = crate::unicast(8, || 0u64).unwrap();
         let (_two, mut right) = crate::unicast(8, || 0u64).unwrap();
         let mut selector = Selector::new();

@@ -1,10 +1,11 @@
-//! Claims and batches for tasks: futures that any runtime can drive. They lend slots as the
-//! blocking calls do; nothing is copied, and no thread is held.
+//! Futures for claims, publications and batches, for any runtime.
+//!
+//! They lend slots as the blocking calls do: without a copy, and without a thread that waits.
 //!
 //! Invariants
-//! - I1: a future that is pending has left its waker at the bell at which a thread would sleep, by
-//!   the same steps (queue::I1); whoever drops it takes the waker back.
-//! - I2: a future that is dropped has claimed nothing and been lent nothing.
+//! - I1: A pending future has left its waker in the wait queue in which a thread would sleep, by
+//!   the same steps (queue::I1). Dropping the future takes the waker back.
+//! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,21 +25,23 @@ use crate::producer::{Producer, sealed as producer};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// As [`Consumer::batch`], for tasks: comes back with up to `max` events when there is at least
-    /// one, and holds no thread meanwhile.
+    /// As [`Consumer::batch`], for tasks: the future yields up to `max` events when there is at
+    /// least one.
     ///
-    /// Any runtime will do. Dropping the future before it is done costs nothing and loses nothing.
-    /// Where the graph's strategy parks ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default,
-    /// and [`Wait::Blocking`](crate::Wait::Blocking)) the task sleeps until it is woken by
-    /// progress, close or failure; under another strategy nobody wakes, and the task asks to be
-    /// polled again at once, which keeps its executor busy. The graph's own
-    /// [`deadline`](crate::Graph::deadline) wakes no task, and is told to one that is polled later:
-    /// use the runtime's timeouts.
+    /// Dropping the future before it is done loses no event. If the graph's strategy parks
+    /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, or
+    /// [`Wait::Blocking`](crate::Wait::Blocking)), progress, a close or a failure wakes the task.
+    /// With another strategy the task asks to be polled again at once, which keeps its executor
+    /// busy.
+    ///
+    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task: a task finds it at its
+    /// next poll. Use the runtime's timeouts.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
     /// #     let mut f = std::pin::pin!(f);
-    /// #     loop { if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) { return v } }
+    /// #     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop { if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut cx) { return v } }
     /// # }
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
     /// let sum = block_on(async {
@@ -63,8 +66,12 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// As [`Producer::publish`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
-    /// on. `fill` runs when there is a slot.
+    /// As [`Producer::publish`], for tasks. `fill` runs when a slot is free; dropping the future
+    /// before publishes nothing.
+    ///
+    /// [`Consumer::batch_async`] says when the task is woken.
+    ///
+    /// Example: [`Consumer::batch_async`].
     ///
     /// # Errors
     /// As [`Producer::publish`].
@@ -72,8 +79,24 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
 
-    /// As [`Producer::claim_n`], for tasks; see [`Consumer::batch_async`] for what tasks may rely
-    /// on.
+    /// As [`Producer::claim_n`], for tasks. Dropping the future before it is done claims no slot.
+    ///
+    /// [`Consumer::batch_async`] says when the task is woken.
+    ///
+    /// ```
+    /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+    /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
+    /// let claimed = async {
+    ///     let mut claim = tx.claim_n_async(2).await?;
+    ///     claim[0] = 1;
+    ///     claim[1] = 2;
+    ///     Ok::<_, slipring::ClaimError>(claim.publish())
+    /// };
+    /// # let polled = pin!(claimed).poll(&mut Context::from_waker(Waker::noop()));
+    /// # assert!(matches!(polled, Poll::Ready(Ok(0))));
+    /// assert_eq!(rx.poll(8, |_, _| ())?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Producer::claim_n`].
@@ -82,10 +105,10 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     }
 }
 
-/// See [`Consumer::batch_async`].
+/// The future of [`Consumer::batch_async`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct BatchAsync<'c, E, A: lease::Access, C: lease::Delivery, L: Layout = Interleaved> {
-    /// Until it is done.
+    /// `None` once the future is done.
     consumer: Option<&'c mut Consumer<E, A, C, L>>,
     max: usize,
 }
@@ -94,9 +117,9 @@ impl<'c, E, A: lease::Access, C: lease::Delivery, L: Layout> Future for BatchAsy
     type Output = Result<Batch<'c, E, A, C, L>, WaitError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let max = self.max;
-        let consumer = self.consumer.as_mut().expect("a future is not polled when it is done");
+        let consumer = self.consumer.as_mut().expect("the future was polled after it was done");
         let len = ready!(consumer.available_or_arm(max, cx.waker()))?;
-        let consumer = self.consumer.take().expect("it was there just now");
+        let consumer = self.consumer.take().expect("the future held its handle a moment ago");
         Poll::Ready(Ok(consumer.lend(len)))
     }
 }
@@ -109,15 +132,15 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Drop for BatchAsync<'_,
     }
 }
 
-/// See [`Producer::publish_async`].
+/// The future of [`Producer::publish_async`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct PublishAsync<'p, E, F, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
     producer: &'p mut Producer<E, L, S>,
-    /// Until it is done.
+    /// `None` once the future is done.
     fill: Option<F>,
 }
 
-/// Nothing in it is pinned.
+/// The future pins none of its fields.
 impl<E, F, L: Layout, S: producer::Sharing> Unpin for PublishAsync<'_, E, F, L, S> {}
 
 impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
@@ -125,7 +148,7 @@ impl<E, F: FnOnce(&mut E), L: Layout, S: producer::Sharing> Future
 {
     type Output = Result<u64, WaitError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(self.fill.is_some(), "a future is not polled when it is done");
+        assert!(self.fill.is_some(), "the future was polled after it was done");
         let seq = ready!(self.producer.reserve_or_arm(1, cx.waker()))?;
         if let Some(fill) = self.fill.take() {
             self.producer.fill(seq, fill);
@@ -142,10 +165,10 @@ impl<E, F, L: Layout, S: producer::Sharing> Drop for PublishAsync<'_, E, F, L, S
     }
 }
 
-/// See [`Producer::claim_n_async`].
+/// The future of [`Producer::claim_n_async`].
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct ClaimAsync<'p, E, L: Layout = Interleaved, S: producer::Sharing = crate::Single> {
-    /// Until it is done.
+    /// `None` once the future is done.
     producer: Option<&'p mut Producer<E, L, S>>,
     len: usize,
 }
@@ -154,10 +177,10 @@ impl<'p, E, L: Layout, S: producer::Sharing> Future for ClaimAsync<'p, E, L, S> 
     type Output = Result<Slots<'p, E, L, S>, ClaimError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let len = self.len;
-        let producer = self.producer.as_mut().expect("a future is not polled when it is done");
+        let producer = self.producer.as_mut().expect("the future was polled after it was done");
         producer.check_length(len)?;
         let seq = ready!(producer.reserve_or_arm(len as u64, cx.waker()))?;
-        let producer = self.producer.take().expect("it was there just now");
+        let producer = self.producer.take().expect("the future held its handle a moment ago");
         Poll::Ready(Ok(producer.lend(seq, len)))
     }
 }
@@ -170,24 +193,28 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
     }
 }
 
-/// Events as a stream of values: each cloned or mapped, for combinators that want to own what they
-/// get. Needs the feature `stream`.
+/// Events as a `Stream` of values, each cloned or mapped. Needs the feature `stream`.
 ///
-/// Made by [`Consumer::into_stream`]. It ends when the ring is closed and drained; a halt or a
-/// failure comes as a last `Err`. Events are released in batches of up to an eighth of the ring,
-/// and always before it waits, so one that is no longer polled may hold so many.
+/// [`Consumer::into_stream`] returns it. It ends when the ring is closed and drained; a halt or a
+/// failure comes as a last `Err`. It releases events in batches of up to an eighth of the ring (at
+/// most 64), and always before it waits. So a stream that is no longer polled may hold that many
+/// events.
+///
+/// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct EventStream<E, A: lease::Access, C: lease::Delivery, F, L: Layout = Interleaved> {
     consumer: Consumer<E, A, C, L>,
     map: F,
+    /// Number of found events that the stream has not yielded.
     left: u64,
     ended: bool,
 }
 
 #[cfg(feature = "stream")]
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// This consumer's events as a stream, each as `map` makes it (`|event, _| event.clone()`).
+    /// Turns this consumer into a stream of values that `map` makes of the events, e.g.
+    /// `|event, _| event.clone()`.
     ///
     /// ```
     /// use futures_core::Stream;
@@ -224,12 +251,12 @@ impl<E, A: lease::Access, C: lease::Delivery, T, F: FnMut(&E, crate::At) -> T, L
             let most = (this.consumer.position().state().core.capacity() / 8).clamp(1, 64) as usize;
             match ready!(this.consumer.available_or_arm(most, cx.waker())) {
                 Ok(len) => this.left = len,
-                Err(closed) => {
+                Err(error) => {
                     this.ended = true;
-                    return Poll::Ready(if matches!(closed, WaitError::Closed) {
+                    return Poll::Ready(if matches!(error, WaitError::Closed) {
                         None
                     } else {
-                        Some(Err(closed))
+                        Some(Err(error))
                     });
                 }
             }
