@@ -1,4 +1,4 @@
-//! Other ways to hold a handle: by positions, as a task, several rings at once.
+//! Adapters: handles by positions, handles as futures, several handles on one thread.
 
 pub(crate) mod raw;
 pub(crate) mod select;

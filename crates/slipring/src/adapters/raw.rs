@@ -146,7 +146,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes the open claim up to and including a position. The slots behind it stay claimed.
+    /// Publishes the open claim up to and including a position. The later slots stay claimed.
     ///
     /// Costs as much as [`Producer::publish`] without its claim.
     ///
@@ -155,7 +155,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Errors
     /// [`NotHeld`] if this handle has not claimed that position; nothing is published then.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let (done, rest) = self.open.split_behind(seq)?;
+        let (done, rest) = self.open.split_after(seq)?;
         // First: a panic in `commit` must not give up a published slot.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
@@ -303,7 +303,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// [`NotHeld`] if that position is not found, or done; nothing is released then.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
-        let (done, rest) = self.lent().split_behind(seq)?;
+        let (done, rest) = self.lent().split_after(seq)?;
         let position = self.consumer.position();
         position.count_batch();
         position.advance(done.len as u64, done.len as u64);
@@ -390,8 +390,8 @@ impl SeqRange {
     fn contains(&self, seq: u64) -> bool {
         seq.wrapping_sub(self.next) < self.len as u64
     }
-    /// Splits the range behind a position.
-    fn split_behind(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
+    /// Splits the range after a position.
+    fn split_after(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
         if !self.contains(seq) {
             return Err(NotHeld { seq, first: self.next, len: self.len });
         }
