@@ -2,9 +2,9 @@
 //! no event.
 //!
 //! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool
-//! handles, leave handles and keys observe it: they hold a `Weak`, and an `Arc` for the length of one
-//! call. Owners are counted apart from the `Arc`'s references. So an observer's reference neither
-//! delays the end of a ring nor moves the drop of its events to the observer's thread.
+//! handles, leave handles and keys observe it: they hold a `Weak`, and an `Arc` for the length of
+//! one call. Owners are counted apart from the `Arc`'s references. So an observer's reference
+//! neither delays the end of a ring nor moves the drop of its events to the observer's thread.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference
@@ -52,8 +52,8 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives this reference up. Returns a panic's message, if this was the last owner and an event's
-    /// drop panicked.
+    /// Gives this reference up. Returns a panic's message, if this was the last owner and an
+    /// event's drop panicked.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
