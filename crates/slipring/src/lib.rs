@@ -124,7 +124,7 @@ pub use errors::*;
 pub use graph::*;
 pub use live::monitor::Monitor;
 pub use live::pool::Pool;
-pub use live::tap::{Leaver, StartAt, Subscription, Tap};
+pub use live::tap::{LeaveHandle, StartAt, Subscription, Tap};
 pub use observe::mirror::{Mirror, MirrorHandle};
 pub use observe::observer::{ObserveError, Observed, Observer};
 pub use observe::words::Plain;

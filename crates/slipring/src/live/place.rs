@@ -54,7 +54,7 @@ impl<E, L: Layout> Place<E, L> {
     }
 
     /// Binds the place to a stage, until the run is over
-    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner is gone.
+    /// ([`Owners::end_run`](crate::ring::owner::Owners::end_run)) or the last owner is gone.
     pub(super) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();

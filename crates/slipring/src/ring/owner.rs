@@ -2,9 +2,9 @@
 //! no event.
 //!
 //! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool
-//! handles, leave handles and keys observe it: they hold a `Weak`, and an `Arc` for the length of
-//! one call. Owners are counted apart from the `Arc`'s references. So an observer's reference
-//! neither delays the end of a ring nor moves the drop of its events to the observer's thread.
+//! handles, leave handles and keys observe it: they hold a `Weak`, and an `Arc` for the length of one
+//! call. Owners are counted apart from the `Arc`'s references. So an observer's reference neither
+//! delays the end of a ring nor moves the drop of its events to the observer's thread.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference
