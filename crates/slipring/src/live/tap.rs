@@ -2,8 +2,8 @@
 //!
 //! A tap is a stage whose members change. Its frontier is what the stages before it have released,
 //! held back by the bounds of its members; a tap without members holds nothing back. A party behind
-//! a tap (a stage, or the producers if no stage follows) announces how far it goes before it loads
-//! the members' bounds (positions::I3).
+//! a tap is a stage, or the producers if no stage follows. It announces how far it goes before it
+//! loads the members' bounds (positions::I3).
 //!
 //! Invariants
 //! - I1: A member's line holds the position that it has not released, or `IDLE`. Between joining
@@ -321,8 +321,8 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The pin holds only if it is within a lap of the furthest announced position, however far the
-    // passers went between the pin and this load.
+    // The passers may have gone any distance between the pin and this load. The pin holds only if it
+    // is within a lap of the furthest announced position.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);

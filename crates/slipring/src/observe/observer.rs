@@ -68,10 +68,9 @@ impl std::error::Error for ObserveError {}
 /// A [`MirrorHandle`] creates it. A clone goes on from the same place on its own.
 ///
 /// An observer holds up neither the writer nor the ring. It costs the writer only the cache lines
-/// that it loads. An observer that comes too late goes on a quarter of the slots (at least one)
-/// behind the oldest value, because the next puts overwrite the values before. It counts the values
-/// that it missed: those returned, those missed and those it is still
-/// [`behind`](Observer::behind) add up to the puts since it began.
+/// that it loads. An observer that is overtaken skips the oldest quarter of the slots, because the
+/// next puts overwrite them. It counts the values that it missed: those returned, those missed and
+/// those it is still [`behind`](Observer::behind) add up to the puts since it began.
 ///
 /// As an iterator it waits for each value, and ends when the mirror is closed and drained:
 ///
@@ -102,7 +101,7 @@ pub struct Observer<T> {
     mirror: MirrorHandle<T>,
     /// Number of the put to read next, doubled.
     next: u64,
-    /// Number of the put behind the last returned one, doubled.
+    /// Number of the put after the last returned one, doubled.
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
@@ -133,8 +132,8 @@ impl<T: Plain> Observer<T> {
         Observer { mirror, next, counted: next, wait: Wait::SLEEPING, learned: Learned::default() }
     }
 
-    /// Puts (doubled) behind the newest where an overtaken observer goes on: all but a quarter of
-    /// the slots.
+    /// Number of the newest puts that an overtaken observer keeps, doubled: all but a quarter of the
+    /// slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -161,8 +160,8 @@ impl<T: Plain> Observer<T> {
         self
     }
 
-    /// Returns the next value; if that is overwritten, one a quarter of the slots behind the oldest.
-    /// Never waits.
+    /// Returns the next value; if that is overwritten, skips the oldest quarter of the slots. Never
+    /// waits.
     ///
     /// Costs one load of the mark, one per 8 bytes of the value, and one to check the mark again.
     ///
@@ -266,7 +265,7 @@ impl<T: Plain> Observer<T> {
         &self.mirror
     }
 
-    /// Reads the next put; if that is overwritten, goes on `kept` (doubled) behind the newest.
+    /// Reads the next put; if that is overwritten, goes on with the newest `kept` puts (doubled).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {
@@ -286,7 +285,7 @@ impl<T: Plain> Observer<T> {
         Err(ObserveError::Overrun)
     }
 
-    /// Moves behind the value that this observer has read, and counts the values missed before it
+    /// Moves past the value that this observer has read, and counts the values missed before it
     /// (I1).
     #[inline]
     fn accept(&mut self, seq: u64, value: T) -> Observed<T> {

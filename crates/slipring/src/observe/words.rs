@@ -24,7 +24,7 @@
 //! - I2: [`Words::read`] returns a value that it copied between two loads of the mark. Both loads
 //!   said *holds*, for the put that was asked for. The first load acquires the words of that put
 //!   (`SYNC[mirrored]`). No word of a later put is among the copies: otherwise the second load,
-//!   behind a fence, would see the later mark (`SYNC[overwritten]`).
+//!   after a fence, would see the later mark (`SYNC[overwritten]`).
 //! - I3: `completed` is the number of finished puts. An observer that has acquired it finds each of
 //!   these puts, or a later one, in its slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
@@ -218,7 +218,7 @@ impl Words {
     }
 }
 
-/// Copies the position and the value in the words behind a mark. The caller checks with the mark
+/// Copies the position and the value in the words after a mark. The caller checks with the mark
 /// whether the copy is whole.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {

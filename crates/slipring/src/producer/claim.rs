@@ -231,7 +231,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         self.seq
     }
 
-    /// Returns the event at an offset, to fill; `None` behind the last one.
+    /// Returns the event at an offset, to fill; `None` after the last one.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0)?;

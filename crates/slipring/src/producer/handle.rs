@@ -36,7 +36,7 @@ pub struct Many(());
 ///
 /// - [`publish`](Producer::publish) fills one slot in a closure and makes it visible.
 ///   [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots instead. Stages see
-///   no event behind an open claim until that claim is published or given up.
+///   no event after an open claim until that claim is published or given up.
 /// - Dropping the producer closes the ring; with several, dropping the last one does. The stages
 ///   drain a closed ring.
 /// - A slot still holds the event of one lap ago: reset every field that matters.

@@ -19,7 +19,7 @@
 //! - I3: Every position that many producers claim gets a stamp: by the claim's publication, or a
 //!   tombstone when the claim is dropped. A forgotten claim gets its tombstone at the handle's next
 //!   use or drop. A single producer claims an unpublished position again.
-//! - I4: The closing producer states the last position once. No position behind it is claimed.
+//! - I4: The closing producer states the last position once. No later position is claimed.
 
 pub(crate) mod claim;
 pub(crate) mod conflate;

@@ -50,7 +50,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.next = seq.wrapping_add(len);
             debug_assert!(
                 ahead(self.limit, self.next) >= 0,
-                "the published claim ends behind the limit"
+                "the published claim ends after the limit"
             );
         }
         if len != 1 {

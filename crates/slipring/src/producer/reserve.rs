@@ -88,9 +88,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if company != Company::Never {
             self.read_claim_word(company)?;
         }
-        // The room is never more than the ring's slots. If the known room is more, other producers
-        // went so far while this handle was unused that its limit, or a position widened from its
-        // own, is void.
+        // The room is never more than the ring's slots. If the known room is more, this handle was
+        // unused while other producers went too far: its limit, and a position widened from its
+        // own, are void.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -139,16 +139,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
         // The first guard: each frontier is at least the caller's lower bound, so the limit is not
-        // behind `next`.
+        // before `next`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
-            "the gate is behind the lower bound of this producer"
+            "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
         // The second guard: the limit of a single producer never decreases. A gate may be lower
         // than an earlier one (a joiner that is about to find itself too late, a worker that lost a
         // race). An open claim may lie between `next` and the old limit, and `commit` moves `next`
-        // behind that claim.
+        // to that claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
