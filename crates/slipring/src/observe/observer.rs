@@ -129,7 +129,13 @@ impl<T: Plain> MirrorHandle<T> {
 
 impl<T: Plain> Observer<T> {
     fn new(mirror: MirrorHandle<T>, next: u64) -> Observer<T> {
-        Observer { mirror, next, counted: next, wait: Wait::SLEEPING, learned: Learned::default() }
+        Observer {
+            mirror,
+            next,
+            counted: next,
+            wait: Wait::SLEEPING,
+            learned: HandleLearner::default(),
+        }
     }
 
     /// Number of the newest puts that an overtaken observer keeps, doubled: all but a quarter of the

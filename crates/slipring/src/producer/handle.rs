@@ -10,7 +10,7 @@ use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout, Storage as _, View};
 use crate::ring::task_number::TaskNumber;
 use crate::ring::words::ClaimWord;
-use crate::wait::Learned;
+use crate::wait::HandleLearner;
 use crate::wait::queue::QuietCheck;
 
 pub(crate) mod sealed {
@@ -77,7 +77,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) slow_path: bool,
     /// Whether every publication needs the slow path, in any lap.
     pub(super) always_slow_path: bool,
-    pub(super) learned: Learned,
+    pub(super) learned: HandleLearner,
     /// Whether a publication has to notify a wait queue.
     pub(super) quiet_check: QuietCheck,
     pub(super) counts: LocalCounts,
@@ -116,7 +116,7 @@ pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Takes `learned` from the caller: a strategy's learner is user code, and must run before this
     /// counts the handle.
-    pub(crate) fn new(core: Owner<E, L>, learned: Learned) -> Self {
+    pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
