@@ -1,4 +1,4 @@
-//! What users give a stage: closures for one event or a batch, or a handler with a life of its own.
+//! Handlers: what users give a stage, and how the library's loop calls it.
 
 use std::marker::PhantomData;
 
@@ -7,61 +7,89 @@ use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 
-/// A reading stage with a life: told when it starts, after each batch, and when it stops. All calls
-/// come from the stage's thread.
+/// A handler that reads events, and is also called at the start of its stage, after each batch,
+/// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// A panic or an error in any of them ends the graph and names the stage.
+/// All calls come from the stage's thread. A panic or an error in any of them ends the graph, and
+/// names the stage.
+///
+/// ```
+/// use slipring::{At, Fault, ReadHandler};
+///
+/// #[derive(Default)]
+/// struct Journal { buffer: Vec<u64>, written: Vec<u64> }
+///
+/// impl ReadHandler<u64> for Journal {
+///     fn event(&mut self, event: &u64, _at: At) -> Result<(), Fault> {
+///         self.buffer.push(*event);
+///         Ok(())
+///     }
+///     fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
+///         self.written.append(&mut self.buffer); // one write for the whole batch
+///         Ok(())
+///     }
+/// }
+///
+/// let mut journal = Journal::default();
+/// slipring::ring(64, || 0u64)
+///     .read_with("journal", &mut journal)
+///     .feed(1..=3, |slot, i| *slot = i)?;
+/// assert_eq!(journal.written, [1, 2, 3]);
+/// # Ok::<(), slipring::Error>(())
+/// ```
 #[doc(alias = "EventHandler")]
 pub trait ReadHandler<E> {
-    /// Before the first event.
+    /// Called before the first event.
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// For each event, in order.
+    /// Called for each event, in order.
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
-    /// After each batch, before it is released: a good place to flush. `next_seq` is the position
-    /// after the batch.
+    /// Called after each batch, before the stage releases it. `next_seq` is the position after the
+    /// batch.
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
-    /// When there is nothing to handle, before the stage waits: a good place to flush what is
-    /// buffered. Again while it waits, if [`Chain::idle_every`](crate::Chain::idle_every) says so.
-    /// Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    /// Called when no event is available, before the stage waits; a good place to flush a buffer.
+    ///
+    /// With [`Chain::idle_every`](crate::Chain::idle_every) it is called again during the wait.
+    /// [`Chain::run_inline`](crate::Chain::run_inline) never waits, so it does not call it.
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// At the end, however it came about, if `start` went well.
+    /// Called at the end, also after a failure, if `start` returned without one.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// A writing stage with a life; see [`ReadHandler`].
+/// A handler that may change events, and is otherwise called as a [`ReadHandler`] is.
+/// [`Chain::write_with`](crate::Chain::write_with) takes it. Example: [`ReadHandler`].
 pub trait WriteHandler<E> {
-    /// Before the first event.
+    /// Called before the first event.
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// For each event, in order.
+    /// Called for each event, in order.
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
-    /// After each batch, before it is released. `next_seq` is the position after the batch.
+    /// Called after each batch, before the stage releases it. `next_seq` is the position after the
+    /// batch.
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
-    /// When there is nothing to handle, before the stage waits: a good place to flush what is
-    /// buffered. Again while it waits, if [`Chain::idle_every`](crate::Chain::idle_every) says so.
-    /// Not called by [`Chain::run_inline`](crate::Chain::run_inline), where nobody waits.
+    /// Called when no event is available, before the stage waits. See [`ReadHandler::idle`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// At the end, however it came about, if `start` went well.
+    /// Called at the end, also after a failure, if `start` returned without one.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
+/// A handler behind a reference is a handler, so that the caller can keep it.
 macro_rules! by_reference {
     ($handler:ident, $event:ty) => {
         impl<E, H: $handler<E> + ?Sized> $handler<E> for &mut H {
@@ -87,27 +115,27 @@ macro_rules! by_reference {
 by_reference!(ReadHandler, &E);
 by_reference!(WriteHandler, &mut E);
 
-/// `|&E, At|`
+/// A closure `|&E, At|`.
 pub(super) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
-/// `|&mut E, At|`; made only by stages declared as writing.
+/// A closure `|&mut E, At|`. Only stages that are declared as writing have one.
 pub(super) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
-/// `|&Events, first_seq|`
+/// A closure `|&Events, first_seq|`.
 pub(super) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
-/// `|&mut EventsMut, first_seq|`; made only by stages declared as writing.
+/// A closure `|&mut EventsMut, first_seq|`. Only stages that are declared as writing have one.
 pub(super) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(super) struct ReadWith<H>(pub(super) H);
-/// A [`WriteHandler`]; made only by stages declared as writing.
+/// A [`WriteHandler`]. Only stages that are declared as writing have one.
 pub(super) struct WriteWith<H>(pub(super) H);
 
-macro_rules! holder {
+macro_rules! of_closure {
     ($($name:ident)*) => { $(
         impl<F, R> $name<F, R> {
             pub(super) fn new(f: F) -> Self { $name(f, PhantomData) }
         }
     )* };
 }
-holder!(ReadEach WriteEach ReadBatch WriteBatch);
+of_closure!(ReadEach WriteEach ReadBatch WriteBatch);
 
 impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach<F, R> {
     #[inline(always)]
@@ -119,7 +147,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&E, At) -> R> Handler<E, L> for ReadEach
 impl<E, L: Layout, R: Outcome, F: FnMut(&mut E, At) -> R> Handler<E, L> for WriteEach<F, R> {
     #[inline(always)]
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: see the type.
+        // SAFETY: the type's comment: the stage was declared as writing.
         unsafe { lent.each_mut(progress, |event, at| (self.0)(event, at).outcome()) }
     }
 }
@@ -141,7 +169,7 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 {
     const GATHERS: bool = true;
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: see the type.
+        // SAFETY: the type's comment: the stage was declared as writing.
         let mut events = unsafe { lent.write() };
         let first = events.first_seq();
         (self.0)(&mut events, first).outcome()?;
@@ -150,7 +178,8 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     }
 }
 
-macro_rules! with_life {
+/// The calls besides those for events, which reading and writing handlers share.
+macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {
             #[inline(always)]
@@ -171,18 +200,18 @@ macro_rules! with_life {
     };
 }
 
-with_life!(
+user_handler!(
     ReadWith,
     ReadHandler,
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
         lent.each(progress, |event, at| self.0.event(event, at))
     }
 );
-with_life!(
+user_handler!(
     WriteWith,
     WriteHandler,
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault> {
-        // SAFETY: see the type.
+        // SAFETY: the type's comment: the stage was declared as writing.
         unsafe { lent.each_mut(progress, |event, at| self.0.event(event, at)) }
     }
 );

@@ -1,31 +1,32 @@
-//! A whole graph on the calling thread: deterministic, for tests, and for programs with one thread
-//! to spare.
+//! A whole chain on the calling thread: deterministic, for tests, and for programs with one thread to
+//! spare.
 
-use super::Chain;
-use super::launch::{Built, finish, produce_contained};
-use super::runner::Delivery;
+use super::declare::Chain;
+use super::launch::{Built, Done, finish, produce_contained};
+use super::thread::StageThread;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained};
-use crate::errors::{BuildError, Cause, ClaimError, Error, WaitError};
+use crate::errors::{Cause, ClaimError, Error, WaitError};
 use crate::producer::Producer;
 use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
 
-use super::launch::Done;
-
-/// The producer of a chain that runs on this thread: instead of waiting for room it lets the stages
-/// work.
+/// The producer of a chain that runs on this thread: see [`Chain::run_inline`]. While the ring is
+/// full it lets the stages work.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
-    crews: Vec<Delivery<'env>>,
+    /// The stages, grouped as on the threads of a run.
+    threads: Vec<StageThread<'env>>,
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Runs producer and stages in turn on this thread. The same input gives the same order of
-    /// calls every time: stages in the order of their declaration, each with what is there. Threads
-    /// named by [`Chain::on`] and [`Chain::on_thread_start`] do not apply.
+    /// Runs the producer and all stages in turn on this thread.
+    ///
+    /// The stages work in the order of their declaration, each on the events that are available, so
+    /// the same input gives the same order of calls every time. [`Chain::on_thread_start`] does not
+    /// apply, and no handler's `idle` is called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -46,51 +47,54 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         mut self,
         produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
     ) -> Result<Done<T>, Error> {
-        self.parts.settings.timed = false;
-        if let Some(spec) = self.parts.specs.iter().find(|spec| spec.policy.own_loop) {
+        self.settings_mut().timed = false;
+        let stages = &mut self.declared.stages;
+        if let Some(spec) = stages.specs().iter().find(|spec| spec.policy.user_loop) {
             let what = format!(
                 "stage `{}` has a loop of its own, and cannot take turns on one thread",
                 spec.name
             );
-            self.parts.problem.get_or_insert(BuildError::Misplaced { what });
+            stages.misplaced(what);
         }
         let produce = Contained::new(produce);
         let Built { core, threads, hooks } = self.build(false)?;
-        let crews = threads.into_iter().map(|seating| seating.delivery).collect();
-        let mut inline = Inline { producer: Producer::of_chain(&core), core: core.clone(), crews };
-        let started = inline.crews.iter_mut().all(|delivery| delivery.start(&core.control));
+        let threads = threads.into_iter().map(|thread| thread.work).collect();
+        let mut inline =
+            Inline { producer: Producer::of_chain(&core), core: core.clone(), threads };
+        let started = inline.threads.iter_mut().all(|thread| thread.start(&core.control));
         let produced = if started {
             produce_contained(&core.control, &mut inline, produce.into_inner())
         } else {
             Err(None)
         };
-        // The closure may have swapped its handle for that of another ring: then this ring has
-        // failed, and the other one ends here.
-        let Inline { producer, mut crews, core: driven } = inline;
+        // The closure may have swapped its handle for that of another ring. Then this ring fails,
+        // and the other one is driven to its end.
+        let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // It may be the last owner of that other ring, whose events are the user's.
+        // It may be the last owner of that other ring, and drop the user's events.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
         if started {
-            let _within = enter(&driven.control, crews.iter().flat_map(Delivery::lines));
-            // A round may move nothing: members of taps and workers that joined are elsewhere.
-            while let Some(handled) = crews
+            let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
+            // A round may handle nothing while members of taps, or workers that joined, hold events
+            // on other threads.
+            while let Some(handled) = threads
                 .iter_mut()
-                .filter_map(|delivery| delivery.turn(&driven.control))
+                .filter_map(|thread| thread.turn(&driven.control))
                 .reduce(u64::wrapping_add)
             {
                 if handled == 0
-                    && let Some((stage, at)) = crews.iter().find_map(Delivery::first_waiting)
+                    && let Some((stage, at)) = threads.iter().find_map(StageThread::first_running)
                 {
                     driven.control.expire(stage, at);
                 }
             }
         }
-        for delivery in crews {
-            delivery.stop(&driven.control);
+        for thread in threads {
+            thread.stop(&driven.control);
         }
         if let Some(panic) = driven.take_apart() {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
@@ -101,28 +105,33 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 }
 
 impl<E: Send, L: Layout> Inline<'_, E, L> {
-    /// Fills the next slot and publishes it; while the ring is full, lets the stages work. Returns
-    /// its position.
+    /// Fills the next slot and publishes it; returns its position. While the ring is full, lets the
+    /// stages work. Example: [`Chain::run_inline`].
     ///
     /// # Errors
     /// When a stage has failed, or the ring was halted.
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
-        loop {
-            match self.producer.is_full() {
-                Ok(false) => return self.producer.publish(fill),
-                Ok(true) => {
-                    // A stage may let go without handling: what it skipped last.
-                    if self.work() == 0 && matches!(self.producer.is_full(), Ok(true)) {
-                        let control = &self.core.control;
-                        control.expire(control.producer_party(), self.producer.next_seq());
-                    }
-                }
-                Err(closed) => return Err(closed),
+        while is_full(&mut self.producer)? {
+            // A stage may release without handling, after a skip: then no event is handled, and
+            // there is room all the same.
+            if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
+                let control = &self.core.control;
+                control.expire(control.producer_party(), self.producer.next_seq());
             }
         }
+        self.producer.publish(fill)
     }
 
-    /// Publishes every item of an iterator; returns how many.
+    /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns their number.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// let done = slipring::ring(4, || 0)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .run_inline(|p| Ok(p.publish_all(1..=10, |slot, i| *slot = i)?))?;
+    /// assert_eq!((done.value, sum), (10, 55));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Inline::publish`].
@@ -140,29 +149,50 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         Ok(count)
     }
 
-    /// Gives every stage one turn; returns how many events were handled in all.
+    /// Gives every stage one turn; returns the number of events handled, summed over the stages.
+    ///
+    /// ```
+    /// slipring::ring(4, || 0)
+    ///     .read("first", |_, _| ())
+    ///     .read("second", |_, _| ())
+    ///     .run_inline(|p| {
+    ///         p.publish(|slot| *slot = 1)?;
+    ///         assert_eq!(p.work(), 2); // one event, handled by two stages
+    ///         Ok(())
+    ///     })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn work(&mut self) -> u64 {
         let control = &self.core.control;
-        let _within = enter(control, self.crews.iter().flat_map(Delivery::lines));
-        self.crews.iter_mut().filter_map(|delivery| delivery.turn(control)).sum()
+        let _within = enter(control, self.threads.iter().flat_map(StageThread::lines));
+        self.threads.iter_mut().filter_map(|thread| thread.turn(control)).sum()
     }
 
-    /// Ends the graph at once; what was published and not yet seen stays unseen.
+    /// Ends the graph without draining it: events not yet seen stay unseen.
+    ///
+    /// ```
+    /// let mut seen = 0;
+    /// slipring::ring(4, || 0).read("count", |_, _| seen += 1).run_inline(|p| {
+    ///     p.publish(|slot| *slot = 1)?;
+    ///     p.halt();
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(seen, 0);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn halt(&self) {
         self.producer.halt();
     }
 }
 
-impl<E, L: Layout> Producer<E, L> {
-    /// Whether a claim would have to wait.
-    fn is_full(&mut self) -> Result<bool, WaitError> {
-        match self.try_claim() {
-            Ok(slot) => {
-                drop(slot); // taken back: nothing was claimed
-                Ok(false)
-            }
-            Err(ClaimError::Wait(closed)) => Err(closed),
-            Err(_) => Ok(true),
+/// Whether a claim would have to wait.
+fn is_full<E, L: Layout>(producer: &mut Producer<E, L>) -> Result<bool, WaitError> {
+    match producer.try_claim() {
+        Ok(slot) => {
+            drop(slot); // An unpublished claim of a single producer is no claim.
+            Ok(false)
         }
+        Err(ClaimError::Wait(ended)) => Err(ended),
+        Err(_) => Ok(true),
     }
 }

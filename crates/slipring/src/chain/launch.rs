@@ -1,150 +1,119 @@
-//! Starting a chain on scoped threads, and bringing everything back: handlers' state, the report,
-//! the first failure.
+//! Starting a chain on scoped threads, and what the run returns: the closure's value and the report,
+//! or the first failure.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::runner::{BoxedRunner, Delivery};
-use super::{Chain, Maker, OnFaulted, OnStart, Parts};
+use super::declare::{Chain, Declared, MakeRunners};
+use super::hooks::{Hooks, OnStart};
+use super::runner::BoxedRunner;
+use super::thread::StageThread;
 use crate::base::fault::Fault;
 use crate::base::panics::{Contained, drop_contained, panic_message};
 use crate::base::sync::whole;
-use crate::errors::Report;
-use crate::errors::{BuildError, Cause, Error, ErrorKind, Failure};
+use crate::errors::{BuildError, Cause, Error, Failure, Report};
 use crate::producer::publish::FILL_PANIC;
 use crate::producer::{HELD_PANIC, Producer, SharedProducer};
-use crate::ring::build::build;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::policy::Marks;
 use crate::ring::slots::Layout;
+use crate::ring::spec::Delivery;
 
-/// What a run that went well comes back with.
+/// The result of a run without a failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Done<T = ()> {
-    /// What the producer's closure returned.
+    /// The value that the producer's closure returned.
     pub value: T,
-    /// What happened, per stage.
+    /// Counts of the producer and of each stage.
     pub report: Report,
 }
-
-/// A thread to be: its name, and who works on it.
-pub(super) struct Seating<'env> {
-    pub(super) name: String,
-    pub(super) delivery: Delivery<'env>,
-    pub(super) stage: usize,
-}
-
-/// Who works on which thread: its name, its first stage, its label if it has one, its runners.
-type Groups<'env> = Vec<(String, usize, Option<String>, Vec<BoxedRunner<'env>>)>;
 
 /// A chain that is built and not started.
 pub(super) struct Built<'env, E, L: Layout> {
     pub(super) core: Owner<E, L>,
-    pub(super) threads: Vec<Seating<'env>>,
+    pub(super) threads: Vec<PlannedThread<'env>>,
     pub(super) hooks: Hooks<'env>,
 }
 
-/// The chain's own references to the user's hooks. They outlive the stages of a run, so that the
-/// run is told if one panics when it goes.
-pub(super) struct Hooks<'env> {
-    pub(super) on_start: Option<OnStart<'env>>,
-    on_faults: Option<OnFaulted<'env>>,
+/// A thread that is not started.
+pub(super) struct PlannedThread<'env> {
+    pub(super) name: String,
+    /// Index of its first stage.
+    pub(super) stage: usize,
+    pub(super) work: StageThread<'env>,
 }
 
-impl Hooks<'_> {
-    /// Lets the hooks go; a panic of theirs ends the graph.
-    pub(super) fn drop_contained(self, control: &Control) {
-        let gone = [
-            self.on_start.and_then(Contained::drop_contained),
-            self.on_faults.and_then(Contained::drop_contained),
-        ];
-        for panic in gone.into_iter().flatten() {
-            control.fail(control.producer_party(), None, Cause::Panic(panic));
-        }
-    }
+/// The runners that one thread is to work on.
+struct Group<'env> {
+    /// The label that the stages share, if [`Chain::on`] gave them one.
+    label: Option<String>,
+    /// Name of the thread.
+    name: String,
+    /// Index of its first stage.
+    stage: usize,
+    runners: Vec<BoxedRunner<'env>>,
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
-    /// Allocates everything and makes all handlers.
+    /// Builds the ring and makes all handlers.
     pub(super) fn build(self, many_producers: bool) -> Result<Built<'env, E, L>, Error> {
-        let Parts {
-            mut settings,
-            mut factory,
-            specs,
-            makers,
-            partitioners,
-            monitors,
-            on_faults,
-            on_start,
-            problem,
-            ..
-        } = *self.parts;
-        settings.many_producers = many_producers;
-        let built = match problem {
-            Some(problem) => Err(problem),
-            None => build(settings, specs, partitioners, &mut *factory),
-        };
-        let dropped = factory.drop_contained();
-        let core = built?;
-        let mut groups = Groups::new();
-        let bound = monitors.iter().try_for_each(|monitor| monitor.bind(&core));
-        let seated = bound
-            .and_then(|()| make_marks(&core))
-            .and_then(|()| Self::position(&core, makers, &mut groups));
-        if let Err(problem) = seated {
-            // Taps and pools are bound one after the other, so readers and workers may have joined
-            // by now, from a worker's factory for one. No stage will run, so they are told that it
-            // is over.
+        let Declared { mut ring, stages, hooks, make_runners, monitors, .. } = *self.declared;
+        ring.settings.many_producers = many_producers;
+        let core: Owner<E, L> = ring.build(stages.checked()?)?;
+        let mut groups = Vec::new();
+        let made = monitors
+            .iter()
+            .try_for_each(|monitor| monitor.bind(&core))
+            .and_then(|()| allocate_marks(&core))
+            .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
+        if let Err(problem) = made {
+            // Readers and workers may have joined by now, through taps and pools that are bound
+            // already. No stage will run, so the halt ends their waits.
             core.owners.end_run();
             core.control.halt();
-            // Each on its own: what a handler captured may panic when it goes, and two panics at
-            // once are an abort.
+            // One by one: a handler's drop may panic, and two panics at once abort the process.
             groups
                 .into_iter()
-                .flat_map(|(.., runners)| runners)
+                .flat_map(|group: Group| group.runners)
                 .for_each(|runner| drop(drop_contained(runner)));
             core.take_apart();
             return Err(problem.into());
         }
-        let control = &core.control;
-        if let Some(panic) = dropped {
-            control.fail(control.producer_party(), None, Cause::Panic(panic));
-        }
-        let seating = |(name, stage, _, runners)| Seating {
-            name,
-            delivery: Delivery::new(runners, on_faults.clone()),
-            stage,
+        let planned = |Group { name, stage, runners, .. }| {
+            let work = StageThread::new(runners, hooks.on_faults.clone());
+            PlannedThread { name, stage, work }
         };
-        let threads = groups.into_iter().map(seating).collect();
-        Ok(Built { core, threads, hooks: Hooks { on_start, on_faults } })
+        let threads = groups.into_iter().map(planned).collect();
+        Ok(Built { core, threads, hooks })
     }
 
-    /// Makes the handlers, and shares them out to threads.
-    fn position(
+    /// Makes the runners of all stages, and adds each to the group of its thread.
+    fn group_runners(
         core: &Owner<E, L>,
-        makers: Vec<Contained<Maker<'env, E, L>>>,
-        groups: &mut Groups<'env>,
+        make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
+        groups: &mut Vec<Group<'env>>,
     ) -> Result<(), BuildError> {
-        for (stage, maker) in makers.into_iter().enumerate() {
+        for (stage, make) in make_runners.into_iter().enumerate() {
             let spec = &core.control.plan.stages[stage];
-            for (worker, runner) in maker.into_inner()(core, stage)?.into_iter().enumerate() {
+            for (worker, runner) in make.into_inner()(core, stage)?.into_iter().enumerate() {
                 let shared = groups
                     .iter_mut()
-                    .find(|(_, _, thread, _)| thread.is_some() && *thread == spec.thread);
+                    .find(|group| group.label.is_some() && group.label == spec.thread);
                 match shared {
-                    Some((.., runners)) => runners.push(runner),
+                    Some(group) => group.runners.push(runner),
                     None => {
                         let name = match (&spec.thread, spec.delivery) {
                             (Some(thread), _) => thread.clone(),
-                            (None, crate::ring::spec::Delivery::Each) => spec.name.to_string(),
+                            (None, Delivery::Each) => spec.name.to_string(),
                             (None, _) => format!("{}-{worker}", spec.name),
                         };
-                        groups.push((name, stage, spec.thread.clone(), vec![runner]));
+                        let label = spec.thread.clone();
+                        groups.push(Group { label, name, stage, runners: vec![runner] });
                     }
                 }
             }
@@ -152,12 +121,21 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         Ok(())
     }
 
-    /// Publishes every item of an iterator, from this thread, and comes back when all stages have
-    /// handled all of them.
+    /// Publishes every item of an iterator from this thread; `fill` writes an item into a slot.
+    /// Returns when all stages have handled all events. The value of [`Done`] is their number.
+    ///
+    /// ```
+    /// let mut words = Vec::new();
+    /// let done = slipring::ring(8, String::new)
+    ///     .read("collect", |word, _| words.push(word.clone()))
+    ///     .feed("to be or not".split(' '), |slot, word| word.clone_into(slot))?;
+    /// assert_eq!((done.value, words.len()), (4, 4));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// The first failure: a handler's error or panic, the iterator's or `fill`'s panic, a deadline;
-    /// or what is wrong with the chain.
+    /// The first failure: a handler's error or panic, a panic of the iterator or of `fill`, or the
+    /// deadline. Before the start: the first mistake in the chain ([`BuildError`]).
     pub fn feed<I: IntoIterator>(
         self,
         items: I,
@@ -167,17 +145,29 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         self.run(|producer| {
             let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
             let count = producer.publish_all(&mut *items, &mut *fill)?;
-            // Both are let go, whatever the first one does.
-            let gone = [items.drop_contained(), fill.drop_contained()];
-            if let Some(panic) = gone.into_iter().flatten().next() {
+            // Both are dropped, even if the first drop panics.
+            let panics = [items.drop_contained(), fill.drop_contained()];
+            if let Some(panic) = panics.into_iter().flatten().next() {
                 resume_unwind(Box::new(panic));
             }
             Ok(count)
         })
     }
 
-    /// Starts the stages, calls `produce` on this thread, closes, and comes back when all stages
-    /// have ended.
+    /// Starts the stages, calls `produce` with the producer on this thread, and closes the ring.
+    /// Returns when all stages have handled all events.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// let done = slipring::ring(8, || 0u64)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .run(|tx| {
+    ///         for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
+    ///         Ok("all sent")
+    ///     })?;
+    /// assert_eq!((done.value, sum), ("all sent", 6));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Chain::feed`], and `produce`'s own error.
@@ -189,10 +179,28 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         self.build(false)?.run(Producer::of_chain, produce, |producer| producer.core())
     }
 
-    /// As [`Chain::run`], with a producer that can be cloned for other threads. The ring closes
-    /// when `produce` has come back and the last clone is dropped; a clone that is kept longer, or
-    /// handed out as the closure's value, keeps this call waiting, and only a
-    /// [`deadline`](Chain::deadline) ends that.
+    /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
+    ///
+    /// The ring closes when `produce` has returned and the last clone is dropped. A clone that lives
+    /// longer, or is part of the closure's value, keeps this call waiting until the
+    /// [`deadline`](Chain::deadline), if there is one.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(8, || 0u64)
+    ///     .read("sum", |value, _| sum += value)
+    ///     .run_shared(|tx| {
+    ///         std::thread::scope(|scope| {
+    ///             for i in 1..=3 {
+    ///                 let mut tx = tx.clone();
+    ///                 scope.spawn(move || tx.publish(|slot| *slot = i));
+    ///             }
+    ///         });
+    ///         Ok(())
+    ///     })?;
+    /// assert_eq!(sum, 6);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Chain::run`].
@@ -205,19 +213,19 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 }
 
-/// Makes room for the marks of those stages that leave some.
-fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
+/// Allocates the marks of all stages that have some.
+fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     for stage in &core.control.plan.stages {
         let Some(marks) = &stage.policy.marks else { continue };
         let capacity = core.control.plan.capacity;
-        match marks.make(core.control.start, capacity) {
+        match marks.allocate(core.control.start, capacity) {
             Some(true) => {}
             None => {
                 return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
             }
             Some(false) => {
                 let what = format!(
-                    "the marks of `{}` are another stage's already; make some for each stage",
+                    "the marks of `{}` belong to another stage or run already; make some for each stage",
                     stage.name
                 );
                 return Err(BuildError::Misplaced { what });
@@ -227,25 +235,24 @@ fn make_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// A crew on its way to its thread. If the thread cannot be started the crew is still here, and
-/// what is reported is the system's refusal, not that the crew was dropped with the thread's
-/// closure.
+/// The work of a thread on its way there. If the system refuses the thread, the work is still here,
+/// so that the refusal is reported, and not a drop of the work.
 #[derive(Clone)]
-pub(super) struct Handed<'env>(Arc<Mutex<Option<Delivery<'env>>>>);
+pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
-impl<'env> Handed<'env> {
-    pub(super) fn new(delivery: Delivery<'env>) -> Self {
-        Handed(Arc::new(Mutex::new(Some(delivery))))
+impl<'env> Handoff<'env> {
+    pub(super) fn new(work: StageThread<'env>) -> Self {
+        Handoff(Arc::new(Mutex::new(Some(work))))
     }
 
-    /// Runs the crew on the present thread.
-    pub(super) fn attend(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
-        let delivery = whole(self.0.lock()).take();
-        if let Some(delivery) = delivery {
-            delivery.attend(control, || {
+    /// Does the work on the present thread.
+    pub(super) fn run(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
+        let work = whole(self.0.lock()).take();
+        if let Some(work) = work {
+            work.run(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
-                    // The last reference of a chain that was spawned may be this one.
+                    // This may be the last reference, if the chain was spawned.
                     if let Some(panic) = hook.drop_contained() {
                         resume_unwind(Box::new(panic));
                     }
@@ -254,11 +261,11 @@ impl<'env> Handed<'env> {
         }
     }
 
-    /// Lets the crew go whose thread the system refused.
+    /// Drops the work of a thread that the system refused.
     pub(super) fn refuse(self, control: &Control) {
-        let delivery = whole(self.0.lock()).take();
-        if let Some(delivery) = delivery {
-            delivery.stop(control);
+        let work = whole(self.0.lock()).take();
+        if let Some(work) = work {
+            work.stop(control);
         }
     }
 }
@@ -273,24 +280,23 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
         let Built { core, threads, hooks } = self;
         let mut producer = start(&core);
         let produced = thread::scope(|scope| {
-            for Seating { name, delivery, stage } in threads {
-                let (core, on_start, delivery) =
-                    (&core, hooks.on_start.clone(), Handed::new(delivery));
-                let (thread, taken) = (thread::Builder::new().name(name.clone()), delivery.clone());
-                let spawned = thread
-                    .spawn_scoped(scope, move || taken.attend(&name, &core.control, on_start));
+            for PlannedThread { name, stage, work } in threads {
+                let (core, on_start, work) = (&core, hooks.on_start.clone(), Handoff::new(work));
+                let (thread, taken) = (thread::Builder::new().name(name.clone()), work.clone());
+                let spawned =
+                    thread.spawn_scoped(scope, move || taken.run(&name, &core.control, on_start));
                 if let Err(error) = spawned {
                     core.control.fail(stage, None, Cause::Thread(error));
-                    delivery.refuse(&core.control);
+                    work.refuse(&core.control);
                 }
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure swapped its producer for another ring's, so dropping it would not
-                // close this one.
+                // The closure has swapped its producer for that of another ring, so dropping it
+                // would not close this one.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // It may be the last owner of that other ring, whose events are the user's.
+            // It may be the last owner of that other ring, and drop the user's events.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }
@@ -301,8 +307,7 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// What the producer's closure came to: a value, or the message of its panic. An error or a panic
-/// has ended the graph.
+/// Calls the producer's closure. An error or a panic fails the graph; a panic's message is returned.
 pub(super) fn produce_contained<T, P>(
     control: &Control,
     producer: &mut P,
@@ -323,7 +328,7 @@ pub(super) fn produce_contained<T, P>(
     }
 }
 
-/// Everybody has ended: what came of it.
+/// The result of a run whose stages and producer have ended.
 pub(super) fn finish<E, L: Layout, T>(
     core: Owner<E, L>,
     produced: Result<T, Option<String>>,
@@ -339,7 +344,7 @@ pub(super) fn finish<E, L: Layout, T>(
         Err(message) => (None, message),
     };
     if let Some(failure) = failure {
-        drop_contained(value); // the user's too
+        drop_contained(value); // A drop of user code.
         return Err(Error::failed(with_message(failure, message), report));
     }
     let Some(value) = value else {
@@ -356,8 +361,8 @@ pub(super) fn finish<E, L: Layout, T>(
     }
 }
 
-/// A failure noted while the closure was still unwinding, with the message that came to light when
-/// it was caught.
+/// Completes a failure that was noted while the producer's closure was still unwinding: its message
+/// is known since the panic was caught.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {
@@ -370,12 +375,5 @@ fn with_message(failure: Failure, message: Option<String>) -> Failure {
 impl<T> fmt::Display for Done<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.report.fmt(f)
-    }
-}
-
-impl Error {
-    /// Whether it is about building, before anything ran.
-    pub fn is_build(&self) -> bool {
-        matches!(self.kind(), ErrorKind::Build(_))
     }
 }

@@ -1,42 +1,44 @@
-//! A chain on threads of its own, which outlive the function that started it.
+//! A chain on threads that outlive the function that started it.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Chain;
-use super::launch::{Built, Handed, Seating};
+use super::declare::Chain;
+use super::launch::{Built, Handoff, PlannedThread};
 use crate::base::fault::Fault;
 use crate::base::name::Name;
 use crate::base::panics::{Contained, drop_contained, drop_payload};
 use crate::base::sync::whole;
-use crate::errors::Report;
-use crate::errors::{Cause, Error, Failure};
+use crate::errors::{Cause, Error, Failure, Report};
 use crate::producer::{Producer, SharedProducer};
 use crate::ring::control::Control;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 use crate::ring::snapshot;
 
-/// The stages of a spawned chain. Dropping it lets them go on by themselves until the ring is
-/// closed and drained.
+/// The running stages of a spawned chain: see [`Chain::spawn`].
+///
+/// Dropping it stops no stage: they run until the ring is closed and drained.
 pub struct Pipeline {
-    ring: Box<dyn Controlled>,
+    ring: Box<dyn AnyRing>,
+    /// The threads, with their first stages.
     threads: Vec<(Name, thread::JoinHandle<()>)>,
-    working: Arc<Working>,
+    running: Arc<RunningThreads>,
 }
 
-trait Controlled: Send + Sync {
+/// A ring without its types.
+trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Every stage has ended: if the graph has, too, observers find the ring no more. (Without a
-    /// stage, producers may go on.)
+    /// Ends the run for observers once every stage has ended, if the graph has ended, too. (In a
+    /// graph without stages, producers may go on.)
     fn end_run(&self);
-    /// Drops the events, if nobody else holds the ring; says what panicked if one did.
+    /// Drops the events, if no other handle owns the ring; returns the message of a panic in that.
     fn take_apart(self: Box<Self>) -> Option<String>;
 }
 
-impl<E: Send, L: Layout> Controlled for Owner<E, L> {
+impl<E: Send, L: Layout> AnyRing for Owner<E, L> {
     fn control(&self) -> &Control {
         &self.control
     }
@@ -50,19 +52,19 @@ impl<E: Send, L: Layout> Controlled for Owner<E, L> {
     }
 }
 
-/// How many threads have not ended.
-struct Working {
+/// Number of threads that have not ended.
+struct RunningThreads {
     count: Mutex<usize>,
-    fewer: Condvar,
+    decreased: Condvar,
 }
 
-/// Counts its thread out when it ends, in whatever way.
-struct Shift(Arc<Working>);
+/// Counts its thread out when it is dropped, however the thread ends.
+struct CountOut(Arc<RunningThreads>);
 
-impl Drop for Shift {
+impl Drop for CountOut {
     fn drop(&mut self) {
         *whole(self.0.count.lock()) -= 1;
-        self.0.fewer.notify_all();
+        self.0.decreased.notify_all();
     }
 }
 
@@ -70,13 +72,13 @@ impl Drop for Shift {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// This stage has not ended yet: its producers are open, it has events left, or its handler
-    /// does not come back.
+    /// This stage has not ended yet: a producer is open, events are left, or its handler has not
+    /// returned.
     StillRunning {
         /// A stage that has not ended.
         stage: Name,
     },
-    /// The pipeline has ended, and not well.
+    /// The pipeline has ended with a failure.
     Failed(Error),
 }
 
@@ -102,11 +104,21 @@ impl std::error::Error for JoinError {
 }
 
 impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
-    /// Starts the stages on threads that outlive this call; publish through the producer, close it,
+    /// Starts the stages on threads that outlive this call. Publish through the producer, close it,
     /// then join the pipeline.
     ///
+    /// ```
+    /// let (mut tx, pipeline) = slipring::ring(8, || 0u64)
+    ///     .read("print", |value, _| println!("{value}"))
+    ///     .spawn()?;
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// tx.close();
+    /// assert_eq!(pipeline.join()?.stage("print").unwrap().events, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
-    /// What is wrong with the chain, or a thread that the system refused.
+    /// The first mistake in the chain, or the system's refusal to start a thread.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
         let built = self.build(false)?;
         let producer = Contained::new(Producer::of_chain(&built.core));
@@ -114,7 +126,8 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
         Ok((producer.into_inner(), pipeline))
     }
 
-    /// As [`Chain::spawn`], with a producer that can be cloned.
+    /// Starts the stages as [`Chain::spawn`] does, with a producer that can be cloned. The ring
+    /// closes when the last clone is dropped. Example: [`Pipeline::join_within`].
     ///
     /// # Errors
     /// As [`Chain::spawn`].
@@ -129,31 +142,34 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
 impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
     fn spawn(self) -> Result<Pipeline, Error> {
         let Built { core, threads, hooks } = self;
-        let working = Arc::new(Working { count: Mutex::new(threads.len()), fewer: Condvar::new() });
+        let running = Arc::new(RunningThreads {
+            count: Mutex::new(threads.len()),
+            decreased: Condvar::new(),
+        });
         let mut started = Vec::with_capacity(threads.len());
-        for Seating { name, delivery, stage } in threads {
-            let (shared, on_start, shift) =
-                (core.clone(), hooks.on_start.clone(), Shift(working.clone()));
-            let delivery = Handed::new(delivery);
-            let taken = delivery.clone();
+        for PlannedThread { name, stage, work } in threads {
+            let (shared, on_start, count_out) =
+                (core.clone(), hooks.on_start.clone(), CountOut(running.clone()));
+            let work = Handoff::new(work);
+            let taken = work.clone();
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
-                let shift = shift;
-                taken.attend(&name, &shared.control, on_start);
-                // The last to go drops the events. If one panics, nobody is left to be told, and
-                // the system must not see the payload.
+                let count_out = count_out;
+                taken.run(&name, &shared.control, on_start);
+                // The last owner drops the events. A panic in that reaches no caller, and its
+                // payload must not reach the system.
                 drop_contained(shared);
-                drop(shift);
+                drop(count_out);
             });
             match thread {
                 Ok(handle) => started.push((core.control.name(stage), handle)),
                 Err(error) => {
                     core.control.fail(stage, None, Cause::Thread(error));
-                    delivery.refuse(&core.control);
+                    work.refuse(&core.control);
                 }
             }
         }
         hooks.drop_contained(&core.control);
-        let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, working };
+        let pipeline = Pipeline { ring: Box::new(core.clone()), threads: started, running };
         match core.control.status.failure() {
             Some(failure) if matches!(failure.cause(), Cause::Thread(_)) => {
                 let report = core.report();
@@ -166,11 +182,11 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Waits until every stage has ended. That takes the producers' closing, or a halt: before, it
-    /// waits.
+    /// Waits until every stage has ended. They end after the last producer has closed, or after a
+    /// failure or a halt. Example: [`Chain::spawn`].
     ///
     /// # Errors
-    /// The first failure. A stage that joins its own pipeline would wait for itself, and gets an
+    /// The first failure. A stage that joins its own pipeline would wait for itself, so it gets an
     /// error at once.
     pub fn join(mut self) -> Result<Report, Error> {
         if let Some(stage) = self.own_stage() {
@@ -182,7 +198,7 @@ impl Pipeline {
         }
         self.wait(None);
         for (_, handle) in self.threads.drain(..) {
-            // Panics of user code are contained in the thread; there is nothing to learn here.
+            // The thread has contained the panics of user code, and the graph has noted them.
             if let Err(panic) = handle.join() {
                 drop_payload(panic);
             }
@@ -194,13 +210,27 @@ impl Pipeline {
         }
     }
 
-    /// As [`Pipeline::join`], but waits no longer than `limit`, and can be called again.
+    /// Waits as [`Pipeline::join`] does, but no longer than `limit`. It can be called again.
     ///
-    /// It does not wait for what the stages' threads do after the last stage has ended, which is to
-    /// run the destructors of their thread-local values; [`Pipeline::join`] does.
+    /// The destructors of thread-local values run after a stage has ended. This call does not wait
+    /// for them; [`Pipeline::join`] does.
+    ///
+    /// ```
+    /// use slipring::JoinError;
+    /// use std::time::Duration;
+    /// let (mut tx, mut pipeline) =
+    ///     slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn_shared()?;
+    /// let running = pipeline.join_within(Duration::from_millis(1));
+    /// assert!(matches!(running, Err(JoinError::StillRunning { stage }) if stage.as_str() == "print"));
+    /// tx.publish(|slot| *slot = 1)?;
+    /// drop(tx); // closes
+    /// pipeline.join_within(Duration::from_secs(60))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`JoinError::StillRunning`] names a stage that has not ended; [`JoinError::Failed`].
+    /// [`JoinError::StillRunning`] names a stage that has not ended. [`JoinError::Failed`] has the
+    /// first failure.
     pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
         if let Some(stage) = self.own_stage() {
             return Err(JoinError::StillRunning { stage });
@@ -218,12 +248,19 @@ impl Pipeline {
         self.outcome().map_err(JoinError::Failed)
     }
 
-    /// Ends the stages without draining: what was published and not yet seen stays unseen.
+    /// Ends the stages without draining: events not yet seen stay unseen.
+    ///
+    /// ```
+    /// let (_tx, pipeline) = slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn()?;
+    /// pipeline.halt();
+    /// pipeline.join()?; // returns, although the producer is still open
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub fn halt(&self) {
         self.ring.control().halt();
     }
 
-    /// The stage on whose thread this is called, if it is one of the pipeline's own.
+    /// The stage on whose thread this is called, if that is a thread of the pipeline.
     fn own_stage(&self) -> Option<Name> {
         let own = thread::current().id();
         self.threads
@@ -232,20 +269,20 @@ impl Pipeline {
             .map(|(stage, _)| stage.clone())
     }
 
-    /// Waits for the end of every stage. `false`: the limit came first.
+    /// Waits for the end of every stage; returns `false` if the limit comes first.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        // A limit beyond what the clock can count is none.
+        // A limit beyond the clock's range is no limit.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let mut count = whole(self.working.count.lock());
+        let mut count = whole(self.running.count.lock());
         while *count > 0 {
             count = match deadline {
-                None => whole(self.working.fewer.wait(count)),
+                None => whole(self.running.decreased.wait(count)),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return false;
                     }
-                    whole(self.working.fewer.wait_timeout(count, left)).0
+                    whole(self.running.decreased.wait_timeout(count, left)).0
                 }
             };
         }

@@ -466,7 +466,7 @@ mod tests {
     use crate::consumer::handle::{Consumer, PoolWriter};
     use crate::errors::BatchError;
     use crate::ring::build::build;
-    use crate::ring::core::Settings;
+    use crate::ring::settings::Settings;
     use crate::ring::slots::{Contiguous, Interleaved};
     use crate::ring::spec::{Access, Delivery, StageSpec};
     use crate::wait::{HandleLearner, Wait};

@@ -63,6 +63,16 @@ impl Error {
         &self.0.kind
     }
 
+    /// Returns whether the graph could not be built, so that no stage has run.
+    ///
+    /// ```
+    /// let error = slipring::ring(3, || 0).feed(0..9, |slot, i| *slot = i).unwrap_err();
+    /// assert!(error.is_build()); // 3 is no power of two
+    /// ```
+    pub fn is_build(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Build(_))
+    }
+
     /// Returns the name of the stage that failed, if the graph ran; [`PRODUCER`](crate::PRODUCER)
     /// for a producer.
     ///

@@ -347,7 +347,7 @@ pub(crate) fn join<E, L: Layout>(
 mod tests {
     use super::*;
     use crate::ring::build::build;
-    use crate::ring::core::Settings;
+    use crate::ring::settings::Settings;
     use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 

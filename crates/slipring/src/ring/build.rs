@@ -1,19 +1,65 @@
 //! Building a ring: the plan is checked, all memory is allocated, and all events are made.
 
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::panics::{Contained, panic_message};
-use crate::errors::BuildError;
+use crate::errors::{BuildError, Cause};
 use crate::ring::control::Control;
-use crate::ring::core::{Core, Settings};
+use crate::ring::core::Core;
 use crate::ring::counters::Samples;
 use crate::ring::owner::Owner;
-use crate::ring::partition::{Partitioner, ShardIds};
+use crate::ring::partition::{Partitioner, ShardIds, partitioner};
 use crate::ring::plan::Plan;
 use crate::ring::positions::Positions;
+use crate::ring::settings::Settings;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
 use crate::ring::spinning;
+
+/// What a ring is built from, besides its stages. `F` makes the events.
+///
+/// The layout of the slots is chosen by the build, so a front may change it at any time before.
+pub(crate) struct RingBuilder<E, F> {
+    pub(crate) settings: Settings,
+    factory: Contained<F>,
+    /// The partitioner of each stage that has shards, with the stage's index.
+    partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
+}
+
+impl<E, F: FnMut() -> E> RingBuilder<E, F> {
+    pub(crate) fn new(capacity: usize, factory: F) -> RingBuilder<E, F> {
+        RingBuilder {
+            settings: Settings::new(capacity),
+            factory: Contained::new(factory),
+            partitioners: Vec::new(),
+        }
+    }
+
+    /// Assigns the events of a stage to its shards by `key`.
+    pub(crate) fn partition<K: Hash>(
+        &mut self,
+        stage: usize,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) {
+        self.partitioners.push((stage, Contained::new(partitioner(shards, key))));
+    }
+
+    /// Allocates the ring and makes its events. A panic of the factory's drop fails the ring.
+    pub(crate) fn build<L: Layout>(
+        mut self,
+        stages: Vec<StageSpec>,
+    ) -> Result<Owner<E, L>, BuildError> {
+        let built = build(self.settings, stages, self.partitioners, &mut *self.factory);
+        let panic = self.factory.drop_contained();
+        let core: Owner<E, L> = built?;
+        if let Some(panic) = panic {
+            core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
+        }
+        Ok(core)
+    }
+}
 
 /// Checks a graph and builds its ring. `partitioners` go by the number of their stage.
 ///
@@ -52,16 +98,15 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
 
 /// Checks the graph, and warns of threads that hold cores.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
-    let Settings { capacity, many_producers, watched, timed, .. } = *settings;
-    let wait = &*settings.wait;
-    let producer_wait = settings.producer_wait.as_deref().unwrap_or(wait);
+    let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
+    let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
     // A graph that does not read the clock runs on one thread.
     if timed {
         spinning::warn_of(&plan);
     }
     plan.stamped = many_producers || !View::<E, L>::CURSOR;
-    plan.cursor |= !plan.stamped || (watched && !many_producers);
+    plan.cursor |= !plan.stamped || (publish_cursor && !many_producers);
     Ok(plan)
 }
 
@@ -84,7 +129,7 @@ fn share<E>(
     let samples = |every| {
         Samples::new(every, capacity, plan.stages.len()).ok_or(no_memory(Samples::BYTES_PER_SLOT))
     };
-    let samples = settings.sample.map(samples).transpose()?;
+    let samples = settings.sample_every.map(samples).transpose()?;
     let mut shard_ids: Box<[Option<ShardIds<E>>]> = plan.stages.iter().map(|_| None).collect();
     for (stage, partitioner) in partitioners {
         let ids = ShardIds::new(partitioner, capacity);

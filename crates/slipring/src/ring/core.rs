@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::edge;
-use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::base::panics::{drop_contained, panic_message};
 use crate::base::sync::{Relaxed, Statistic, twin};
 use crate::errors::{Cause, Report};
 use crate::ring::control::Control;
@@ -20,7 +20,6 @@ use crate::ring::slots::{Layout, Storage, View};
 use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
 use crate::ring::words::ahead;
-use crate::wait::Wait;
 
 /// The slots of a ring, and what its handles share besides.
 pub(crate) struct Core<E, L: Layout> {
@@ -43,41 +42,6 @@ struct Watched(loom::cell::UnsafeCell<()>);
 // SAFETY: nothing is inside to race for. The checker's purpose is to report races.
 #[cfg(slipring_loom)]
 unsafe impl Sync for Watched {}
-
-/// All that a ring is made from.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) capacity: usize,
-    pub(crate) start: u64,
-    pub(crate) wait: Contained<Wait>,
-    /// How producers wait, if not as the stages do.
-    pub(crate) producer_wait: Option<Contained<Wait>>,
-    pub(crate) many_producers: bool,
-    pub(crate) deadline: Option<std::time::Duration>,
-    /// Whether loops and pools learn from the clock; if not, the same calls have the same outcome
-    /// every time.
-    pub(crate) timed: bool,
-    /// Whether somebody wants to know how far the producers are.
-    pub(crate) watched: bool,
-    /// Of how many events one is timed.
-    pub(crate) sample: Option<u64>,
-}
-
-impl Settings {
-    pub(crate) fn new(capacity: usize) -> Settings {
-        Settings {
-            capacity,
-            start: 0,
-            wait: Contained::new(Wait::default()),
-            producer_wait: None,
-            many_producers: false,
-            deadline: None,
-            timed: !cfg!(slipring_loom),
-            watched: false,
-            sample: None,
-        }
-    }
-}
 
 impl<E, L: Layout> Core<E, L> {
     /// Puts a core together from slots that are allocated and not filled yet. The core frees them.
@@ -397,22 +361,24 @@ impl<E, L: Layout> Drop for Core<E, L> {
 #[cfg(all(test, not(slipring_loom)))]
 mod tests {
     use super::*;
+    use crate::base::panics::Contained;
     use crate::consumer::handle::{Consumer, Reader};
     use crate::producer::{Many, Single};
     use crate::producer::{Producer, sealed::Sharing};
     use crate::ring::build::build;
     use crate::ring::owner::Owner;
+    use crate::ring::settings::Settings;
     use crate::ring::slots::{Contiguous, Interleaved};
     use crate::ring::spec::StageSpec;
     use crate::ring::spec::{Access, Delivery};
-    use crate::wait::HandleLearner;
+    use crate::wait::{HandleLearner, Wait};
 
     /// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
     /// the stamps answer 2^46 laps after each position of the first two of these laps.
     fn answers_later<L: Layout, S: Sharing>(
         capacity: usize,
         many: bool,
-        watched: bool,
+        publish_cursor: bool,
         raw: bool,
         lens: &[usize],
     ) -> Vec<Run> {
@@ -421,7 +387,7 @@ mod tests {
         let settings = Settings {
             start,
             many_producers: many,
-            watched,
+            publish_cursor,
             wait: Contained::new(Wait::BusySpin),
             ..Settings::new(capacity)
         };

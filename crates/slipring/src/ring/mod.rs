@@ -15,6 +15,7 @@ pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod positions;
 pub(crate) mod self_wait;
+pub(crate) mod settings;
 pub(crate) mod slots;
 pub(crate) mod snapshot;
 pub(crate) mod spec;

@@ -1,10 +1,10 @@
-//! What becomes of a stage whose handler fails, and how much it handles at a time.
+//! The policy of a stage: how it goes on when its handler fails, and how much it handles at a time.
 //!
 //! Invariants
-//! - I1: a stage that goes on after a failure has let go of nothing it did not handle or skip: it
-//!   starts again at its last release, or passes over the event that it failed at as if that had
-//!   been handled.
-//! - I2: that an event was skipped is noted before it is released, so every later stage can know.
+//! - I1: a stage that goes on after a failure has released only events that it handled or skipped.
+//!   A retry begins at its last release. A skip releases the failed event as if it were handled.
+//! - I2: a stage marks an event as skipped before it releases the event, so every later stage sees
+//!   the mark.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,8 +13,11 @@ use std::time::Duration;
 use crate::base::name::Name;
 use crate::base::sync::{AtomicU64, Relaxed, array};
 
-/// What becomes of a stage when its handler returns an error, or panics. The default is to stop:
-/// the graph fails.
+/// How a stage goes on when its handler returns an error or panics. Default: it stops, and the graph
+/// fails.
+///
+/// [`Chain::on_error`](crate::Chain::on_error) and [`Chain::on_panic`](crate::Chain::on_panic) set
+/// it for one stage.
 ///
 /// ```
 /// use slipring::OnFault;
@@ -32,45 +35,66 @@ use crate::base::sync::{AtomicU64, Relaxed, array};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnFault {
+    /// Number of retries before the next release.
     retries: u32,
+    /// Time before each retry.
     pause: Duration,
+    /// Whether the stage skips when no retry is left; otherwise it stops.
     skips: bool,
 }
 
 impl OnFault {
-    /// The graph fails, and everybody is told why.
+    /// Fails the graph: every other stage and the producer end with an error too. Example:
+    /// [`OnFault`].
     pub const fn stop() -> OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// The event is passed over, counted, and goes on to later stages as it is: half done, where
-    /// the handler changes events. They can know it by a mark ([`Marks`]). It ends its batch. A
-    /// handler of batches skips its whole batch.
+    /// Skips the event at which the handler failed, and counts it. Example: [`OnFault`].
+    ///
+    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`] they
+    /// can tell that it was skipped. A skipped event ends its batch. A stage that handles batches
+    /// ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// The stage starts again at its last release, up to so many times before it comes to the next
-    /// one; then the graph fails. The handler sees events again that it has handled, and with
-    /// `&mut` finds them as it left them. With [`Chain::max_batch`](crate::Chain::max_batch) of 1
-    /// that is only the event that it failed at.
+    /// Goes back to the stage's last release and handles the events again, up to `times` times
+    /// before the stage releases more; then the graph fails. Example: [`OnFault`].
+    ///
+    /// So the handler gets events again that it has handled. A handler that may write finds them
+    /// changed as it left them. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 it gets
+    /// only the failed event again.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }
     }
 
-    /// Waits so long before each retry. An end of the graph ends the pause.
+    /// Pauses the stage for this time before each retry. The end of the graph ends the pause.
+    /// Example: [`OnFault`].
     pub const fn pause(self, pause: Duration) -> OnFault {
         OnFault { pause, ..self }
     }
 
-    /// When no retry is left, skips instead of stopping.
+    /// Skips when no retry is left, in place of stopping.
+    ///
+    /// ```
+    /// use slipring::OnFault;
+    /// let done = slipring::ring(8, || 0u64)
+    ///     .read("send", |v, _| if *v == 3 { Err("refused") } else { Ok(()) })
+    ///     .on_error(OnFault::retry(2).then_skip())
+    ///     .feed(0..8, |slot, i| *slot = i)?;
+    /// let send = done.report.stage("send").unwrap();
+    /// assert_eq!((send.retries, send.skipped), (2, 1));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
     pub const fn then_skip(self) -> OnFault {
         OnFault { skips: true, ..self }
     }
 
-    /// What to do at the `tries`th failure at the same event, counted from 0; `None`: stop.
+    /// The decision after a failure that follows `tries` others since the last release; `None`
+    /// stops the stage.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
         if tries < self.retries {
             Some(Verdict::Retried)
@@ -79,48 +103,53 @@ impl OnFault {
         }
     }
 
-    pub(crate) fn pauses(self) -> Duration {
+    /// Time before each retry.
+    pub(crate) fn pause_time(self) -> Duration {
         self.pause
     }
 }
 
-/// How a stage went on after a failure.
+/// How a stage goes on after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It started again at its last release.
+    /// It handles the events since its last release again.
     Retried,
-    /// It passed over the event, or the batch.
+    /// It skips the event, or the batch.
     Skipped,
 }
 
-/// A failure that a stage survived, as [`Chain::on_faults`](crate::Chain::on_faults) is told.
+/// A failure that a stage survives, for the hook of
+/// [`Chain::on_faults`](crate::Chain::on_faults).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Faulted {
     /// The stage.
     pub stage: Name,
-    /// The event's position, if it was at one.
+    /// Position of the event at which the handler failed; `None` if it failed between events.
     pub seq: Option<u64>,
-    /// What the error says, or the panic.
+    /// Message of the error or the panic.
     pub message: String,
-    /// What became of it.
+    /// How the stage goes on.
     pub verdict: Verdict,
 }
 
 impl fmt::Display for Faulted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.verdict == Verdict::Retried { "starts again" } else { "goes on" };
-        write!(f, "stage `{}` {what}", self.stage)?;
+        write!(f, "stage `{}` failed", self.stage)?;
         if let Some(seq) = self.seq {
-            write!(f, " after event {seq}")?;
+            write!(f, " at event {seq}")?;
         }
-        write!(f, ": {}", self.message)
+        let verdict = match self.verdict {
+            Verdict::Retried => "retried",
+            Verdict::Skipped => "skipped",
+        };
+        write!(f, " ({verdict}): {}", self.message)
     }
 }
 
-/// Says of events whether a stage skipped them. Put behind the stage with
-/// [`Chain::marks`](crate::Chain::marks).
+/// The events that one stage skipped, for later stages to ask.
+/// [`Chain::marks`](crate::Chain::marks) makes a stage note them. Clones are the same marks.
 ///
 /// ```
 /// use slipring::{Marks, OnFault};
@@ -137,32 +166,33 @@ impl fmt::Display for Faulted {
 pub struct Marks(Arc<OnceLock<Box<[AtomicU64]>>>);
 
 impl Marks {
-    /// Marks of no stage yet.
+    /// Creates marks, which belong to no stage yet. Example: [`Marks`].
     pub fn new() -> Marks {
         Marks::default()
     }
 
-    /// Whether the stage skipped the event at this position. For handlers of later stages, and for
-    /// events that they have in hand; anybody else may get either answer.
+    /// Returns whether the stage skipped the event at this position. Example: [`Marks`].
+    ///
+    /// The answer is right for a handler of a later stage that asks about an event in its hands.
+    /// Other callers may get either answer. It costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // Relaxed: whoever has the event in hand acquired what its stage released, and the mark was
-        // stored before (I2).
+        // Relaxed: the later stage acquired the release of the event, which the mark precedes (I2).
         self.0.get().is_some_and(|marks| {
             marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
         })
     }
 
-    /// Bytes that a slot takes.
+    /// Size of the marks, in bytes per slot.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
-    /// Room for a ring that begins at `start`. `false`: there is one already. `None`: there is no
-    /// memory for it.
-    pub(crate) fn make(&self, start: u64, capacity: usize) -> Option<bool> {
+    /// Allocates the marks of a ring that begins at `start`. Returns `false` if they are allocated
+    /// already, `None` if there is no memory for them.
+    pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // No slot is marked for a position that it will hold: each is for the one that it would
-        // have held a lap before the first.
+        // Each slot begins as marked for the position that it would hold one lap before the first,
+        // which is never asked about.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
@@ -173,6 +203,7 @@ impl Marks {
         )
     }
 
+    /// Marks `len` events from `first` on as skipped.
     pub(crate) fn mark(&self, first: u64, len: u64) {
         if let Some(marks) = self.0.get() {
             for seq in (0..len).map(|offset| first.wrapping_add(offset)) {
@@ -182,24 +213,24 @@ impl Marks {
     }
 }
 
-/// All that is settled for one stage of a chain.
+/// The options of one stage of a chain, besides its strategy and its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
-    pub(crate) error: OnFault,
-    pub(crate) panic: OnFault,
-    /// It handles no more at a time.
+    pub(crate) on_error: OnFault,
+    pub(crate) on_panic: OnFault,
+    /// Most events between two releases.
     pub(crate) max_batch: u64,
-    /// While it waits it is told so often.
+    /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
-    /// It runs a loop of its own, so it cannot take turns with others.
-    pub(crate) own_loop: bool,
+    /// Whether the user's own loop runs the stage, so that it cannot share a thread.
+    pub(crate) user_loop: bool,
 }
 
 impl Policy {
-    /// Whether a stage may have to go back to its last release.
+    /// Whether the stage may go back to its last release.
     pub(crate) fn rewinds(&self) -> bool {
-        self.error.retries != 0 || self.panic.retries != 0
+        self.on_error.retries != 0 || self.on_panic.retries != 0
     }
 }
 
@@ -207,12 +238,12 @@ impl Default for Policy {
     fn default() -> Policy {
         let stop = OnFault::stop();
         Policy {
-            error: stop,
-            panic: stop,
+            on_error: stop,
+            on_panic: stop,
             max_batch: u64::MAX,
             idle_every: None,
             marks: None,
-            own_loop: false,
+            user_loop: false,
         }
     }
 }
@@ -222,14 +253,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_that_no_memory_holds_are_refused() {
+    fn marks_larger_than_memory_are_refused() {
         for capacity in [1 << 50, 1 << 60, 1 << 63] {
             let marks = Marks::new();
-            assert_eq!(marks.make(7, capacity), None, "{capacity}");
+            assert_eq!(marks.allocate(7, capacity), None, "{capacity}");
             assert_eq!(
-                (marks.make(7, 4), marks.make(7, 4)),
+                (marks.allocate(7, 4), marks.allocate(7, 4)),
                 (Some(true), Some(false)),
-                "it can be used all the same"
+                "the marks fit a smaller ring afterwards"
             );
         }
     }

@@ -1,6 +1,7 @@
 //! A graph as it is declared: stages by number, what they may do, and which ones they follow.
 
 use crate::base::panics::Contained;
+use crate::errors::BuildError;
 use crate::ring::policy::Policy;
 use crate::wait::Wait;
 
@@ -92,6 +93,68 @@ impl StageSpec {
             thread: None,
             policy: Policy::default(),
             wait: None,
+        }
+    }
+}
+
+/// The stages declared so far, and the first mistake among the declarations.
+///
+/// A stage is known by its index. Fronts note a mistake instead of panicking, so that the build
+/// reports it.
+#[derive(Default)]
+pub(crate) struct StageList {
+    specs: Vec<StageSpec>,
+    problem: Option<BuildError>,
+}
+
+impl StageList {
+    /// Adds a stage that depends on the stages in `after`; returns its index.
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        access: Access,
+        delivery: Delivery,
+        after: &[usize],
+    ) -> usize {
+        self.specs.push(StageSpec::new(name, access, delivery, after));
+        self.specs.len() - 1
+    }
+
+    /// The stages in the order of their declaration.
+    pub(crate) fn specs(&self) -> &[StageSpec] {
+        &self.specs
+    }
+
+    /// The stage with this index, to be changed.
+    pub(crate) fn spec_mut(&mut self, stage: usize) -> &mut StageSpec {
+        &mut self.specs[stage]
+    }
+
+    /// The stage declared last, to be changed.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut StageSpec> {
+        self.specs.last_mut()
+    }
+
+    /// Notes a mistake; the build reports the first one.
+    pub(crate) fn reject(&mut self, problem: BuildError) {
+        self.problem.get_or_insert(problem);
+    }
+
+    /// Notes a setting that has no meaning where it stands.
+    pub(crate) fn misplaced(&mut self, what: impl Into<String>) {
+        self.reject(BuildError::Misplaced { what: what.into() });
+    }
+
+    /// The first mistake.
+    pub(crate) fn problem(&self) -> Option<&BuildError> {
+        self.problem.as_ref()
+    }
+
+    /// The stages for the build, or the first mistake.
+    pub(crate) fn checked(&self) -> Result<Vec<StageSpec>, BuildError> {
+        match &self.problem {
+            Some(problem) => Err(problem.clone()),
+            None => Ok(self.specs.clone()),
         }
     }
 }

@@ -1,0 +1,324 @@
+//! The chain as a value: everything declared so far, and how a stage is added to it.
+
+use std::fmt;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::hooks::Hooks;
+use super::place::{Sequential, sealed};
+use super::runner::{BoxedRunner, LoopRunner, StageRunner};
+use crate::base::fault::Outcome;
+use crate::base::panics::{Contained, drop_contained, panic_message};
+use crate::consumer::handle::Consumer;
+use crate::consumer::handler::Handler;
+use crate::consumer::markers::{Every, sealed as markers};
+use crate::consumer::position::Availability;
+use crate::consumer::sequential::StagePosition;
+use crate::consumer::shard::ShardPosition;
+use crate::consumer::worker::WorkerPosition;
+use crate::errors::BuildError;
+use crate::live::monitor::Monitor;
+use crate::ring::build::RingBuilder;
+use crate::ring::owner::Owner;
+use crate::ring::plan::Plan;
+use crate::ring::settings::Settings;
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery, StageList};
+use crate::wait::HandleLearner;
+
+/// A ring and the stages over it, declared in one expression and then started: see [`ring`].
+///
+/// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are
+/// closures that may borrow locals: `run` and `feed` come back only when all stages have ended. A
+/// handler returns nothing, or a `Result` with any error.
+///
+/// The methods that start it: [`feed`](Chain::feed), [`run`](Chain::run),
+/// [`run_shared`](Chain::run_shared), [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn),
+/// [`spawn_shared`](Chain::spawn_shared).
+#[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
+pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
+    pub(super) declared: Box<Declared<'env, E, L>>,
+    /// Indices of the stages that the next stage comes after.
+    pub(super) after: Vec<usize>,
+    /// Inside of a fan-out: indices of the last stages of its branches.
+    pub(super) ends: Vec<usize>,
+    place: PhantomData<P>,
+}
+
+/// Everything that a chain has declared so far.
+pub(super) struct Declared<'env, E, L: Layout> {
+    pub(super) ring: Builder<'env, E>,
+    pub(super) stages: StageList,
+    pub(super) hooks: Hooks<'env>,
+    /// For each stage, in the order of declaration.
+    pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
+    pub(super) monitors: Vec<Monitor<E, L>>,
+    /// Indices of the taps that no writing stage was declared after yet.
+    open_taps: Vec<usize>,
+    /// Identity of the chain: an address that no other chain has while this one is alive.
+    identity: Arc<()>,
+}
+
+type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
+
+/// Makes the runners of one stage when the ring is built, from the ring and the stage's index.
+pub(super) type MakeRunners<'env, E, L> =
+    Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
+
+/// Makes one position of a stage from the ring, the stage's index, the worker's or shard's, and a
+/// learner.
+type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
+
+/// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory` makes
+/// once, before the start.
+///
+/// ```
+/// let mut total = 0;
+/// slipring::ring(1024, || 0u64)
+///     .write("square", |value, _| *value *= *value)
+///     .read("sum", |value, _| total += value)
+///     .feed(1..=3, |slot, value| *slot = value)?;
+/// assert_eq!(total, 14);
+/// # Ok::<(), slipring::Error>(())
+/// ```
+#[doc(alias = "Disruptor")]
+pub fn ring<'env, E: Send>(capacity: usize, factory: impl FnMut() -> E + 'env) -> Chain<'env, E> {
+    let ring = RingBuilder::new(capacity, Box::new(factory) as Box<dyn FnMut() -> E + 'env>);
+    Chain::new(Declared::new(ring, StageList::default(), Hooks::default(), Arc::new(())))
+}
+
+impl<'env, E, L: Layout> Declared<'env, E, L> {
+    fn new(
+        ring: Builder<'env, E>,
+        stages: StageList,
+        hooks: Hooks<'env>,
+        identity: Arc<()>,
+    ) -> Self {
+        Declared {
+            ring,
+            stages,
+            hooks,
+            make_runners: Vec::new(),
+            monitors: Vec::new(),
+            open_taps: Vec::new(),
+            identity,
+        }
+    }
+}
+
+impl<'env, E, L: Layout> Chain<'env, E, L> {
+    fn new(declared: Declared<'env, E, L>) -> Self {
+        Chain {
+            declared: Box::new(declared),
+            after: Vec::new(),
+            ends: Vec::new(),
+            place: PhantomData,
+        }
+    }
+}
+
+impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
+    /// Stores events side by side, so that a batch is one slice, or two where it wraps around the
+    /// ring's end. Comes before the first stage. See [`Contiguous`] for what it costs.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u32)
+    ///     .contiguous()
+    ///     .read_batch("sum", |events, _first_seq| {
+    ///         let (front, back) = events.as_slices();
+    ///         sum += front.iter().sum::<u32>() + back.iter().sum::<u32>();
+    ///     })
+    ///     .feed(1..=4, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 10);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
+        let Declared { ring, mut stages, hooks, identity, monitors, .. } = *self.declared;
+        if let Some(stage) = stages.specs().first() {
+            let what = format!(
+                "`contiguous` must come before the first stage, and `{}` is declared already",
+                stage.name
+            );
+            stages.misplaced(what);
+        }
+        if !monitors.is_empty() {
+            stages.misplaced(
+                "`contiguous` must come before `monitor`, because a monitor is made for one layout",
+            );
+        }
+        Chain::new(Declared::new(ring, stages, hooks, identity))
+    }
+}
+
+impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
+    pub(super) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.declared.ring.settings
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Lets a closure declare stages that come after the stages in `after`.
+    pub(super) fn nested(
+        declared: Box<Declared<'env, E, L>>,
+        after: &[usize],
+        declare: impl FnOnce(Self) -> Self,
+    ) -> Self {
+        let own = declared.identity.clone();
+        let mut nested = declare(Chain {
+            declared,
+            after: after.to_vec(),
+            ends: Vec::new(),
+            place: PhantomData,
+        });
+        if !Arc::ptr_eq(&own, &nested.declared.identity) {
+            // The indices in the other chain are those of its own stages.
+            nested.declared.stages.misplaced(
+                "the closure must give back the chain that it was given, not another one",
+            );
+            (nested.after, nested.ends) = (after.to_vec(), Vec::new());
+        }
+        nested
+    }
+
+    /// Adds a stage, whose runners are made when the ring is built.
+    pub(super) fn declare(
+        mut self,
+        name: &str,
+        access: Access,
+        delivery: Delivery,
+        make_runners: impl FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError>
+        + 'env,
+    ) -> Self {
+        let mut after = self.after.clone();
+        if access == Access::Write {
+            // A reader at a tap has released an event before a later stage may change it.
+            after.append(&mut self.declared.open_taps);
+        }
+        let stage = self.declared.stages.add(name, access, delivery, &after);
+        self.declared.make_runners.push(Contained::new(Box::new(make_runners)));
+        if matches!(delivery, Delivery::Tap(_)) {
+            self.declared.open_taps.push(stage);
+        } else if P::SIDE_BY_SIDE {
+            self.ends.push(stage);
+        } else {
+            self.after = vec![stage];
+        }
+        self
+    }
+
+    /// Adds a stage of one handler.
+    pub(super) fn stage<H: Handler<E, L> + Send + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        handler: H,
+    ) -> Self {
+        self.declare(name, access, Delivery::Each, move |core, stage| {
+            let learned = core.control.learner_contained(stage);
+            let position = StagePosition::new(core.clone(), stage, learned);
+            Ok(vec![Box::new(StageRunner::new(position, handler)) as BoxedRunner<'env>])
+        })
+    }
+
+    /// Adds a stage whose handler loops over the stage's handle itself.
+    pub(super) fn looping<A: markers::Access, R: Outcome + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        run: impl FnOnce(&mut Consumer<E, A, Every, L>) -> R + Send + 'env,
+    ) -> Self
+    where
+        Consumer<E, A, Every, L>: Send,
+    {
+        let mut chain = self.declare(name, access, Delivery::Each, move |core, stage| {
+            let runner = LoopRunner::<E, A, L, _>::new(core.clone(), stage, run);
+            Ok(vec![Box::new(runner) as BoxedRunner<'env>])
+        });
+        if let Some(spec) = chain.declared.stages.last_mut() {
+            spec.policy.user_loop = true;
+        }
+        chain
+    }
+
+    pub(super) fn pool<H: Handler<E, L> + Send + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        workers: usize,
+        make: impl FnMut(usize) -> H + 'env,
+    ) -> Self {
+        self.several(name, access, Delivery::pool(workers), make, WorkerPosition::new)
+    }
+
+    pub(super) fn shards<K: Hash, H: Handler<E, L> + Send + 'env>(
+        mut self,
+        name: &str,
+        access: Access,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        make: impl FnMut(usize) -> H + 'env,
+    ) -> Self {
+        let stage = self.declared.stages.specs().len();
+        self.declared.ring.partition(stage, shards, key);
+        self.several(name, access, Delivery::Shards(shards), make, ShardPosition::new)
+    }
+
+    /// Adds a stage of several handlers, each with a position and a thread of its own.
+    fn several<H: Handler<E, L> + Send + 'env, S: Availability<E, L> + Send + 'env>(
+        self,
+        name: &str,
+        access: Access,
+        delivery: Delivery,
+        mut make: impl FnMut(usize) -> H + 'env,
+        position: MakePosition<E, L, S>,
+    ) -> Self {
+        let name_of_stage = name.to_owned();
+        self.declare(name, access, delivery, move |core, stage| {
+            let workers = delivery.len();
+            let mut runners: Vec<BoxedRunner<'env>> = Vec::with_capacity(workers);
+            let mut panic_of_make = None;
+            for worker in 0..workers {
+                match catch_unwind(AssertUnwindSafe(|| make(worker))) {
+                    Ok(handler) => {
+                        let learned = core.control.learner_contained(stage);
+                        let position = position(core.clone(), stage, worker, learned);
+                        runners.push(Box::new(StageRunner::new(position, handler)));
+                    }
+                    Err(panic) => {
+                        panic_of_make = Some(panic_message(panic));
+                        break;
+                    }
+                }
+            }
+            let worker = runners.len();
+            let panic_of_drop = drop_contained(make);
+            match panic_of_make.or(panic_of_drop) {
+                None => Ok(runners),
+                Some(panic) => {
+                    runners.into_iter().for_each(|runner| drop(drop_contained(runner)));
+                    Err(BuildError::WorkerFactory { stage: name_of_stage, worker, panic })
+                }
+            }
+        })
+    }
+}
+
+impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
+    /// The graph as declared so far, or the first mistake in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Declared { ring, stages, .. } = &*self.declared;
+        let settings = &ring.settings;
+        if let Some(problem) = stages.problem() {
+            return writeln!(f, "not a graph: {problem}");
+        }
+        let specs = stages.specs().to_vec();
+        let (capacity, wait) = (settings.capacity, &*settings.wait);
+        match Plan::new(specs, capacity, false, wait, settings.producer_wait()) {
+            Ok(plan) => write!(f, "ring of {capacity} slots ({}), {wait}\n{plan}", L::ALIAS),
+            Err(error) => writeln!(f, "not a graph yet: {error}"),
+        }
+    }
+}

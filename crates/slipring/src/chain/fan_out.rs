@@ -1,0 +1,87 @@
+//! Stages side by side, and taps.
+
+use super::declare::Chain;
+use super::place::{Branch, FanOut, sealed};
+use crate::live::tap::Tap;
+use crate::ring::slots::Layout;
+use crate::ring::spec::{Access, Delivery};
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Adds stages side by side: each sees every event, at the same time as the others.
+    ///
+    /// They may only read; a stage that writes there is a compile error. The next stage comes after
+    /// all of them. Fan-outs nest.
+    ///
+    /// ```
+    /// let (mut count, mut sum) = (0, 0);
+    /// slipring::ring(64, || 0u64)
+    ///     .fan_out(|side| side.read("count", |_, _| count += 1).read("sum", |value, _| sum += value))
+    ///     .write("clear", |value, _| *value = 0) // comes after both
+    ///     .feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!((count, sum), (3, 6));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn fan_out(
+        mut self,
+        declare: impl FnOnce(Chain<'env, E, L, FanOut>) -> Chain<'env, E, L, FanOut>,
+    ) -> Self {
+        let Chain { declared, ends, .. } = Chain::nested(self.declared, &self.after, declare);
+        self.declared = declared;
+        if P::SIDE_BY_SIDE {
+            self.ends.extend(ends);
+        } else if !ends.is_empty() {
+            self.after = ends;
+        }
+        self
+    }
+
+    /// Puts a tap here: a place where readers join and leave while the chain runs. See [`Tap`],
+    /// which has an example.
+    ///
+    /// Readers at the tap see events as the stages before it left them. Later stages that write, and
+    /// the producer, wait for the readers that are there; later stages that only read do not.
+    #[doc(alias = "subscribe")]
+    pub fn tap(self, tap: &Tap<E, L>) -> Self
+    where
+        E: Sync + 'env,
+    {
+        let specs = self.declared.stages.specs();
+        let taps = specs.iter().filter(|spec| matches!(spec.delivery, Delivery::Tap(_))).count();
+        let name = match tap.name() {
+            Some(name) => name.to_owned(),
+            None if taps == 0 => "tap".to_owned(),
+            None => format!("tap-{}", taps + 1),
+        };
+        let tap = tap.clone();
+        self.declare(&name, Access::Read, tap.delivery(), move |core, stage| {
+            tap.bind(core, stage).map(|()| Vec::new())
+        })
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, FanOut> {
+    /// Adds several stages one after the other, as one branch of this fan-out.
+    ///
+    /// ```
+    /// let mut order = Vec::new();
+    /// slipring::ring(64, || 0u64)
+    ///     .fan_out(|side| {
+    ///         side.read("journal", |_, _| ())
+    ///             .branch(|branch| branch.read("check", |_, _| ()).read("send", |value, _| order.push(*value)))
+    ///     })
+    ///     .feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(order, [1, 2, 3]); // `send` comes after `check`, and beside `journal`
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn branch(
+        mut self,
+        declare: impl FnOnce(Chain<'env, E, L, Branch>) -> Chain<'env, E, L, Branch>,
+    ) -> Self {
+        let Chain { declared, after, .. } = Chain::nested(self.declared, &self.after, declare);
+        self.declared = declared;
+        if after != self.after {
+            self.ends.extend(after);
+        }
+        self
+    }
+}

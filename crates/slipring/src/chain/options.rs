@@ -1,0 +1,292 @@
+//! Options of the whole chain, and of the stage declared last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::declare::Chain;
+use super::place::{Sequential, sealed};
+use crate::base::panics::Contained;
+use crate::live::monitor::Monitor;
+use crate::ring::policy::{Faulted, Marks, OnFault, Policy};
+use crate::ring::settings::ring_options;
+use crate::ring::slots::Layout;
+use crate::ring::spec::{Delivery, StageSpec};
+use crate::wait::Wait;
+
+impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
+    ring_options! {
+        /// ```
+        /// use slipring::Wait;
+        /// let mut sum = 0;
+        /// slipring::ring(64, || 0u64)
+        ///     .wait(Wait::SLEEPING)
+        ///     .read("sum", |value, _| sum += value)
+        ///     .feed(1..=3, |slot, i| *slot = i)?;
+        /// assert_eq!(sum, 6);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        wait;
+        /// Example: [`Chain::stage_wait`].
+        producer_wait;
+        /// ```
+        /// let mut first = None;
+        /// slipring::ring(64, || 0u64)
+        ///     .first_seq(100)
+        ///     .read("note", |_, at| _ = first.get_or_insert(at.seq))
+        ///     .feed(0..3, |slot, i| *slot = i)?;
+        /// assert_eq!(first, Some(100));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        first_seq;
+        /// ```
+        /// use std::time::Duration;
+        /// let error = slipring::ring(2, || 0u64)
+        ///     .deadline(Duration::from_millis(1))
+        ///     .read_by("stuck", |rx| {
+        ///         let batch = rx.batch(1)?; // never released while the producer waits
+        ///         std::thread::sleep(Duration::from_millis(20));
+        ///         Ok::<_, slipring::BatchError>(batch.release())
+        ///     })
+        ///     .feed(0.., |slot, i| *slot = i)
+        ///     .unwrap_err();
+        /// assert!(error.failure().is_some());
+        /// ```
+        deadline;
+        /// ```
+        /// let done = slipring::ring(64, || 0u64)
+        ///     .sample_latency(1)
+        ///     .read("sum", |_, _| ())
+        ///     .feed(0..10, |slot, i| *slot = i)?;
+        /// assert_eq!(done.report.stage("sum").unwrap().latency.unwrap().samples, 10);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        sample_latency;
+    }
+
+    /// Lets a monitor observe the chain while it runs. Example: [`Monitor`].
+    ///
+    /// A single producer publishes its position then, so that lags and free slots are exact. That
+    /// costs it one more store for each publication.
+    pub fn monitor(mut self, monitor: &Monitor<E, L>) -> Self {
+        self.settings_mut().publish_cursor = true;
+        self.declared.monitors.push(monitor.clone());
+        self
+    }
+
+    /// Sets a hook for failures that a stage survives by its policy ([`Chain::on_error`],
+    /// [`Chain::on_panic`]). It is called on the stage's thread, before the stage goes on. A panic
+    /// in it ends the graph.
+    ///
+    /// ```
+    /// use slipring::OnFault;
+    /// use std::sync::Mutex;
+    /// let log = Mutex::new(Vec::new());
+    /// slipring::ring(8, || 0u64)
+    ///     .on_faults(|fault| log.lock().unwrap().push(fault.to_string()))
+    ///     .read("send", |value, _| if *value == 2 { Err("busy") } else { Ok(()) })
+    ///     .on_error(OnFault::skip())
+    ///     .feed(0..4, |slot, i| *slot = i)?;
+    /// assert_eq!(log.into_inner().unwrap(), ["stage `send` failed at event 2 (skipped): busy"]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn on_faults(mut self, hook: impl Fn(&Faulted) + Send + Sync + 'env) -> Self {
+        self.declared.hooks.on_faults = Some(Contained::new(Arc::new(hook)));
+        self
+    }
+
+    /// Sets a hook that is called on each thread before its first stage starts, with the thread's
+    /// name: to pin the thread, say, or to set its priority. A panic in it ends the graph.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// let names = Mutex::new(Vec::new());
+    /// slipring::ring(8, || 0u64)
+    ///     .on_thread_start(|thread| names.lock().unwrap().push(thread.to_owned()))
+    ///     .read("print", |_, _| ())
+    ///     .feed(0..1, |slot, i| *slot = i)?;
+    /// assert_eq!(names.into_inner().unwrap(), ["print"]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn on_thread_start(mut self, hook: impl Fn(&str) + Send + Sync + 'env) -> Self {
+        self.declared.hooks.on_start = Some(Contained::new(Arc::new(hook)));
+        self
+    }
+}
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Changes the stage declared last. `missing` is the mistake if there is none; `change` may
+    /// find another one.
+    fn edit_last(
+        mut self,
+        missing: impl FnOnce() -> String,
+        change: impl FnOnce(&mut StageSpec) -> Result<(), String>,
+    ) -> Self {
+        let stages = &mut self.declared.stages;
+        let changed = stages.last_mut().map_or_else(|| Err(missing()), change);
+        if let Err(what) = changed {
+            stages.misplaced(what);
+        }
+        self
+    }
+
+    /// Changes the policy of the stage declared last. `option` names the method in messages.
+    fn edit_policy(self, option: &str, change: impl FnOnce(&mut Policy)) -> Self {
+        let missing = || format!("`{option}` must follow the stage that it is for");
+        self.edit_last(missing, |spec| match spec {
+            StageSpec { delivery: Delivery::Tap(_), name, .. } => Err(format!(
+                "`{option}` follows tap `{name}`, whose readers are not the chain's: it must follow a stage"
+            )),
+            StageSpec { policy: Policy { user_loop: true, .. }, name, .. } => Err(format!(
+                "`{option}` follows `{name}`, which has a loop of its own: handle failures and batches in that loop"
+            )),
+            StageSpec { policy, .. } => {
+                change(policy);
+                Ok(())
+            }
+        })
+    }
+
+    /// Sets how the stage declared last goes on when its handler returns an error. Default:
+    /// [`OnFault::stop`]. Example: [`OnFault`].
+    ///
+    /// It also applies to an error of `batch_end` or `idle`. No event is at fault then, so a policy
+    /// that skips skips no event: the stage releases the events that its handler has handled.
+    pub fn on_error(self, on: OnFault) -> Self {
+        self.edit_policy("on_error", |policy| policy.on_error = on)
+    }
+
+    /// Sets how the stage declared last goes on when its handler panics. Default: [`OnFault::stop`].
+    ///
+    /// The stage calls the handler again after its panic, so the handler's state must be consistent
+    /// at every point where it may panic.
+    ///
+    /// ```
+    /// use slipring::OnFault;
+    /// let mut sum = 0;
+    /// let done = slipring::ring(8, || 0u64)
+    ///     .read("sum", |value, _| sum += 10_u64.checked_div(*value).expect("not zero"))
+    ///     .on_panic(OnFault::skip())
+    ///     .feed([0, 2, 5], |slot, i| *slot = i)?;
+    /// assert_eq!((done.report.stage("sum").unwrap().skipped, sum), (1, 7));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "ExceptionHandler")]
+    pub fn on_panic(self, on: OnFault) -> Self {
+        self.edit_policy("on_panic", |policy| policy.on_panic = on)
+    }
+
+    /// Notes in `marks` which events the stage declared last skips, for later stages to ask.
+    /// Example: [`Marks`]. Marks belong to one stage; they take eight bytes a slot.
+    pub fn marks(self, marks: &Marks) -> Self {
+        self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
+    }
+
+    /// Limits how many events the stage declared last handles before it releases them; each worker
+    /// or shard of it. 0 counts as 1.
+    ///
+    /// Smaller batches let later stages start earlier, and a retry repeat less. Each release costs
+    /// the stage one store, and what waking costs if another thread sleeps.
+    ///
+    /// ```
+    /// let mut longest = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .read_batch("send", |events, _| longest = longest.max(events.len()))
+    ///     .max_batch(4)
+    ///     .feed(0..100, |slot, i| *slot = i)?;
+    /// assert!((1..=4).contains(&longest));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn max_batch(self, events: usize) -> Self {
+        self.edit_policy("max_batch", |policy| policy.max_batch = (events as u64).max(1))
+    }
+
+    /// Makes the stage declared last call [`ReadHandler::idle`](crate::ReadHandler::idle) again
+    /// after each such time of waiting. Without it, a stage calls it once before each wait.
+    ///
+    /// ```
+    /// use slipring::{At, Fault, ReadHandler};
+    /// use std::time::Duration;
+    /// struct Journal { idles: u64 }
+    /// impl ReadHandler<u64> for Journal {
+    ///     fn event(&mut self, _: &u64, _: At) -> Result<(), Fault> { Ok(()) }
+    ///     fn idle(&mut self) -> Result<(), Fault> { self.idles += 1; Ok(()) }
+    /// }
+    /// let mut journal = Journal { idles: 0 };
+    /// slipring::ring(8, || 0u64)
+    ///     .read_with("journal", &mut journal)
+    ///     .idle_every(Duration::from_millis(1))
+    ///     .run(|_tx| Ok(std::thread::sleep(Duration::from_millis(20))))?;
+    /// println!("{} calls while nothing came", journal.idles);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "onTimeout")]
+    pub fn idle_every(self, time: Duration) -> Self {
+        self.edit_policy("idle_every", |policy| policy.idle_every = Some(time))
+    }
+
+    /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. It holds for
+    /// each worker or shard of the stage.
+    ///
+    /// Stages that share a thread ([`Chain::on`]) wait together: one of them may set a strategy, and
+    /// two must set the same.
+    ///
+    /// ```
+    /// use slipring::Wait;
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .producer_wait(Wait::YIELDING)
+    ///     .read("trade", |value, _| sum += value).stage_wait(Wait::BusySpin)
+    ///     .read("journal", |_, _| ()).stage_wait(Wait::SLEEPING)
+    ///     .feed(0..100, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 4950);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn stage_wait(self, wait: Wait) -> Self {
+        let wait = Contained::new(wait);
+        let missing =
+            || "`stage_wait` must follow the stage that it is for; `wait` is for all".to_owned();
+        self.edit_last(missing, |spec| {
+            spec.wait = Some(wait);
+            Ok(())
+        })
+    }
+
+    /// Puts the stage declared last on the thread of this name. Stages with the same name take turns
+    /// on one thread: often faster than more threads than the machine has cores.
+    ///
+    /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .write("double", |value, _| *value *= 2).on("worker")
+    ///     .read("sum", |value, _| sum += value).on("worker")
+    ///     .feed(1..=3, |slot, i| *slot = i)?;
+    /// assert_eq!(sum, 12);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn on(self, thread: &str) -> Self {
+        let missing =
+            || format!("`on({thread:?})` must follow the stage that it puts on that thread");
+        self.edit_last(missing, |spec| {
+            let StageSpec { name, delivery, policy, .. } = &*spec;
+            let reason = match delivery {
+                _ if policy.user_loop => {
+                    format!("`{name}`, which has a loop of its own and cannot take turns")
+                }
+                Delivery::Each => {
+                    spec.thread = Some(thread.to_owned());
+                    return Ok(());
+                }
+                Delivery::Tap(_) => {
+                    format!("tap `{name}`, whose readers come with threads of their own")
+                }
+                Delivery::Shards(_) => format!("shards `{name}`, which have threads of their own"),
+                Delivery::Pool { .. } => {
+                    format!("pool `{name}`, whose workers have threads of their own")
+                }
+            };
+            Err(format!("`on({thread:?})` follows {reason}"))
+        })
+    }
+}

@@ -1,0 +1,38 @@
+//! Where in a chain the next stage stands, as a type: what a stage may do there, and what it depends
+//! on.
+
+/// Marks a [`Chain`](crate::Chain) outside of any fan-out: each stage comes after all stages before
+/// it.
+pub struct Sequential(());
+/// Marks a [`Chain`](crate::Chain) inside of [`fan_out`](crate::Chain::fan_out): each stage comes
+/// after the stages before the fan-out, and stands beside the others.
+pub struct FanOut(());
+/// Marks a [`Chain`](crate::Chain) inside of [`branch`](crate::Chain::branch): each stage comes
+/// after the one before it, and stands beside the other branches.
+pub struct Branch(());
+
+pub(super) mod sealed {
+    pub trait Place {
+        /// Whether stages declared one after the other stand side by side.
+        const SIDE_BY_SIDE: bool;
+    }
+    impl Place for super::Sequential {
+        const SIDE_BY_SIDE: bool = false;
+    }
+    impl Place for super::FanOut {
+        const SIDE_BY_SIDE: bool = true;
+    }
+    impl Place for super::Branch {
+        const SIDE_BY_SIDE: bool = false;
+    }
+}
+
+/// Where a stage that writes may stand: outside of any fan-out.
+#[diagnostic::on_unimplemented(
+    message = "a stage that writes cannot stand beside other stages",
+    label = "everything inside `fan_out` runs side by side on the same events, so it may only read",
+    note = "put the writing stage before or after the `fan_out`"
+)]
+pub trait MayWrite {}
+#[diagnostic::do_not_recommend]
+impl MayWrite for Sequential {}

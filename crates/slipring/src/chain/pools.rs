@@ -1,0 +1,158 @@
+//! Stages whose events are divided among several handlers: pools and shards.
+
+use std::hash::Hash;
+
+use super::declare::{Chain, MakeRunners};
+use super::handlers::{ReadEach, WriteEach};
+use super::place::{MayWrite, sealed};
+use crate::base::fault::Outcome;
+use crate::base::panics::Contained;
+use crate::consumer::markers::sealed as markers;
+use crate::live::pool::{Marked, Pool};
+use crate::ring::events::At;
+use crate::ring::slots::Layout;
+use crate::ring::spec::{Access, Delivery, StageSpec};
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Adds a pool that reads: each event goes to one of `workers`, each on a thread of its own.
+    /// Example: [`Chain::write_pool`].
+    #[doc(alias = "WorkerPool")]
+    pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        workers: usize,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
+    }
+
+    /// Adds a pool that may write: each event goes to one of `workers`, each on a thread of its own.
+    ///
+    /// `make` makes the handler of each worker before the start; it gets the worker's number, from
+    /// 0. The workers claim chunks of events, so which worker gets an event depends on timing.
+    /// Later stages see the events in the order of their positions.
+    ///
+    /// ```
+    /// let mut out = Vec::new();
+    /// slipring::ring(128, String::new)
+    ///     .write_pool("upper", 3, |_worker| |text, _| text.make_ascii_uppercase())
+    ///     .read("collect", |text, _| out.push(text.clone()))
+    ///     .feed(["alpha", "beta"], |slot, text| text.clone_into(slot))?;
+    /// assert_eq!(out, ["ALPHA", "BETA"]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "WorkerPool")]
+    pub fn write_pool<R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        workers: usize,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
+    }
+
+    /// Opens the pool declared last to workers that join it while it works, up to the room that
+    /// `pool` was made with. See [`Pool`].
+    ///
+    /// ```
+    /// use slipring::Pool;
+    /// let parse = Pool::writing(2);
+    /// slipring::ring(8, || 0u64)
+    ///     .write_pool("parse", 1, |_worker| |value, _| *value *= 2)
+    ///     .open(&parse)
+    ///     .run(|tx| {
+    ///         let extra = parse.join()?;
+    ///         tx.publish(|slot| *slot = 1)?;
+    ///         drop(extra); // leaves again; the first worker goes on
+    ///         Ok(())
+    ///     })?;
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[allow(private_bounds)]
+    pub fn open<A: Marked + markers::Access>(mut self, pool: &Pool<E, A, L>) -> Self
+    where
+        E: 'env,
+    {
+        let stages = &mut self.declared.stages;
+        match stages.last_mut() {
+            Some(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
+                *room = pool.seats();
+                let pool = pool.clone();
+                if let Some(make_runners) = self.declared.make_runners.pop() {
+                    let bound: MakeRunners<'env, E, L> = Box::new(move |core, stage| {
+                        pool.bind(core, stage)?;
+                        make_runners.into_inner()(core, stage)
+                    });
+                    self.declared.make_runners.push(Contained::new(bound));
+                }
+            }
+            Some(StageSpec { name, .. }) => {
+                let what = format!("`open` follows `{name}`, which is no pool");
+                stages.misplaced(what);
+            }
+            None => stages.misplaced("`open` must follow the pool that it opens"),
+        }
+        self
+    }
+
+    /// Adds shards that read: each event goes to one of `shards` by its key, so that one handler
+    /// sees all events of a key, in sequence.
+    ///
+    /// Each shard has a thread and a handler of its own. `make` makes the handlers before the start;
+    /// it gets the shard's number, from 0. Later stages see the events in the order of their
+    /// positions.
+    ///
+    /// `key` is called once for each event: by the last earlier stage that may write, when it is
+    /// done with the event, or by the producer if there is none. So keep it short. A panic of `key`
+    /// ends the graph.
+    ///
+    /// The library hashes the key, the same way in every run of one build. Keys spread evenly over
+    /// the shards; events do so only if no key has most of them. The stage takes four bytes a slot.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::Mutex;
+    /// let books = Mutex::new(HashMap::new());
+    /// slipring::ring(64, || ("", 0))
+    ///     .read_shards("books", 3, |(symbol, _)| *symbol, |_shard| {
+    ///         |(symbol, price): &(&'static str, i32), _| { books.lock().unwrap().insert(*symbol, *price); }
+    ///     })
+    ///     .feed([("A", 1), ("B", 7), ("A", 2)], |slot, order| *slot = order)?;
+    /// assert_eq!(books.lock().unwrap()["A"], 2);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "partition")]
+    pub fn read_shards<K: Hash, R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.shards(name, Access::Read, shards, key, move |shard| ReadEach::new(make(shard)))
+    }
+
+    /// Adds shards that may change their events. Example: [`Chain::read_shards`].
+    #[doc(alias = "partition")]
+    pub fn write_shards<K: Hash, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
+        self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+        mut make: impl FnMut(usize) -> H + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.shards(name, Access::Write, shards, key, move |shard| WriteEach::new(make(shard)))
+    }
+}

@@ -1,0 +1,180 @@
+//! Stages of one handler each, which sees every event.
+
+use super::declare::Chain;
+use super::handlers::{
+    ReadBatch, ReadEach, ReadHandler, ReadWith, WriteBatch, WriteEach, WriteHandler, WriteWith,
+};
+use super::place::{MayWrite, sealed};
+use crate::base::fault::Outcome;
+use crate::consumer::handle::{Reader, Writer};
+use crate::observe::mirror::{Mirror, Plain};
+use crate::ring::events::{At, Events, EventsMut};
+use crate::ring::slots::Layout;
+use crate::ring::spec::Access;
+
+impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
+    /// Adds a stage whose handler reads every event, with the event's position.
+    ///
+    /// ```
+    /// let mut lines = Vec::new();
+    /// slipring::ring(64, || 0u64)
+    ///     .read("print", |value, at| lines.push(format!("{}: {value}", at.seq)))
+    ///     .feed([7, 8], |slot, value| *slot = value)?;
+    /// assert_eq!(lines, ["0: 7", "1: 8"]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "EventHandler")]
+    pub fn read<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&E, At) -> R + Send + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.stage(name, Access::Read, ReadEach::new(handler))
+    }
+
+    /// Adds a stage whose handler may change every event. Later stages see the change.
+    ///
+    /// ```
+    /// let mut seen = Vec::new();
+    /// slipring::ring(64, || 0u64)
+    ///     .write("parse", |value, _| if *value < 9 { *value *= 2; Ok(()) } else { Err("too large") })
+    ///     .read("keep", |value, _| seen.push(*value))
+    ///     .feed([7, 8], |slot, value| *slot = value)?;
+    /// assert_eq!(seen, [14, 16]);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn write<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&mut E, At) -> R + Send + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.stage(name, Access::Write, WriteEach::new(handler))
+    }
+
+    /// Adds a stage whose handler reads whole batches, each with the position of its first event.
+    ///
+    /// A batch holds the events that are available, up to a quarter of the ring
+    /// ([`Chain::max_batch`] lowers that). The stage releases it when the handler returns.
+    ///
+    /// ```
+    /// let mut sum = 0;
+    /// slipring::ring(64, || 0u64)
+    ///     .read_batch("sum", |events, _first_seq| sum += events.iter().sum::<u64>())
+    ///     .feed(1..=4, |slot, value| *slot = value)?;
+    /// assert_eq!(sum, 10);
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn read_batch<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&Events<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.stage(name, Access::Read, ReadBatch::new(handler))
+    }
+
+    /// Adds a stage whose handler may change whole batches. Example: [`Chain::read_batch`].
+    pub fn write_batch<R: Outcome + 'env>(
+        self,
+        name: &str,
+        handler: impl FnMut(&mut EventsMut<'_, E, L>, u64) -> R + Send + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.stage(name, Access::Write, WriteBatch::new(handler))
+    }
+
+    /// Adds a stage whose handler is also called at the start, after each batch, before a wait, and
+    /// at the end. Takes a [`ReadHandler`], or `&mut` of one, whose state the caller reads
+    /// afterwards. Example: [`ReadHandler`].
+    pub fn read_with(self, name: &str, handler: impl ReadHandler<E> + Send + 'env) -> Self
+    where
+        E: Sync,
+    {
+        self.stage(name, Access::Read, ReadWith(handler))
+    }
+
+    /// Adds a stage as [`Chain::read_with`] does, for a handler that may change events. Example:
+    /// [`ReadHandler`].
+    pub fn write_with(self, name: &str, handler: impl WriteHandler<E> + Send + 'env) -> Self
+    where
+        P: MayWrite,
+    {
+        self.stage(name, Access::Write, WriteWith(handler))
+    }
+
+    /// Adds a stage that loops over its handle itself: `run` gets the handle on the stage's thread.
+    ///
+    /// The loop can do everything that a handle can: release early within a batch
+    /// ([`Batch::release_front`](crate::Batch::release_front)) or late after it
+    /// ([`Batch::hold`](crate::Batch::hold)), or wait for something else meanwhile. It returns when
+    /// the handle reports the end of the stream; if it returns earlier, the graph fails. Such a
+    /// stage takes no policy ([`Chain::on_error`], [`Chain::max_batch`] and their like), shares no
+    /// thread, and does not run with [`Chain::run_inline`].
+    ///
+    /// ```
+    /// let mut lines = Vec::new();
+    /// slipring::ring(8, || 0u64)
+    ///     .read_by("journal", |rx| {
+    ///         while let Ok(mut batch) = rx.batch(4) {
+    ///             lines.push(batch[0]);
+    ///             batch.release_front(1); // the others are still held
+    ///             lines.extend(batch.iter().copied());
+    ///             batch.release();
+    ///         }
+    ///     })
+    ///     .feed(0..20, |slot, i| *slot = i)?;
+    /// assert_eq!(lines, (0..20).collect::<Vec<_>>());
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn read_by<R: Outcome + 'env>(
+        self,
+        name: &str,
+        run: impl FnOnce(&mut Reader<E, L>) -> R + Send + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.looping(name, Access::Read, run)
+    }
+
+    /// Adds a stage as [`Chain::read_by`] does, with a handle that may change events. Example:
+    /// [`Chain::read_by`].
+    pub fn write_by<R: Outcome + 'env>(
+        self,
+        name: &str,
+        run: impl FnOnce(&mut Writer<E, L>) -> R + Send + 'env,
+    ) -> Self
+    where
+        P: MayWrite,
+    {
+        self.looping(name, Access::Write, run)
+    }
+
+    /// Adds a stage that copies a value of each event into a mirror, for observers that hold no
+    /// other thread up: see [`Mirror`], which has an example.
+    ///
+    /// Other stages and the producer wait for this stage as for any other, for as long as a copy
+    /// takes. The mirror closes when the stage ends. An event that the stage handles again
+    /// ([`OnFault::retry`](crate::OnFault::retry)) is copied again.
+    pub fn observe<T: Plain>(
+        self,
+        name: &str,
+        mut mirror: Mirror<T>,
+        mut project: impl FnMut(&E) -> T + Send + 'env,
+    ) -> Self
+    where
+        E: Sync,
+    {
+        self.read(name, move |event, at| mirror.put(at.seq, &project(event)))
+    }
+}

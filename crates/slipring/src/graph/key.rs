@@ -1,0 +1,190 @@
+//! Keys: what a graph gives out for each stage, and its ring exchanges for the stage's handles.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::base::panics::Contained;
+use crate::consumer::markers::{Every, Joined, Reading, Sharded, Shared, Writing};
+use crate::errors::BuildError;
+use crate::graph::stages::{SharedStages, Stages};
+use crate::ring::spec::Delivery;
+use crate::wait::Wait;
+
+/// The right to the handles of one stage: a [`Graph`](crate::Graph) gives it out, and a
+/// [`Ring`](crate::Ring) exchanges it.
+///
+/// Before the build it also declares which stages its own stage depends on ([`after`](Key::after)).
+/// It is not `Clone`: one stage is exchanged once. Dropping it fails the build, or the built graph,
+/// unless its stage is a tap: a stage without a handle releases no event, so the ring fills up.
+#[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
+pub struct Key<A, C> {
+    stages: Arc<SharedStages>,
+    /// Index of the stage.
+    stage: usize,
+    /// Number of handles that the key is exchanged for.
+    handles: usize,
+    exchanged: bool,
+    kind: PhantomData<(A, C)>,
+}
+
+/// The key of a stage that reads.
+pub type ReaderKey = Key<Reading, Every>;
+/// The key of a stage that may write.
+pub type WriterKey = Key<Writing, Every>;
+/// The key of a tap.
+pub type TapKey = Key<Reading, Joined>;
+/// The key of a stage of shards that read.
+pub type ShardReaderKey = Key<Reading, Sharded>;
+/// The key of a stage of shards that may write.
+pub type ShardWriterKey = Key<Writing, Sharded>;
+/// The key of a pool that reads.
+pub type PoolReaderKey = Key<Reading, Shared>;
+/// The key of a pool that may write.
+pub type PoolWriterKey = Key<Writing, Shared>;
+
+impl<A, C> Key<A, C> {
+    /// The key of a stage that was just declared.
+    pub(super) fn new(stages: Arc<SharedStages>, stage: usize, handles: usize) -> Self {
+        Key { stages, stage, handles, exchanged: false, kind: PhantomData }
+    }
+
+    /// Makes this stage depend on another one, in addition to those that it depends on already: it
+    /// gets an event when `earlier` has released it.
+    ///
+    /// A stage that depends on none gets events from the producers. If `earlier` belongs to another
+    /// graph, the build fails with [`BuildError::Foreign`].
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64);
+    /// let (left, right) = (graph.reader("left"), graph.reader("right"));
+    /// let both = graph.reader("both").after(&left).after(&right);
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut left, mut right) = (ring.producer(), ring.reader(left), ring.reader(right));
+    /// let mut both = ring.reader(both);
+    /// tx.publish(|value| *value = 7)?;
+    /// left.poll(1, |_, _| ())?;
+    /// assert_eq!(both.poll(1, |_, _| ())?, 0); // `right` still holds the event
+    /// right.poll(1, |_, _| ())?;
+    /// assert_eq!(both.poll(1, |value, _| assert_eq!(*value, 7))?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
+        // Read first: two graphs are never locked at once.
+        let name = earlier.stages.name(earlier.stage);
+        let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
+        self.edit(&format!("put after `{name}`"), |stages, own| {
+            let spec = stages.list.spec_mut(own);
+            if !same_graph {
+                let stage = spec.name.clone();
+                stages.list.reject(BuildError::Foreign { stage, after: name });
+            } else if !spec.after.contains(&earlier.stage) {
+                spec.after.push(earlier.stage);
+            }
+        })
+    }
+
+    /// Sets how this stage waits for events, in place of [`Graph::wait`](crate::Graph::wait). It
+    /// holds for each worker or shard of the stage.
+    ///
+    /// ```
+    /// use slipring::{Graph, Wait};
+    /// let graph = Graph::new(64, || 0u64).wait(Wait::SLEEPING);
+    /// let trade = graph.reader("trade").wait(Wait::YIELDING);
+    /// let journal = graph.reader("journal");
+    /// let ring = graph.build()?;
+    /// assert!(ring.to_string().contains("trade    reads, after producer, waits: yielding"));
+    /// # drop((ring.producer(), ring.reader(trade), ring.reader(journal)));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn wait(self, wait: Wait) -> Self {
+        // Contained before the edit, which may panic.
+        let wait = Contained::new(wait);
+        self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
+    }
+
+    /// Changes the stage before the build. `done_to_it` completes the message of the panic if the
+    /// build comes first. The value that `change` returns is the user's, so it is dropped after the
+    /// lock is released.
+    fn edit<T>(self, done_to_it: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
+        let mut stages = self.stages.lock();
+        if stages.frozen {
+            drop(stages);
+            let own = self.stages.name(self.stage);
+            panic!("stage `{own}` cannot be {done_to_it}: the graph was built already");
+        }
+        let replaced = change(&mut stages, self.stage);
+        drop(stages);
+        drop(replaced);
+        self
+    }
+
+    /// Index of the stage, and number of handles that the key stands for.
+    ///
+    /// # Panics
+    /// Unless the key belongs to the graph of these stages.
+    pub(super) fn of_graph(&self, stages: &Arc<SharedStages>) -> (usize, usize) {
+        if !Arc::ptr_eq(&self.stages, stages) {
+            let name = self.stages.name(self.stage);
+            panic!("the key of stage `{name}` belongs to another graph");
+        }
+        (self.stage, self.handles)
+    }
+
+    /// Uses the key up, now that the handles of its stage exist.
+    pub(super) fn exchanged(mut self) {
+        self.exchanged = true;
+    }
+}
+
+impl<A> Key<A, Shared> {
+    /// Sets how many workers the pool has room for at a time, including those of the build. See
+    /// [`Pool`](crate::Pool), which has an example.
+    ///
+    /// Default: the workers of the build, so that a worker joins only after another one left. The
+    /// build fails if `workers` is smaller than that, or larger than the ring's capacity or
+    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each place takes 128 bytes, and each
+    /// computation of the pool's frontier loads all of them.
+    ///
+    /// # Panics
+    /// If the graph was built already.
+    pub fn room(self, workers: usize) -> Self {
+        self.edit("changed", |stages, own| {
+            if let Delivery::Pool { room, .. } = &mut stages.list.spec_mut(own).delivery {
+                *room = workers;
+            }
+        })
+    }
+}
+
+impl<A, C> Drop for Key<A, C> {
+    fn drop(&mut self) {
+        if self.exchanged {
+            return;
+        }
+        let mut stages = self.stages.lock();
+        if stages.is_tap(self.stage) {
+            return;
+        }
+        match stages.fail_stage.clone() {
+            None => stages.abandoned.push(self.stage),
+            Some(fail_stage) => {
+                // This call may drop the last reference to the ring, and run user code.
+                drop(stages);
+                fail_stage(self.stage);
+            }
+        }
+    }
+}
+
+impl<A, C> fmt::Debug for Key<A, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Key").field(&self.stages.name(self.stage)).finish()
+    }
+}

@@ -1,0 +1,377 @@
+//! The graph front: shapes that are known only at run time, handles by key, threads of the user's.
+//!
+//! Invariants
+//! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
+//! - I2: a stage whose key or ring is dropped before the exchange fails the graph: without a handle
+//!   it releases no event, so the ring would fill up and stay full.
+
+mod key;
+mod ring;
+mod stages;
+
+use std::cell::RefCell;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::panics::Contained;
+use crate::errors::{BuildError, Cause, Error};
+use crate::producer::{Many, Single};
+use crate::ring::build::RingBuilder;
+use crate::ring::owner::Owner;
+use crate::ring::settings::{Settings, ring_options};
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery};
+use crate::wait::Wait;
+
+pub use key::*;
+pub use ring::*;
+
+use stages::SharedStages;
+
+/// A graph of stages that is being declared; [`Graph::build`] makes it a [`Ring`].
+///
+/// Each stage gets events from the stages that it is declared [`after`](Key::after), or from the
+/// producers. A stage that may write must come before or after every other stage.
+///
+/// ```
+/// let graph = slipring::Graph::new(64, || 0u64);
+/// let double = graph.writer("double");
+/// let print = graph.reader("print").after(&double);
+/// let sum = graph.reader("sum").after(&double);
+/// let ring = graph.build()?;
+/// println!("{ring}");
+///
+/// let (mut tx, mut double, mut print, mut sum) = (ring.producer(), ring.writer(double), ring.reader(print), ring.reader(sum));
+/// for i in 0..10 { tx.publish(|slot| *slot = i)?; }
+/// tx.close();
+/// let mut total = 0;
+/// double.for_each(|value, _| *value *= 2)?;
+/// print.for_each(|value, at| println!("{}: {value}", at.seq))?;
+/// sum.for_each(|value, _| total += value)?;
+/// assert_eq!(total, 90);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Graph<E, L: Layout = Interleaved, S = Single> {
+    stages: Arc<SharedStages>,
+    /// Changed through a shared reference: declaring a stage borrows the graph.
+    ring: RefCell<Builder<E>>,
+    kind: PhantomData<(L, S)>,
+}
+
+type Builder<E> = RingBuilder<E, Box<dyn FnMut() -> E>>;
+
+impl<E: 'static> Graph<E> {
+    /// Begins a graph over a ring of `capacity` slots (a power of two), whose events `factory`
+    /// makes.
+    ///
+    /// The ring has one producer, and stamps inside the slots, unless [`Graph::shared`] and
+    /// [`Graph::contiguous`] change that. Example: [`Graph`].
+    pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
+        Graph::of(SharedStages::new(), RefCell::new(RingBuilder::new(capacity, Box::new(factory))))
+    }
+}
+
+impl<E, L: Layout, S> Graph<E, L, S> {
+    fn of(stages: Arc<SharedStages>, ring: RefCell<Builder<E>>) -> Self {
+        Graph { stages, ring, kind: PhantomData }
+    }
+
+    fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.ring.get_mut().settings
+    }
+
+    /// Stores events side by side, so that a batch is one slice, or two where it wraps around the
+    /// ring's end. See [`Contiguous`] for what it costs.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0u32).contiguous();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// for i in 1..=3 { tx.publish(|slot| *slot = i)?; }
+    /// let batch = sum.batch(8)?;
+    /// let (front, back) = batch.as_slices();
+    /// assert_eq!((front, back), (&[1, 2, 3][..], &[][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn contiguous(self) -> Graph<E, Contiguous, S> {
+        Graph::of(self.stages, self.ring)
+    }
+
+    /// Allows many producers: [`Ring::producer`] makes any number of handles, and each can be
+    /// cloned.
+    ///
+    /// A claim is a compare-and-swap then. A handle claims without it while it is alone: while no
+    /// other handle is alive, and the [`Ring`], which could make one, is dropped. Example:
+    /// [`Ring::producer`](Ring#method.producer-1).
+    #[doc(alias = "mpsc")]
+    pub fn shared(mut self) -> Graph<E, L, Many> {
+        self.settings_mut().many_producers = true;
+        Graph::of(self.stages, self.ring)
+    }
+
+    ring_options! {
+        /// ```
+        /// use slipring::{Graph, Wait};
+        /// let ring = Graph::new(8, || 0).wait(Wait::SLEEPING).build()?;
+        /// assert!(ring.to_string().contains("one producer, sleeping"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        wait;
+        /// ```
+        /// use slipring::{Graph, Wait};
+        /// let graph = Graph::new(8, || 0).wait(Wait::SLEEPING).producer_wait(Wait::YIELDING);
+        /// assert!(graph.build()?.to_string().contains("producer waits: yielding"));
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        producer_wait;
+        /// ```
+        /// let ring = slipring::Graph::new(8, || 0).first_seq(100).build()?;
+        /// assert_eq!(ring.producer().publish(|slot| *slot = 1)?, 100);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        first_seq;
+        /// ```
+        /// use std::time::Duration;
+        /// let graph = slipring::Graph::new(8, || 0).deadline(Duration::from_millis(1));
+        /// let sum = graph.reader("sum");
+        /// let ring = graph.build()?;
+        /// let (tx, mut sum) = (ring.producer(), ring.reader(sum));
+        /// assert!(sum.batch(1).is_err(), "nothing is published in time");
+        /// # drop(tx);
+        /// # Ok::<(), slipring::Error>(())
+        /// ```
+        deadline;
+        /// ```
+        /// let graph = slipring::Graph::new(8, || 0).sample_latency(1);
+        /// let sum = graph.reader("sum");
+        /// let ring = graph.build()?;
+        /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+        /// tx.publish(|slot| *slot = 1)?;
+        /// tx.close();
+        /// sum.for_each(|_, _| ())?;
+        /// assert_eq!(ring.report().stage("sum").unwrap().latency.unwrap().samples, 1);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        sample_latency;
+    }
+
+    /// Makes a single producer publish its position, so that reports and monitors know lags and
+    /// free slots exactly. It costs the producer one more store for each publication.
+    ///
+    /// A chain sets it with [`Chain::monitor`](crate::Chain::monitor).
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0).publish_cursor();
+    /// let slow = graph.reader("slow");
+    /// let ring = graph.build()?;
+    /// let (mut tx, slow) = (ring.producer(), ring.reader(slow));
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// let report = ring.monitor().report().expect("the ring is there");
+    /// assert_eq!((report.published_seq(), report.remaining()), (Some(3), Some(5)));
+    /// # drop(slow);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn publish_cursor(mut self) -> Self {
+        self.settings_mut().publish_cursor = true;
+        self
+    }
+
+    /// Declares a stage that reads every event. Example: [`Graph`].
+    pub fn reader(&self, name: &str) -> ReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Delivery::Each)
+    }
+
+    /// Declares a stage that may change every event. Example: [`Graph`].
+    pub fn writer(&self, name: &str) -> WriterKey
+    where
+        E: Send,
+    {
+        self.declare(name, Access::Write, Delivery::Each)
+    }
+
+    /// Declares a pool that reads: each event goes to one of `workers`. Later stages see the events
+    /// in the order of their positions. Example: [`Graph::pool_writer`].
+    #[doc(alias = "WorkerPool")]
+    pub fn pool_reader(&self, name: &str, workers: usize) -> PoolReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Delivery::pool(workers))
+    }
+
+    /// Declares a pool that may write: each event goes to one of `workers`, which may change it.
+    /// Later stages see the events in the order of their positions.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64);
+    /// let square = graph.pool_writer("square", 2);
+    /// let sum = graph.reader("sum").after(&square);
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// std::thread::scope(|scope| {
+    ///     for mut worker in ring.pool_writers(square) {
+    ///         scope.spawn(move || worker.for_each(|value, _| *value *= *value).unwrap());
+    ///     }
+    ///     for i in 1..=4 { tx.publish(|slot| *slot = i).unwrap(); }
+    ///     tx.close();
+    ///     let mut total = 0;
+    ///     sum.for_each(|value, _| total += value).unwrap();
+    ///     assert_eq!(total, 30);
+    /// });
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    #[doc(alias = "WorkerPool")]
+    pub fn pool_writer(&self, name: &str, workers: usize) -> PoolWriterKey
+    where
+        E: Send,
+    {
+        self.declare(name, Access::Write, Delivery::pool(workers))
+    }
+
+    /// Declares shards that read: each event goes to one of `shards` by its key, so that one shard
+    /// sees all events of a key, in sequence. Later stages see the events in the order of their
+    /// positions. See [`Chain::read_shards`](crate::Chain::read_shards) on the key and its cost.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || ("", 0));
+    /// let books = graph.shard_reader("books", 2, |(symbol, _)| *symbol);
+    /// let ring = graph.build()?;
+    /// let (mut tx, books) = (ring.producer(), ring.shard_readers(books));
+    /// for order in [("A", 1), ("B", 2), ("A", 3)] { tx.publish(|slot| *slot = order)?; }
+    /// tx.close();
+    /// let mut seen = 0;
+    /// for mut shard in books {
+    ///     let mut last = std::collections::HashMap::new();
+    ///     shard.for_each(|&(symbol, price), _| {
+    ///         assert!(last.insert(symbol, price) < Some(price), "in sequence");
+    ///         seen += 1;
+    ///     })?;
+    /// }
+    /// assert_eq!(seen, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shard_reader<K: Hash>(
+        &self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> ShardReaderKey
+    where
+        E: Send + Sync,
+    {
+        self.declare_shards(name, Access::Read, shards, key)
+    }
+
+    /// Declares shards that may change their events. Example: [`Graph::shard_reader`].
+    pub fn shard_writer<K: Hash>(
+        &self,
+        name: &str,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> ShardWriterKey
+    where
+        E: Send,
+    {
+        self.declare_shards(name, Access::Write, shards, key)
+    }
+
+    /// Declares a tap, at which up to `room` readers at a time join and leave while the graph runs.
+    /// See [`Tap`](crate::Tap).
+    ///
+    /// A stage that writes must come [`after`](Key::after) or before the tap, as with every other
+    /// stage. A stage behind the tap gets an event when every reader at the tap has released it. A
+    /// tap cannot come after a tap.
+    ///
+    /// ```
+    /// use slipring::StartAt;
+    /// let graph = slipring::Graph::new(8, || 0);
+    /// let feed = graph.tap("feed", 4);
+    /// let ring = graph.build()?;
+    /// let (mut tx, feed) = (ring.producer(), ring.tap(feed));
+    /// tx.publish(|slot| *slot = 1)?; // no reader is there to see it
+    /// let mut reader = feed.subscribe(StartAt::Now)?;
+    /// tx.publish(|slot| *slot = 2)?;
+    /// assert_eq!(reader.poll(8, |value, _| assert_eq!(*value, 2))?, 1);
+    /// drop(reader); // leaves
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tap(&self, name: &str, room: usize) -> TapKey
+    where
+        E: Send + Sync,
+    {
+        self.declare(name, Access::Read, Delivery::Tap(room))
+    }
+
+    fn declare<A, C>(&self, name: &str, access: Access, delivery: Delivery) -> Key<A, C> {
+        let stage = self.stages.lock().list.add(name, access, delivery, &[]);
+        Key::new(self.stages.clone(), stage, delivery.len())
+    }
+
+    fn declare_shards<A, C, K: Hash>(
+        &self,
+        name: &str,
+        access: Access,
+        shards: usize,
+        key: impl Fn(&E) -> K + Send + Sync + 'static,
+    ) -> Key<A, C> {
+        let delivery = Delivery::Shards(shards);
+        let stage = self.stages.lock().list.add(name, access, delivery, &[]);
+        self.ring.borrow_mut().partition(stage, shards, key);
+        Key::new(self.stages.clone(), stage, delivery.len())
+    }
+
+    /// Checks the graph and builds its ring. All memory is allocated and all events are made here,
+    /// and never afterwards.
+    ///
+    /// Example: [`Graph`]. What a wrong graph gets:
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0);
+    /// let (double, print) = (graph.writer("double"), graph.reader("print"));
+    /// let error = graph.build().unwrap_err();
+    /// assert!(error.to_string().contains("`double` may write and stands beside `print`"));
+    /// # drop((double, print));
+    /// ```
+    ///
+    /// # Errors
+    /// [`BuildError`] names the mistake and its remedy.
+    pub fn build(self) -> Result<Ring<E, L, S>, Error>
+    where
+        E: Send + 'static,
+    {
+        let specs = {
+            let mut stages = self.stages.lock();
+            let specs = stages.list.checked()?;
+            stages.frozen = true;
+            specs
+        };
+        // Under no lock: the factory and the events are user code, and may hold keys.
+        let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
+        let mut stages = self.stages.lock();
+        let abandoned = stages.abandoned.first().copied();
+        stages.frozen = built.is_ok() && abandoned.is_none();
+        // A broken soundness rule is reported before a dropped key: it is the more useful answer.
+        let core = built?;
+        if let Some(stage) = abandoned {
+            let stage = stages.list.specs()[stage].name.clone();
+            drop(stages);
+            core.take_apart(); // Under no lock: the events are the user's.
+            return Err(BuildError::DroppedKey { stage }.into());
+        }
+        let observed = core.observed();
+        stages.fail_stage = Some(Arc::new(move |stage| {
+            if let Some(core) = observed.upgrade() {
+                core.control.fail(stage, None, Cause::Dropped);
+            }
+        }));
+        let required = stages.required();
+        drop(stages);
+        Ok(Ring::new(core, self.stages, required))
+    }
+}

@@ -1,0 +1,339 @@
+//! The ring of a built graph, and the ring without a graph.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::base::name::Name;
+use crate::base::sync::whole;
+use crate::consumer::handle::{
+    Consumer, PoolReader, PoolWriter, Reader, ShardReader, ShardWriter, Writer,
+};
+use crate::errors::{Cause, Error, Report};
+use crate::graph::key::{
+    Key, PoolReaderKey, PoolWriterKey, ReaderKey, ShardReaderKey, ShardWriterKey, TapKey, WriterKey,
+};
+use crate::graph::stages::SharedStages;
+use crate::live::monitor::Monitor;
+use crate::live::tap::Tap;
+use crate::producer::{Many, Producer, Single};
+use crate::ring::build::RingBuilder;
+use crate::ring::owner::Owner;
+use crate::ring::slots::{Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::wait::HandleLearner;
+
+/// A built graph: it exchanges keys for handles, and prints itself.
+///
+/// Once every handle is taken, drop it: a [`shared`](crate::Graph::shared) graph publishes faster
+/// when its only producer handle is alone. Dropping it earlier ends the graph. If a key was not
+/// exchanged, the graph fails with [`Cause::Dropped`]; if no producer was taken, it closes.
+///
+/// [`Graph`](crate::Graph) has an example.
+pub struct Ring<E, L: Layout = Interleaved, S = Single> {
+    core: Owner<E, L>,
+    stages: Arc<SharedStages>,
+    taken: Mutex<Taken>,
+    kind: PhantomData<S>,
+}
+
+/// The handles that were taken from a ring.
+struct Taken {
+    producer: bool,
+    /// Indices of the stages whose keys were not exchanged yet.
+    unattached: Vec<usize>,
+}
+
+impl<E, L: Layout> Ring<E, L, Single> {
+    /// Takes the handle of the producer.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, String::new);
+    /// let print = graph.reader("print");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut print) = (ring.producer(), ring.reader(print));
+    /// tx.publish(|text| text.push_str("hello"))?;
+    /// drop(tx); // closes the ring
+    /// print.for_each(|text, _| assert_eq!(text, "hello"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If it was taken already; [`Ring::try_producer`] returns `None` then. A graph that is
+    /// [`shared`](crate::Graph::shared) gives out several.
+    pub fn producer(&self) -> Producer<E, L> {
+        self.try_producer().expect("this ring has one producer, and it was taken already; declare the graph `shared()` for several")
+    }
+
+    /// Takes the handle of the producer, or returns `None` if it was taken already.
+    ///
+    /// ```
+    /// let ring = slipring::Graph::new(8, || 0).build()?;
+    /// let tx = ring.try_producer();
+    /// assert!(tx.is_some() && ring.try_producer().is_none());
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn try_producer(&self) -> Option<Producer<E, L>> {
+        let learned = self.core.control.learner(self.core.control.producer_party());
+        let taken = std::mem::replace(&mut self.taken().producer, true);
+        (!taken).then(|| Producer::new(self.core.clone(), learned))
+    }
+}
+
+impl<E, L: Layout> Ring<E, L, Many> {
+    /// Makes the handle of one more producer.
+    ///
+    /// The ring closes when the last handle is dropped, even while this ring could make another. So
+    /// make or clone all handles before any thread drops its own.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(64, || 0u64).shared();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// drop(ring); // every handle is taken: `tx` can be cloned
+    /// std::thread::scope(|scope| {
+    ///     for i in 1..=3 {
+    ///         let mut tx = tx.clone();
+    ///         scope.spawn(move || tx.publish(|slot| *slot = i).unwrap());
+    ///     }
+    ///     drop(tx);
+    ///     let mut total = 0;
+    ///     sum.for_each(|value, _| total += value).unwrap();
+    ///     assert_eq!(total, 6);
+    /// });
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn producer(&self) -> Producer<E, L, Many> {
+        let learned = self.core.control.learner(self.core.control.producer_party());
+        self.taken().producer = true;
+        Producer::new(self.core.clone(), learned)
+    }
+}
+
+impl<E, L: Layout, S> Ring<E, L, S> {
+    /// `stages` has been built as `core`.
+    pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
+        core.control.membership.add_maker();
+        let taken = Mutex::new(Taken { producer: false, unattached: required });
+        Ring { core, stages, taken, kind: PhantomData }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        whole(self.taken.lock())
+    }
+
+    /// Exchanges a key for the index of its stage, and a learner for each of the stage's handles.
+    ///
+    /// A strategy of the user's makes the learners, and may panic. The key is not exchanged by
+    /// then, so that its drop fails the graph.
+    fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
+        let (stage, handles) = key.of_graph(&self.stages);
+        let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
+        key.exchanged();
+        self.taken().unattached.retain(|&other| other != stage);
+        (stage, learned)
+    }
+
+    /// Exchanges the key of a stage that has one handle.
+    fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, HandleLearner) {
+        let (stage, learned) = self.attach(key);
+        (stage, learned.into_iter().next().unwrap_or_default())
+    }
+
+    /// Exchanges the key of a stage that has several handles. `handle` makes one from the ring, the
+    /// stage's index, the handle's own, and a learner.
+    fn attach_all<A, C, H>(
+        &self,
+        key: Key<A, C>,
+        handle: impl Fn(Owner<E, L>, usize, usize, HandleLearner) -> H,
+    ) -> Vec<H> {
+        let (stage, learned) = self.attach(key);
+        learned
+            .into_iter()
+            .enumerate()
+            .map(|(number, learned)| handle(self.core.clone(), stage, number, learned))
+            .collect()
+    }
+
+    /// Exchanges the key of a stage that reads for its handle. Example:
+    /// [`Ring::producer`](Ring::producer).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn reader(&self, key: ReaderKey) -> Reader<E, L> {
+        let (stage, learned) = self.attach_one(key);
+        Consumer::every(self.core.clone(), stage, learned)
+    }
+
+    /// Exchanges the key of a stage that may write for its handle. Example:
+    /// [`Graph`](crate::Graph).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
+        let (stage, learned) = self.attach_one(key);
+        Consumer::every(self.core.clone(), stage, learned)
+    }
+
+    /// Exchanges the key of a pool that reads for the handles of all its workers. Example:
+    /// [`Graph::pool_writer`](crate::Graph::pool_writer).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn pool_readers(&self, key: PoolReaderKey) -> Vec<PoolReader<E, L>> {
+        self.attach_all(key, Consumer::worker)
+    }
+
+    /// Exchanges the key of a pool that may write for the handles of all its workers. Example:
+    /// [`Graph::pool_writer`](crate::Graph::pool_writer).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
+        self.attach_all(key, Consumer::worker)
+    }
+
+    /// Exchanges the key of shards that read for the handles of all shards, in their order.
+    /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn shard_readers(&self, key: ShardReaderKey) -> Vec<ShardReader<E, L>> {
+        self.attach_all(key, Consumer::shard)
+    }
+
+    /// Exchanges the key of shards that may write for the handles of all shards, in their order.
+    /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
+        self.attach_all(key, Consumer::shard)
+    }
+
+    /// Exchanges the key of a tap for the tap, to which readers can subscribe from now on. Example:
+    /// [`Graph::tap`](crate::Graph::tap).
+    ///
+    /// # Panics
+    /// If the key belongs to another graph.
+    pub fn tap(&self, key: TapKey) -> Tap<E, L> {
+        let (stage, _) = self.attach(key);
+        Tap::of(&self.core, stage)
+    }
+
+    /// Ends the graph without draining it: every call of a handle returns
+    /// [`WaitError::Halted`](crate::WaitError::Halted), and events not yet seen stay unseen.
+    ///
+    /// ```
+    /// use slipring::WaitError;
+    /// let graph = slipring::Graph::new(8, || 0);
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// tx.publish(|slot| *slot = 1)?;
+    /// ring.halt();
+    /// assert!(matches!(sum.for_each(|_, _| ()), Err(WaitError::Halted)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn halt(&self) {
+        self.core.control.halt();
+    }
+
+    /// Returns a monitor of this ring, which observes the ring and does not own it.
+    ///
+    /// With a single producer the monitor knows the producer's position only if the graph was
+    /// declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor), which has an example.
+    pub fn monitor(&self) -> Monitor<E, L> {
+        Monitor::of(&self.core)
+    }
+
+    /// Returns the counts so far, and the position of each stage. It stops no thread, so other
+    /// threads move on meanwhile; handles flush their counts only now and then.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0);
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut tx, mut sum) = (ring.producer(), ring.reader(sum));
+    /// for i in 0..3 { tx.publish(|slot| *slot = i)?; }
+    /// tx.close();
+    /// sum.for_each(|_, _| ())?;
+    /// drop(sum); // flushes its counts
+    /// assert_eq!(ring.report().stage("sum").unwrap().events, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn report(&self) -> Report {
+        self.core.report()
+    }
+
+    /// Returns the names of the stages in the order of their declaration.
+    ///
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0);
+    /// let first = graph.writer("first");
+    /// let second = graph.reader("second").after(&first);
+    /// let ring = graph.build()?;
+    /// assert!(ring.stages().map(|name| name.as_str()).eq(["first", "second"]));
+    /// # drop((first, second));
+    /// # Ok::<(), slipring::Error>(())
+    /// ```
+    pub fn stages(&self) -> impl Iterator<Item = &Name> {
+        self.core.control.plan.stages.iter().map(|stage| &stage.name)
+    }
+}
+
+impl<E, L: Layout, S> Drop for Ring<E, L, S> {
+    fn drop(&mut self) {
+        let taken = whole(self.taken.get_mut());
+        if let Some(&stage) = taken.unattached.first() {
+            self.core.control.fail(stage, None, Cause::Dropped);
+        }
+        if !taken.producer {
+            self.core.control.close(self.core.control.start);
+        }
+        self.core.control.membership.remove_maker();
+    }
+}
+
+impl<E, L: Layout, S> fmt::Display for Ring<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The two handles of a [`unicast`] ring.
+pub type Unicast<E> = (Producer<E>, Reader<E>);
+
+/// Builds the simplest ring: one producer, one reader, no graph, and no thread of the library's.
+/// `E` need not be `Sync`.
+///
+/// ```
+/// let (mut tx, mut rx) = slipring::unicast(64, String::new)?;
+/// std::thread::scope(|s| {
+///     s.spawn(move || {
+///         for word in ["to", "be"] { tx.publish(|slot| word.clone_into(slot)).unwrap(); }
+///     }); // dropped here: closed
+///     let mut text = String::new();
+///     rx.for_each(|word, _| text += word).unwrap();
+///     assert_eq!(text, "tobe");
+/// });
+/// # Ok::<(), slipring::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Graph::build`](crate::Graph::build).
+#[doc(alias = "spsc")]
+pub fn unicast<E>(capacity: usize, factory: impl FnMut() -> E) -> Result<Unicast<E>, Error> {
+    let reader = StageSpec::new("reader", Access::Read, Delivery::Each, &[]);
+    let core: Owner<E, Interleaved> = RingBuilder::new(capacity, factory).build(vec![reader])?;
+    let (producer, reader) =
+        (core.control.learner(core.control.producer_party()), core.control.learner(0));
+    Ok((Producer::new(core.clone(), producer), Consumer::every(core, 0, reader)))
+}

@@ -1,0 +1,49 @@
+//! The stages of one graph, as its keys see them before and after the build.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::base::sync::whole;
+use crate::ring::spec::{Delivery, StageList};
+
+/// The stages of one graph: shared by the graph, its keys and its ring. Its address is the graph's
+/// identity.
+pub(super) struct SharedStages(Mutex<Stages>);
+
+/// No user code runs under the lock.
+#[derive(Default)]
+pub(super) struct Stages {
+    pub(super) list: StageList,
+    /// Indices of the stages whose keys were dropped before the build.
+    pub(super) abandoned: Vec<usize>,
+    /// Whether the build has taken the stages, so that no key may change its own any more.
+    pub(super) frozen: bool,
+    /// Fails the built graph, for a stage whose key was dropped after the build.
+    pub(super) fail_stage: Option<Arc<dyn Fn(usize) + Send + Sync>>,
+}
+
+impl SharedStages {
+    pub(super) fn new() -> Arc<SharedStages> {
+        Arc::new(SharedStages(Mutex::default()))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Stages> {
+        whole(self.0.lock())
+    }
+
+    /// The name of a stage.
+    pub(super) fn name(&self, stage: usize) -> String {
+        self.lock().list.specs()[stage].name.clone()
+    }
+}
+
+impl Stages {
+    /// Whether a stage is a tap, whose key may be dropped: a tap needs no reader.
+    pub(super) fn is_tap(&self, stage: usize) -> bool {
+        matches!(self.list.specs()[stage].delivery, Delivery::Tap(_))
+    }
+
+    /// The stages whose keys must be exchanged.
+    pub(super) fn required(&self) -> Vec<usize> {
+        (0..self.list.specs().len()).filter(|&stage| !self.is_tap(stage)).collect()
+    }
+}

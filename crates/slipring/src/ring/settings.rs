@@ -1,0 +1,118 @@
+//! The options of a ring: one set, which both fronts offer through [`ring_options!`].
+
+use std::time::Duration;
+
+use crate::base::panics::Contained;
+use crate::wait::Wait;
+
+/// The options that a ring is built with.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Number of slots.
+    pub(crate) capacity: usize,
+    /// Position of the first event.
+    pub(crate) start: u64,
+    /// Strategy of every stage, and of producers, that has none of its own.
+    pub(crate) wait: Contained<Wait>,
+    /// Strategy of producers, if it differs from that of the stages.
+    pub(crate) producer_wait: Option<Contained<Wait>>,
+    /// Whether several producers may publish at the same time.
+    pub(crate) many_producers: bool,
+    /// Longest time from the build to the end of the last wait.
+    pub(crate) deadline: Option<Duration>,
+    /// Whether loops and pools adapt to the clock. Without it, the same calls always have the same
+    /// outcome.
+    pub(crate) timed: bool,
+    /// Whether a single producer publishes its position.
+    pub(crate) publish_cursor: bool,
+    /// Latency sampling interval, in events.
+    pub(crate) sample_every: Option<u64>,
+}
+
+impl Settings {
+    /// The defaults for a ring of `capacity` slots.
+    pub(crate) fn new(capacity: usize) -> Settings {
+        Settings {
+            capacity,
+            start: 0,
+            wait: Contained::new(Wait::default()),
+            producer_wait: None,
+            many_producers: false,
+            deadline: None,
+            timed: !cfg!(slipring_loom),
+            publish_cursor: false,
+            sample_every: None,
+        }
+    }
+
+    /// The strategy of producers.
+    pub(crate) fn producer_wait(&self) -> &Wait {
+        self.producer_wait.as_deref().unwrap_or(&self.wait)
+    }
+}
+
+/// Defines the methods of a front that set options of its ring. The front has a method
+/// `settings_mut`, and gives each option an example.
+macro_rules! ring_options {
+    (
+        $(#[$wait:meta])* wait;
+        $(#[$producer_wait:meta])* producer_wait;
+        $(#[$first_seq:meta])* first_seq;
+        $(#[$deadline:meta])* deadline;
+        $(#[$sample_latency:meta])* sample_latency;
+    ) => {
+        /// Sets how stages wait for events, and producers for room. Default: [`Wait::ADAPTIVE`].
+        ///
+        /// [`Chain::stage_wait`](crate::Chain::stage_wait) and [`Key::wait`](crate::Key::wait)
+        /// override it for one stage, `producer_wait` for producers.
+        ///
+        $(#[$wait])*
+        #[doc(alias = "WaitStrategy")]
+        pub fn wait(mut self, wait: Wait) -> Self {
+            self.settings_mut().wait = Contained::new(wait);
+            self
+        }
+
+        /// Sets how producers wait for room. Default: the strategy that `wait` sets.
+        ///
+        $(#[$producer_wait])*
+        pub fn producer_wait(mut self, wait: Wait) -> Self {
+            self.settings_mut().producer_wait = Some(Contained::new(wait));
+            self
+        }
+
+        /// Sets the position of the first event. Default: 0. Positions wrap at 2^64.
+        ///
+        $(#[$first_seq])*
+        pub fn first_seq(mut self, seq: u64) -> Self {
+            self.settings_mut().start = seq;
+            self
+        }
+
+        /// Ends every wait of the library this long after the build: the graph fails then, and the
+        /// error names the stage or producer that waited.
+        ///
+        /// The library does not interrupt user code. It wakes no task either: a task meets the
+        /// error at its next poll.
+        ///
+        $(#[$deadline])*
+        pub fn deadline(mut self, after: Duration) -> Self {
+            self.settings_mut().deadline = Some(after);
+            self
+        }
+
+        /// Samples one of `every` events for
+        /// [`StageReport::latency`](crate::StageReport::latency): the time from its publication to
+        /// its release by each stage. `every` is rounded up to a power of two.
+        ///
+        /// A sampled event costs its producer, and each stage, one reading of the clock.
+        ///
+        $(#[$sample_latency])*
+        pub fn sample_latency(mut self, every: u64) -> Self {
+            self.settings_mut().sample_every = Some(every);
+            self
+        }
+    };
+}
+
+pub(crate) use ring_options;
