@@ -71,8 +71,8 @@ pub(super) type MakeRunners<'env, E, L> =
 /// learner.
 type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
-/// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory` makes
-/// once, before the start.
+/// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory`
+/// makes once, before the start.
 ///
 /// ```
 /// let mut total = 0;

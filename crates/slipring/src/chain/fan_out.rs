@@ -15,7 +15,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// ```
     /// let (mut count, mut sum) = (0, 0);
     /// slipring::ring(64, || 0u64)
-    ///     .fan_out(|side| side.read("count", |_, _| count += 1).read("sum", |value, _| sum += value))
+    ///     .fan_out(|side| {
+    ///         side.read("count", |_, _| count += 1).read("sum", |value, _| sum += value)
+    ///     })
     ///     .write("clear", |value, _| *value = 0) // comes after both
     ///     .feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!((count, sum), (3, 6));
@@ -35,11 +37,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self
     }
 
-    /// Puts a tap here: a place where readers join and leave while the chain runs. See [`Tap`],
-    /// which has an example.
+    /// Puts a tap here: a place where readers join and leave while the chain runs. See [`Tap`].
     ///
-    /// Readers at the tap see events as the stages before it left them. Later stages that write, and
-    /// the producer, wait for the readers that are there; later stages that only read do not.
+    /// Example: [`Tap`].
+    ///
+    /// Readers at the tap see events as the stages before it left them. Later stages that write,
+    /// and the producer, wait for the readers that are there; later stages that only read do not.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where
@@ -66,8 +69,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L, FanOut> {
     /// let mut order = Vec::new();
     /// slipring::ring(64, || 0u64)
     ///     .fan_out(|side| {
-    ///         side.read("journal", |_, _| ())
-    ///             .branch(|branch| branch.read("check", |_, _| ()).read("send", |value, _| order.push(*value)))
+    ///         side.read("journal", |_, _| ()).branch(|branch| {
+    ///             branch.read("check", |_, _| ()).read("send", |value, _| order.push(*value))
+    ///         })
     ///     })
     ///     .feed(1..=3, |slot, i| *slot = i)?;
     /// assert_eq!(order, [1, 2, 3]); // `send` comes after `check`, and beside `journal`

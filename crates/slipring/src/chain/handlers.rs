@@ -65,7 +65,9 @@ pub trait ReadHandler<E> {
 }
 
 /// A handler that may change events, and is otherwise called as a [`ReadHandler`] is.
-/// [`Chain::write_with`](crate::Chain::write_with) takes it. Example: [`ReadHandler`].
+/// [`Chain::write_with`](crate::Chain::write_with) takes it.
+///
+/// Example: [`ReadHandler`].
 pub trait WriteHandler<E> {
     /// Called before the first event.
     fn start(&mut self) -> Result<(), Fault> {

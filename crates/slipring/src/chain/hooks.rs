@@ -10,8 +10,8 @@ use crate::ring::policy::Faulted;
 pub(super) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 pub(super) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
-/// The chain's own references to the user's hooks. They outlive the stages of a run, so that a panic
-/// of a hook's drop still fails that run.
+/// The chain's own references to the user's hooks. They outlive the stages of a run, so that a
+/// panic of a hook's drop still fails that run.
 #[derive(Default)]
 pub(super) struct Hooks<'env> {
     /// Called on each thread before its stages start.

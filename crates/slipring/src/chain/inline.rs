@@ -1,5 +1,5 @@
-//! A whole chain on the calling thread: deterministic, for tests, and for programs with one thread to
-//! spare.
+//! A whole chain on the calling thread: deterministic, for tests, and for programs with one thread
+//! to spare.
 
 use super::declare::Chain;
 use super::launch::{Built, Done, finish, produce_contained};
@@ -106,7 +106,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 
 impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Fills the next slot and publishes it; returns its position. While the ring is full, lets the
-    /// stages work. Example: [`Chain::run_inline`].
+    /// stages work.
+    ///
+    /// Example: [`Chain::run_inline`].
     ///
     /// # Errors
     /// When a stage has failed, or the ring was halted.
@@ -122,7 +124,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         self.producer.publish(fill)
     }
 
-    /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns their number.
+    /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns their
+    /// number.
     ///
     /// ```
     /// let mut sum = 0;

@@ -1,5 +1,5 @@
-//! Starting a chain on scoped threads, and what the run returns: the closure's value and the report,
-//! or the first failure.
+//! Starting a chain on scoped threads, and what the run returns: the closure's value and the
+//! report, or the first failure.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -181,8 +181,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
-    /// The ring closes when `produce` has returned and the last clone is dropped. A clone that lives
-    /// longer, or is part of the closure's value, keeps this call waiting until the
+    /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
+    /// lives longer, or is part of the closure's value, keeps this call waiting until the
     /// [`deadline`](Chain::deadline), if there is one.
     ///
     /// ```
@@ -307,7 +307,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// Calls the producer's closure. An error or a panic fails the graph; a panic's message is returned.
+/// Calls the producer's closure. An error or a panic fails the graph; a panic's message is
+/// returned.
 pub(super) fn produce_contained<T, P>(
     control: &Control,
     producer: &mut P,

@@ -63,7 +63,9 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         sample_latency;
     }
 
-    /// Lets a monitor observe the chain while it runs. Example: [`Monitor`].
+    /// Lets a monitor observe the chain while it runs.
+    ///
+    /// Example: [`Monitor`].
     ///
     /// A single producer publishes its position then, so that lags and free slots are exact. That
     /// costs it one more store for each publication.
@@ -147,7 +149,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Sets how the stage declared last goes on when its handler returns an error. Default:
-    /// [`OnFault::stop`]. Example: [`OnFault`].
+    /// [`OnFault::stop`].
+    ///
+    /// Example: [`OnFault`].
     ///
     /// It also applies to an error of `batch_end` or `idle`. No event is at fault then, so a policy
     /// that skips skips no event: the stage releases the events that its handler has handled.
@@ -155,7 +159,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
 
-    /// Sets how the stage declared last goes on when its handler panics. Default: [`OnFault::stop`].
+    /// Sets how the stage declared last goes on when its handler panics. Default:
+    /// [`OnFault::stop`].
     ///
     /// The stage calls the handler again after its panic, so the handler's state must be consistent
     /// at every point where it may panic.
@@ -176,7 +181,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Notes in `marks` which events the stage declared last skips, for later stages to ask.
-    /// Example: [`Marks`]. Marks belong to one stage; they take eight bytes a slot.
+    ///
+    /// Example: [`Marks`].
+    ///
+    /// Marks belong to one stage; they take eight bytes a slot.
     pub fn marks(self, marks: &Marks) -> Self {
         self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
     }
@@ -227,8 +235,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. It holds for
     /// each worker or shard of the stage.
     ///
-    /// Stages that share a thread ([`Chain::on`]) wait together: one of them may set a strategy, and
-    /// two must set the same.
+    /// Stages that share a thread ([`Chain::on`]) wait together: one of them may set a strategy,
+    /// and two must set the same.
     ///
     /// ```
     /// use slipring::Wait;
@@ -251,8 +259,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// Puts the stage declared last on the thread of this name. Stages with the same name take turns
-    /// on one thread: often faster than more threads than the machine has cores.
+    /// Puts the stage declared last on the thread of this name. Stages with the same name take
+    /// turns on one thread: often faster than more threads than the machine has cores.
     ///
     /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
     ///

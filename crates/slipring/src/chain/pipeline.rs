@@ -127,7 +127,9 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     }
 
     /// Starts the stages as [`Chain::spawn`] does, with a producer that can be cloned. The ring
-    /// closes when the last clone is dropped. Example: [`Pipeline::join_within`].
+    /// closes when the last clone is dropped.
+    ///
+    /// Example: [`Pipeline::join_within`].
     ///
     /// # Errors
     /// As [`Chain::spawn`].
@@ -183,7 +185,9 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 
 impl Pipeline {
     /// Waits until every stage has ended. They end after the last producer has closed, or after a
-    /// failure or a halt. Example: [`Chain::spawn`].
+    /// failure or a halt.
+    ///
+    /// Example: [`Chain::spawn`].
     ///
     /// # Errors
     /// The first failure. A stage that joins its own pipeline would wait for itself, so it gets an
@@ -220,8 +224,8 @@ impl Pipeline {
     /// use std::time::Duration;
     /// let (mut tx, mut pipeline) =
     ///     slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn_shared()?;
-    /// let running = pipeline.join_within(Duration::from_millis(1));
-    /// assert!(matches!(running, Err(JoinError::StillRunning { stage }) if stage.as_str() == "print"));
+    /// let early = pipeline.join_within(Duration::from_millis(1));
+    /// assert!(matches!(early, Err(JoinError::StillRunning { .. })));
     /// tx.publish(|slot| *slot = 1)?;
     /// drop(tx); // closes
     /// pipeline.join_within(Duration::from_secs(60))?;

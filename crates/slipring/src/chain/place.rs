@@ -1,5 +1,5 @@
-//! Where in a chain the next stage stands, as a type: what a stage may do there, and what it depends
-//! on.
+//! Where in a chain the next stage stands, as a type: what a stage may do there, and what it
+//! depends on.
 
 /// Marks a [`Chain`](crate::Chain) outside of any fan-out: each stage comes after all stages before
 /// it.

@@ -15,6 +15,7 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a pool that reads: each event goes to one of `workers`, each on a thread of its own.
+    ///
     /// Example: [`Chain::write_pool`].
     #[doc(alias = "WorkerPool")]
     pub fn read_pool<R: Outcome + 'env, H: FnMut(&E, At) -> R + Send + 'env>(
@@ -29,7 +30,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
     }
 
-    /// Adds a pool that may write: each event goes to one of `workers`, each on a thread of its own.
+    /// Adds a pool that may write: each event goes to one of `workers`, each on a thread of its
+    /// own.
     ///
     /// `make` makes the handler of each worker before the start; it gets the worker's number, from
     /// 0. The workers claim chunks of events, so which worker gets an event depends on timing.
@@ -104,8 +106,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds shards that read: each event goes to one of `shards` by its key, so that one handler
     /// sees all events of a key, in sequence.
     ///
-    /// Each shard has a thread and a handler of its own. `make` makes the handlers before the start;
-    /// it gets the shard's number, from 0. Later stages see the events in the order of their
+    /// Each shard has a thread and a handler of its own. `make` makes the handlers before the
+    /// start; it gets the shard's number, from 0. Later stages see the events in the order of their
     /// positions.
     ///
     /// `key` is called once for each event: by the last earlier stage that may write, when it is
@@ -121,7 +123,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// let books = Mutex::new(HashMap::new());
     /// slipring::ring(64, || ("", 0))
     ///     .read_shards("books", 3, |(symbol, _)| *symbol, |_shard| {
-    ///         |(symbol, price): &(&'static str, i32), _| { books.lock().unwrap().insert(*symbol, *price); }
+    ///         |order: &(&'static str, i32), _| {
+    ///             books.lock().unwrap().insert(order.0, order.1);
+    ///         }
     ///     })
     ///     .feed([("A", 1), ("B", 7), ("A", 2)], |slot, order| *slot = order)?;
     /// assert_eq!(books.lock().unwrap()["A"], 2);
@@ -141,7 +145,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.shards(name, Access::Read, shards, key, move |shard| ReadEach::new(make(shard)))
     }
 
-    /// Adds shards that may change their events. Example: [`Chain::read_shards`].
+    /// Adds shards that may change their events.
+    ///
+    /// Example: [`Chain::read_shards`].
     #[doc(alias = "partition")]
     pub fn write_shards<K: Hash, R: Outcome + 'env, H: FnMut(&mut E, At) -> R + Send + 'env>(
         self,

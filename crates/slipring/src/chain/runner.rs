@@ -36,8 +36,8 @@ pub(super) trait Runner {
     fn step(&mut self) -> Result<u64, End>;
     /// Calls the handler's `idle` before the thread waits. Returns when to call it again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Line of the frontier that the runner moves, if no other thread can move it: a user's loop may
-    /// give its handle to another thread.
+    /// Line of the frontier that the runner moves, if no other thread can move it: a user's loop
+    /// may give its handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);

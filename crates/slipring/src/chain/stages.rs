@@ -40,7 +40,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// ```
     /// let mut seen = Vec::new();
     /// slipring::ring(64, || 0u64)
-    ///     .write("parse", |value, _| if *value < 9 { *value *= 2; Ok(()) } else { Err("too large") })
+    ///     .write("double", |value, _| *value *= 2)
     ///     .read("keep", |value, _| seen.push(*value))
     ///     .feed([7, 8], |slot, value| *slot = value)?;
     /// assert_eq!(seen, [14, 16]);
@@ -81,7 +81,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Read, ReadBatch::new(handler))
     }
 
-    /// Adds a stage whose handler may change whole batches. Example: [`Chain::read_batch`].
+    /// Adds a stage whose handler may change whole batches.
+    ///
+    /// Example: [`Chain::read_batch`].
     pub fn write_batch<R: Outcome + 'env>(
         self,
         name: &str,
@@ -95,7 +97,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Adds a stage whose handler is also called at the start, after each batch, before a wait, and
     /// at the end. Takes a [`ReadHandler`], or `&mut` of one, whose state the caller reads
-    /// afterwards. Example: [`ReadHandler`].
+    /// afterwards.
+    ///
+    /// Example: [`ReadHandler`].
     pub fn read_with(self, name: &str, handler: impl ReadHandler<E> + Send + 'env) -> Self
     where
         E: Sync,
@@ -103,8 +107,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Read, ReadWith(handler))
     }
 
-    /// Adds a stage as [`Chain::read_with`] does, for a handler that may change events. Example:
-    /// [`ReadHandler`].
+    /// Adds a stage as [`Chain::read_with`] does, for a handler that may change events.
+    ///
+    /// Example: [`ReadHandler`].
     pub fn write_with(self, name: &str, handler: impl WriteHandler<E> + Send + 'env) -> Self
     where
         P: MayWrite,
@@ -147,8 +152,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.looping(name, Access::Read, run)
     }
 
-    /// Adds a stage as [`Chain::read_by`] does, with a handle that may change events. Example:
-    /// [`Chain::read_by`].
+    /// Adds a stage as [`Chain::read_by`] does, with a handle that may change events.
+    ///
+    /// Example: [`Chain::read_by`].
     pub fn write_by<R: Outcome + 'env>(
         self,
         name: &str,
@@ -161,7 +167,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Adds a stage that copies a value of each event into a mirror, for observers that hold no
-    /// other thread up: see [`Mirror`], which has an example.
+    /// other thread up: see [`Mirror`].
+    ///
+    /// Example: [`Mirror`].
     ///
     /// Other stages and the producer wait for this stage as for any other, for as long as a copy
     /// takes. The mirror closes when the stage ends. An event that the stage handles again

@@ -60,8 +60,8 @@ impl<A, C> Key<A, C> {
     /// let (left, right) = (graph.reader("left"), graph.reader("right"));
     /// let both = graph.reader("both").after(&left).after(&right);
     /// let ring = graph.build()?;
-    /// let (mut tx, mut left, mut right) = (ring.producer(), ring.reader(left), ring.reader(right));
-    /// let mut both = ring.reader(both);
+    /// let (mut left, mut right) = (ring.reader(left), ring.reader(right));
+    /// let (mut tx, mut both) = (ring.producer(), ring.reader(both));
     /// tx.publish(|value| *value = 7)?;
     /// left.poll(1, |_, _| ())?;
     /// assert_eq!(both.poll(1, |_, _| ())?, 0); // `right` still holds the event
@@ -109,15 +109,15 @@ impl<A, C> Key<A, C> {
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
-    /// Changes the stage before the build. `done_to_it` completes the message of the panic if the
+    /// Changes the stage before the build. `action` completes the message of the panic if the
     /// build comes first. The value that `change` returns is the user's, so it is dropped after the
     /// lock is released.
-    fn edit<T>(self, done_to_it: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
+    fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
         if stages.frozen {
             drop(stages);
             let own = self.stages.name(self.stage);
-            panic!("stage `{own}` cannot be {done_to_it}: the graph was built already");
+            panic!("stage `{own}` cannot be {action}: the graph was built already");
         }
         let replaced = change(&mut stages, self.stage);
         drop(stages);
@@ -144,8 +144,9 @@ impl<A, C> Key<A, C> {
 }
 
 impl<A> Key<A, Shared> {
-    /// Sets how many workers the pool has room for at a time, including those of the build. See
-    /// [`Pool`](crate::Pool), which has an example.
+    /// Sets how many workers the pool has room for at a time, including those of the build.
+    ///
+    /// Example: [`Pool`](crate::Pool).
     ///
     /// Default: the workers of the build, so that a worker joins only after another one left. The
     /// build fails if `workers` is smaller than that, or larger than the ring's capacity or

@@ -43,7 +43,8 @@ use stages::SharedStages;
 /// let ring = graph.build()?;
 /// println!("{ring}");
 ///
-/// let (mut tx, mut double, mut print, mut sum) = (ring.producer(), ring.writer(double), ring.reader(print), ring.reader(sum));
+/// let (mut tx, mut double) = (ring.producer(), ring.writer(double));
+/// let (mut print, mut sum) = (ring.reader(print), ring.reader(sum));
 /// for i in 0..10 { tx.publish(|slot| *slot = i)?; }
 /// tx.close();
 /// let mut total = 0;
@@ -67,7 +68,9 @@ impl<E: 'static> Graph<E> {
     /// makes.
     ///
     /// The ring has one producer, and stamps inside the slots, unless [`Graph::shared`] and
-    /// [`Graph::contiguous`] change that. Example: [`Graph`].
+    /// [`Graph::contiguous`] change that.
+    ///
+    /// Example: [`Graph`].
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
         Graph::of(SharedStages::new(), RefCell::new(RingBuilder::new(capacity, Box::new(factory))))
     }
@@ -104,8 +107,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// cloned.
     ///
     /// A claim is a compare-and-swap then. A handle claims without it while it is alone: while no
-    /// other handle is alive, and the [`Ring`], which could make one, is dropped. Example:
-    /// [`Ring::producer`](Ring#method.producer-1).
+    /// other handle is alive, and the [`Ring`], which could make one, is dropped.
+    ///
+    /// Example: [`Ring::producer`](Ring#method.producer-1).
     #[doc(alias = "mpsc")]
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings_mut().many_producers = true;
@@ -179,7 +183,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self
     }
 
-    /// Declares a stage that reads every event. Example: [`Graph`].
+    /// Declares a stage that reads every event.
+    ///
+    /// Example: [`Graph`].
     pub fn reader(&self, name: &str) -> ReaderKey
     where
         E: Send + Sync,
@@ -187,7 +193,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Delivery::Each)
     }
 
-    /// Declares a stage that may change every event. Example: [`Graph`].
+    /// Declares a stage that may change every event.
+    ///
+    /// Example: [`Graph`].
     pub fn writer(&self, name: &str) -> WriterKey
     where
         E: Send,
@@ -196,7 +204,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     }
 
     /// Declares a pool that reads: each event goes to one of `workers`. Later stages see the events
-    /// in the order of their positions. Example: [`Graph::pool_writer`].
+    /// in the order of their positions.
+    ///
+    /// Example: [`Graph::pool_writer`].
     #[doc(alias = "WorkerPool")]
     pub fn pool_reader(&self, name: &str, workers: usize) -> PoolReaderKey
     where
@@ -268,7 +278,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare_shards(name, Access::Read, shards, key)
     }
 
-    /// Declares shards that may change their events. Example: [`Graph::shard_reader`].
+    /// Declares shards that may change their events.
+    ///
+    /// Example: [`Graph::shard_reader`].
     pub fn shard_writer<K: Hash>(
         &self,
         name: &str,
@@ -329,7 +341,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Checks the graph and builds its ring. All memory is allocated and all events are made here,
     /// and never afterwards.
     ///
-    /// Example: [`Graph`]. What a wrong graph gets:
+    /// Example: [`Graph`].
+    ///
+    /// What a wrong graph gets:
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);

@@ -29,7 +29,7 @@ use crate::wait::HandleLearner;
 /// when its only producer handle is alone. Dropping it earlier ends the graph. If a key was not
 /// exchanged, the graph fails with [`Cause::Dropped`]; if no producer was taken, it closes.
 ///
-/// [`Graph`](crate::Graph) has an example.
+/// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
     core: Owner<E, L>,
     stages: Arc<SharedStages>,
@@ -62,7 +62,9 @@ impl<E, L: Layout> Ring<E, L, Single> {
     /// If it was taken already; [`Ring::try_producer`] returns `None` then. A graph that is
     /// [`shared`](crate::Graph::shared) gives out several.
     pub fn producer(&self) -> Producer<E, L> {
-        self.try_producer().expect("this ring has one producer, and it was taken already; declare the graph `shared()` for several")
+        self.try_producer().expect(
+            "this ring has one producer, and it was taken already; declare the graph `shared()` for several",
+        )
     }
 
     /// Takes the handle of the producer, or returns `None` if it was taken already.
@@ -156,8 +158,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
             .collect()
     }
 
-    /// Exchanges the key of a stage that reads for its handle. Example:
-    /// [`Ring::producer`](Ring::producer).
+    /// Exchanges the key of a stage that reads for its handle.
+    ///
+    /// Example: [`Ring::producer`](Ring::producer).
     ///
     /// # Panics
     /// If the key belongs to another graph.
@@ -166,8 +169,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Consumer::every(self.core.clone(), stage, learned)
     }
 
-    /// Exchanges the key of a stage that may write for its handle. Example:
-    /// [`Graph`](crate::Graph).
+    /// Exchanges the key of a stage that may write for its handle.
+    ///
+    /// Example: [`Graph`](crate::Graph).
     ///
     /// # Panics
     /// If the key belongs to another graph.
@@ -176,8 +180,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Consumer::every(self.core.clone(), stage, learned)
     }
 
-    /// Exchanges the key of a pool that reads for the handles of all its workers. Example:
-    /// [`Graph::pool_writer`](crate::Graph::pool_writer).
+    /// Exchanges the key of a pool that reads for the handles of all its workers.
+    ///
+    /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
     /// If the key belongs to another graph.
@@ -185,8 +190,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a pool that may write for the handles of all its workers. Example:
-    /// [`Graph::pool_writer`](crate::Graph::pool_writer).
+    /// Exchanges the key of a pool that may write for the handles of all its workers.
+    ///
+    /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
     /// If the key belongs to another graph.
@@ -195,6 +201,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of shards that read for the handles of all shards, in their order.
+    ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
@@ -204,6 +211,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of shards that may write for the handles of all shards, in their order.
+    ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
@@ -212,8 +220,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a tap for the tap, to which readers can subscribe from now on. Example:
-    /// [`Graph::tap`](crate::Graph::tap).
+    /// Exchanges the key of a tap for the tap, to which readers can subscribe from now on.
+    ///
+    /// Example: [`Graph::tap`](crate::Graph::tap).
     ///
     /// # Panics
     /// If the key belongs to another graph.
@@ -243,7 +252,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Returns a monitor of this ring, which observes the ring and does not own it.
     ///
     /// With a single producer the monitor knows the producer's position only if the graph was
-    /// declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor), which has an example.
+    /// declared with [`Graph::publish_cursor`](crate::Graph::publish_cursor).
+    ///
+    /// Example: [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     pub fn monitor(&self) -> Monitor<E, L> {
         Monitor::of(&self.core)
     }

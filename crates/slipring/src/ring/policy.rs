@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::base::name::Name;
 use crate::base::sync::{AtomicU64, Relaxed, array};
 
-/// How a stage goes on when its handler returns an error or panics. Default: it stops, and the graph
-/// fails.
+/// How a stage goes on when its handler returns an error or panics. Default: it stops, and the
+/// graph fails.
 ///
 /// [`Chain::on_error`](crate::Chain::on_error) and [`Chain::on_panic`](crate::Chain::on_panic) set
 /// it for one stage.
@@ -24,7 +24,10 @@ use crate::base::sync::{AtomicU64, Relaxed, array};
 /// use std::time::Duration;
 /// let mut tries = 0;
 /// let done = slipring::ring(8, || 0u64)
-///     .read("send", |v, _| { tries += 1; if *v == 3 && tries % 3 != 0 { Err("busy") } else { Ok(()) } })
+///     .read("send", |v, _| {
+///         tries += 1;
+///         if *v == 3 && tries % 3 != 0 { Err("busy") } else { Ok(()) }
+///     })
 ///     .on_error(OnFault::retry(5).pause(Duration::from_millis(1)))
 ///     .write("check", |v, _| if *v == 4 { Err("odd") } else { Ok(()) })
 ///     .on_error(OnFault::skip())
@@ -44,13 +47,16 @@ pub struct OnFault {
 }
 
 impl OnFault {
-    /// Fails the graph: every other stage and the producer end with an error too. Example:
-    /// [`OnFault`].
+    /// Fails the graph: every other stage and the producer end with an error too.
+    ///
+    /// Example: [`OnFault`].
     pub const fn stop() -> OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// Skips the event at which the handler failed, and counts it. Example: [`OnFault`].
+    /// Skips the event at which the handler failed, and counts it.
+    ///
+    /// Example: [`OnFault`].
     ///
     /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`] they
     /// can tell that it was skipped. A skipped event ends its batch. A stage that handles batches
@@ -61,7 +67,9 @@ impl OnFault {
     }
 
     /// Goes back to the stage's last release and handles the events again, up to `times` times
-    /// before the stage releases more; then the graph fails. Example: [`OnFault`].
+    /// before the stage releases more; then the graph fails.
+    ///
+    /// Example: [`OnFault`].
     ///
     /// So the handler gets events again that it has handled. A handler that may write finds them
     /// changed as it left them. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 it gets
@@ -72,6 +80,7 @@ impl OnFault {
     }
 
     /// Pauses the stage for this time before each retry. The end of the graph ends the pause.
+    ///
     /// Example: [`OnFault`].
     pub const fn pause(self, pause: Duration) -> OnFault {
         OnFault { pause, ..self }
@@ -156,7 +165,9 @@ impl fmt::Display for Faulted {
 /// let marks = Marks::new();
 /// let mut good = Vec::new();
 /// slipring::ring(8, || 0u64)
-///     .write("parse", |v, _| if *v % 3 == 0 { Err("three") } else { Ok(()) }).on_error(OnFault::skip()).marks(&marks)
+///     .write("parse", |v, _| if *v % 3 == 0 { Err("three") } else { Ok(()) })
+///     .on_error(OnFault::skip())
+///     .marks(&marks)
 ///     .read("keep", |v, at| if !marks.skipped(at.seq) { good.push(*v) })
 ///     .feed(1..8, |slot, i| *slot = i)?;
 /// assert_eq!(good, [1, 2, 4, 5, 7]);
@@ -166,12 +177,16 @@ impl fmt::Display for Faulted {
 pub struct Marks(Arc<OnceLock<Box<[AtomicU64]>>>);
 
 impl Marks {
-    /// Creates marks, which belong to no stage yet. Example: [`Marks`].
+    /// Creates marks, which belong to no stage yet.
+    ///
+    /// Example: [`Marks`].
     pub fn new() -> Marks {
         Marks::default()
     }
 
-    /// Returns whether the stage skipped the event at this position. Example: [`Marks`].
+    /// Returns whether the stage skipped the event at this position.
+    ///
+    /// Example: [`Marks`].
     ///
     /// The answer is right for a handler of a later stage that asks about an event in its hands.
     /// Other callers may get either answer. It costs one relaxed load.

@@ -48,7 +48,8 @@ impl Delivery {
             Delivery::Shards(shards) => shards,
         }
     }
-    /// Returns whether its handles release by bounds, whose lowest bit says that the handle is idle.
+    /// Returns whether its handles release by bounds, whose lowest bit says that the handle is
+    /// idle.
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
