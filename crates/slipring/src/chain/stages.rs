@@ -169,7 +169,15 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage that copies a value of each event into a mirror, for observers that hold no
     /// other thread up: see [`Mirror`].
     ///
-    /// Example: [`Mirror`].
+    /// ```
+    /// let mirror = slipring::Mirror::new(8)?;
+    /// let mut observer = mirror.mirrored().observe();
+    /// slipring::ring(8, || ("", 0))
+    ///     .observe("prices", mirror, |(_symbol, price)| *price)
+    ///     .feed([("A", 1), ("B", 7)], |slot, order| *slot = order)?;
+    /// assert_eq!(observer.latest()?.value, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// Other stages and the producer wait for this stage as for any other, for as long as a copy
     /// takes. The mirror closes when the stage ends. An event that the stage handles again
