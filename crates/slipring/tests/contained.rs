@@ -122,7 +122,7 @@ fn a_refused_graph_contains_panics_of_dropped_parts() {
                         })
                         .map(drop)
                 });
-                assert!(matches!(refusal, BuildError::Misplaced { .. }), "{refusal}");
+                assert!(matches!(refusal, BuildError::Declaration { .. }), "{refusal}");
             }
         }
         let problem = refused("the items of a refused chain", || {
@@ -169,7 +169,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
                 .marks(&marks);
             chain.run(|_| Ok(())).map(drop)
         });
-        assert!(matches!(problem, BuildError::Misplaced { .. }));
+        assert!(matches!(problem, BuildError::Declaration { .. }));
         let problem = refused("a tap in two places", || {
             let tap = Tap::new();
             slipring::ring(4, || Fragile(true))
@@ -179,7 +179,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
                 .run(|_| Ok(()))
                 .map(drop)
         });
-        assert!(matches!(problem, BuildError::Misplaced { .. }), "{problem}");
+        assert!(matches!(problem, BuildError::Declaration { .. }), "{problem}");
         let problem = refused("a pool that is opened as another kind", || {
             let make = Fragile(true);
             let pool = Pool::writing(4);
@@ -190,7 +190,7 @@ fn a_build_that_fails_late_contains_panics_of_dropped_events() {
                 .run(|_| Ok(()))
                 .map(drop)
         });
-        assert!(matches!(problem, BuildError::Misplaced { .. }), "{problem}");
+        assert!(matches!(problem, BuildError::Declaration { .. }), "{problem}");
         let problem = refused("a key that is gone", || {
             let graph = Graph::new(4, || Fragile(true));
             drop(graph.reader("gone"));

@@ -358,5 +358,5 @@ fn a_monitor_of_another_layout_is_a_build_error() {
         .read("s", |_, _| ())
         .feed(0..1, |_, _| ())
         .unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Declaration { .. })), "{error}");
 }

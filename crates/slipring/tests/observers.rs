@@ -134,7 +134,7 @@ fn a_tap_belongs_to_one_running_graph_at_a_time() {
         let (tx, pipeline) = slipring::ring(4, || 0u64).tap(&tap).spawn().unwrap();
         let error = slipring::ring(4, || 0u64).tap(&tap).run(|_| Ok(())).unwrap_err();
         assert!(
-            matches!(error.kind(), slipring::ErrorKind::Build(BuildError::Misplaced { .. })),
+            matches!(error.kind(), slipring::ErrorKind::Build(BuildError::Declaration { .. })),
             "{error}"
         );
         drop(tx);

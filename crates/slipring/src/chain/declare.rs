@@ -40,9 +40,9 @@ use crate::wait::HandleLearner;
 #[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
 pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     pub(super) declared: Box<Declared<'env, E, L>>,
-    /// Indices of the stages that the next stage comes after.
+    /// Numbers of the stages that the next stage comes after.
     pub(super) after: Vec<usize>,
-    /// Inside of a fan-out: indices of the last stages of its branches.
+    /// Inside of a fan-out: numbers of the last stages of its branches.
     pub(super) ends: Vec<usize>,
     place: PhantomData<P>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Declared<'env, E, L: Layout> {
     /// For each stage, in the order of declaration.
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
-    /// Indices of the taps that no writing stage was declared after yet.
+    /// Numbers of the taps that no writing stage was declared after yet.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this one is alive.
     identity: Arc<()>,
@@ -63,11 +63,11 @@ pub(super) struct Declared<'env, E, L: Layout> {
 
 type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 
-/// Makes the runners of one stage when the ring is built, from the ring and the stage's index.
+/// Makes the runners of one stage when the ring is built, from the ring and the stage's number.
 pub(super) type MakeRunners<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 
-/// Makes one position of a stage from the ring, the stage's index, the worker's or shard's, and a
+/// Makes one position of a stage from the ring, the stage's number, the worker's or shard's, and a
 /// learner.
 type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
@@ -138,14 +138,14 @@ impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
     pub fn contiguous(self) -> Chain<'env, E, Contiguous> {
         let Declared { ring, mut stages, hooks, identity, monitors, .. } = *self.declared;
         if let Some(stage) = stages.specs().first() {
-            let what = format!(
+            let problem = format!(
                 "`contiguous` must come before the first stage, and `{}` is declared already",
                 stage.name
             );
-            stages.misplaced(what);
+            stages.reject(problem);
         }
         if !monitors.is_empty() {
-            stages.misplaced(
+            stages.reject(
                 "`contiguous` must come before `monitor`, because a monitor is made for one layout",
             );
         }
@@ -174,10 +174,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The indices in the other chain are those of its own stages.
-            nested.declared.stages.misplaced(
-                "the closure must give back the chain that it was given, not another one",
-            );
+            // The numbers in the other chain are those of its own stages.
+            nested
+                .declared
+                .stages
+                .reject("the closure must give back the chain that it was given, not another one");
             (nested.after, nested.ends) = (after.to_vec(), Vec::new());
         }
         nested
@@ -307,7 +308,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 }
 
 impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
-    /// The graph as declared so far, or the first mistake in it.
+    /// Writes the graph as declared so far, or the first mistake in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Declared { ring, stages, .. } = &*self.declared;
         let settings = &ring.settings;

@@ -50,11 +50,11 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         self.settings_mut().timed = false;
         let stages = &mut self.declared.stages;
         if let Some(spec) = stages.specs().iter().find(|spec| spec.policy.user_loop) {
-            let what = format!(
+            let problem = format!(
                 "stage `{}` has a loop of its own, and cannot take turns on one thread",
                 spec.name
             );
-            stages.misplaced(what);
+            stages.reject(problem);
         }
         let produce = Contained::new(produce);
         let Built { core, threads, hooks } = self.build(false)?;
@@ -188,7 +188,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     }
 }
 
-/// Whether a claim would have to wait.
+/// Returns whether a claim would have to wait.
 fn is_full<E, L: Layout>(producer: &mut Producer<E, L>) -> Result<bool, WaitError> {
     match producer.try_claim() {
         Ok(slot) => {

@@ -43,7 +43,7 @@ pub(super) struct Built<'env, E, L: Layout> {
 /// A thread that is not started.
 pub(super) struct PlannedThread<'env> {
     pub(super) name: String,
-    /// Index of its first stage.
+    /// Number of its first stage.
     pub(super) stage: usize,
     pub(super) work: StageThread<'env>,
 }
@@ -54,7 +54,7 @@ struct Group<'env> {
     label: Option<String>,
     /// Name of the thread.
     name: String,
-    /// Index of its first stage.
+    /// Number of its first stage.
     stage: usize,
     runners: Vec<BoxedRunner<'env>>,
 }
@@ -224,11 +224,11 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
                 return Err(BuildError::Memory { capacity, bytes_per_slot: Marks::BYTES_PER_SLOT });
             }
             Some(false) => {
-                let what = format!(
+                let problem = format!(
                     "the marks of `{}` belong to another stage or run already; make some for each stage",
                     stage.name
                 );
-                return Err(BuildError::Misplaced { what });
+                return Err(BuildError::Declaration { problem });
             }
         }
     }
@@ -329,7 +329,7 @@ pub(super) fn produce_contained<T, P>(
     }
 }
 
-/// The result of a run whose stages and producer have ended.
+/// Returns the result of a run whose stages and producer have ended.
 pub(super) fn finish<E, L: Layout, T>(
     core: Owner<E, L>,
     produced: Result<T, Option<String>>,

@@ -125,8 +125,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ) -> Self {
         let stages = &mut self.declared.stages;
         let changed = stages.last_mut().map_or_else(|| Err(missing()), change);
-        if let Err(what) = changed {
-            stages.misplaced(what);
+        if let Err(problem) = changed {
+            stages.reject(problem);
         }
         self
     }

@@ -264,7 +264,7 @@ impl Pipeline {
         self.ring.control().halt();
     }
 
-    /// The stage on whose thread this is called, if that is a thread of the pipeline.
+    /// Returns the stage on whose thread this is called, if that is a thread of the pipeline.
     fn own_stage(&self) -> Option<Name> {
         let own = thread::current().id();
         self.threads

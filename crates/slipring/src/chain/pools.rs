@@ -95,10 +95,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
                 }
             }
             Some(StageSpec { name, .. }) => {
-                let what = format!("`open` follows `{name}`, which is no pool");
-                stages.misplaced(what);
+                let problem = format!("`open` follows `{name}`, which is no pool");
+                stages.reject(problem);
             }
-            None => stages.misplaced("`open` must follow the pool that it opens"),
+            None => stages.reject("`open` must follow the pool that it opens"),
         }
         self
     }

@@ -20,11 +20,12 @@ use crate::ring::slots::Layout;
 /// A thread makes one virtual call in all, or one per round where stages share it; the loops inside
 /// are monomorphic.
 pub(super) trait Runner {
-    /// Index of the stage.
+    /// Returns the number of the stage.
     fn stage(&self) -> usize;
-    /// Position of the next event.
+    /// Returns the position of the next event.
     fn next_seq(&self) -> u64;
-    /// Position of the event at which the handler failed; `None` if it failed between events.
+    /// Returns the position of the event at which the handler failed; `None` if it failed between
+    /// events.
     fn failed_at(&self) -> Option<u64>;
     /// Calls the handler's `start`.
     fn start(&mut self) -> Result<(), Fault>;
@@ -36,18 +37,18 @@ pub(super) trait Runner {
     fn step(&mut self) -> Result<u64, End>;
     /// Calls the handler's `idle` before the thread waits. Returns when to call it again.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Line of the frontier that the runner moves, if no other thread can move it: a user's loop
-    /// may give its handle to another thread.
+    /// Returns the line of the frontier that the runner moves, if no other thread can move it: a
+    /// user's loop may give its handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
     /// Skips and counts the event or batch at which the handler failed, if it failed at one.
     fn skip(&mut self);
-    /// The released position, or another mark that changes with each release.
+    /// Returns the released position, or another mark that changes with each release.
     fn released(&self) -> u64;
-    /// Whether a step would handle an event, or find the end of the stream.
+    /// Returns whether a step would handle an event, or find the end of the stream.
     fn is_ready(&self) -> bool;
-    /// Index of the stage, or the producers' number, that a wait would wait for.
+    /// Returns the number of the stage, or of the producers, that a wait would wait for.
     fn waits_for(&self) -> usize;
 }
 
@@ -157,7 +158,7 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
         }
     }
 
-    /// The stage's handle, unless the loop has swapped it away.
+    /// Returns the stage's handle, unless the loop has swapped it away.
     fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
         let state = self.consumer.state();
         (state.core.same(&self.core) && state.stage == self.stage).then_some(&self.consumer)

@@ -246,7 +246,7 @@ impl<'env> StageThread<'env> {
         self.entries.iter().filter_map(|entry| entry.runner.line())
     }
 
-    /// Index and next position of the first stage that has not ended.
+    /// Returns number and next position of the first stage that has not ended.
     pub(super) fn first_running(&self) -> Option<(usize, u64)> {
         self.running().next().map(|runner| (runner.stage(), runner.next_seq()))
     }

@@ -101,11 +101,10 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// A setting stands at a place where it has no meaning: one of the graph after the first stage,
-    /// or one of a stage before it.
-    Misplaced {
-        /// The setting, and the place where it belongs.
-        what: String,
+    /// A declaration has no meaning where it stands, or contradicts another one.
+    Declaration {
+        /// The declaration and its remedy.
+        problem: String,
     },
 }
 
@@ -176,7 +175,7 @@ impl fmt::Display for BuildError {
                 f,
                 "the key of stage `{stage}` was dropped, so no handle can attach and the ring would stay full: keep the key, and attach with it"
             ),
-            BuildError::Misplaced { what } => f.write_str(what),
+            BuildError::Declaration { problem } => f.write_str(problem),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::wait::Wait;
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
-    /// Index of the stage.
+    /// Number of the stage.
     stage: usize,
     /// Number of handles that the key is exchanged for.
     handles: usize,
@@ -44,7 +44,7 @@ pub type PoolReaderKey = Key<Reading, Shared>;
 pub type PoolWriterKey = Key<Writing, Shared>;
 
 impl<A, C> Key<A, C> {
-    /// The key of a stage that was just declared.
+    /// Makes the key of a stage that was just declared.
     pub(super) fn new(stages: Arc<SharedStages>, stage: usize, handles: usize) -> Self {
         Key { stages, stage, handles, exchanged: false, kind: PhantomData }
     }
@@ -80,7 +80,7 @@ impl<A, C> Key<A, C> {
             let spec = stages.list.spec_mut(own);
             if !same_graph {
                 let stage = spec.name.clone();
-                stages.list.reject(BuildError::Foreign { stage, after: name });
+                stages.list.note(BuildError::Foreign { stage, after: name });
             } else if !spec.after.contains(&earlier.stage) {
                 spec.after.push(earlier.stage);
             }
@@ -125,7 +125,7 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Index of the stage, and number of handles that the key stands for.
+    /// Returns the number of the stage, and how many handles the key stands for.
     ///
     /// # Panics
     /// Unless the key belongs to the graph of these stages.

@@ -40,7 +40,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 /// The handles that were taken from a ring.
 struct Taken {
     producer: bool,
-    /// Indices of the stages whose keys were not exchanged yet.
+    /// Numbers of the stages whose keys were not exchanged yet.
     unattached: Vec<usize>,
 }
 
@@ -114,7 +114,8 @@ impl<E, L: Layout> Ring<E, L, Many> {
 }
 
 impl<E, L: Layout, S> Ring<E, L, S> {
-    /// `stages` has been built as `core`.
+    /// Makes the ring of `stages`, which were built as `core`. The keys of the stages in `required`
+    /// must be exchanged.
     pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
         core.control.membership.add_maker();
         let taken = Mutex::new(Taken { producer: false, unattached: required });
@@ -125,7 +126,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    /// Exchanges a key for the index of its stage, and a learner for each of the stage's handles.
+    /// Exchanges a key for the number of its stage, and a learner for each of the stage's handles.
     ///
     /// A strategy of the user's makes the learners, and may panic. The key is not exchanged by
     /// then, so that its drop fails the graph.
@@ -144,7 +145,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of a stage that has several handles. `handle` makes one from the ring, the
-    /// stage's index, the handle's own, and a learner.
+    /// stage's number, the handle's own, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,

@@ -13,7 +13,7 @@ pub(super) struct SharedStages(Mutex<Stages>);
 #[derive(Default)]
 pub(super) struct Stages {
     pub(super) list: StageList,
-    /// Indices of the stages whose keys were dropped before the build.
+    /// Numbers of the stages whose keys were dropped before the build.
     pub(super) abandoned: Vec<usize>,
     /// Whether the build has taken the stages, so that no key may change its own any more.
     pub(super) frozen: bool,
@@ -30,19 +30,19 @@ impl SharedStages {
         whole(self.0.lock())
     }
 
-    /// The name of a stage.
+    /// Returns the name of a stage.
     pub(super) fn name(&self, stage: usize) -> String {
         self.lock().list.specs()[stage].name.clone()
     }
 }
 
 impl Stages {
-    /// Whether a stage is a tap, whose key may be dropped: a tap needs no reader.
+    /// Returns whether a stage is a tap, whose key may be dropped: a tap needs no reader.
     pub(super) fn is_tap(&self, stage: usize) -> bool {
         matches!(self.list.specs()[stage].delivery, Delivery::Tap(_))
     }
 
-    /// The stages whose keys must be exchanged.
+    /// Returns the stages whose keys must be exchanged.
     pub(super) fn required(&self) -> Vec<usize> {
         (0..self.list.specs().len()).filter(|&stage| !self.is_tap(stage)).collect()
     }

@@ -117,8 +117,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
             } else {
                 ("may write", "writing")
             };
-            return Err(BuildError::Misplaced {
-                what: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),
+            return Err(BuildError::Declaration {
+                problem: format!("pool `{}` {is}: open it with `Pool::{marked}`", plan.name),
             });
         }
         self.place.bind(core, stage)

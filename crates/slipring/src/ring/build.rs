@@ -23,7 +23,7 @@ use crate::ring::spinning;
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
-    /// The partitioner of each stage that has shards, with the stage's index.
+    /// The partitioner of each stage that has shards, with the stage's number.
     partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
 }
 

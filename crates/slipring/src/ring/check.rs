@@ -52,11 +52,11 @@ fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
         }
         let [workers, room] = asked;
         if room < workers {
-            let what = format!(
+            let problem = format!(
                 "pool `{}` begins with {workers} workers and has room for {room}; give it room for all",
                 spec.name
             );
-            return Err(BuildError::Misplaced { what });
+            return Err(BuildError::Declaration { problem });
         }
     }
     Ok(())
@@ -114,22 +114,22 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
             spec.after.iter().find(|&&earlier| matches!(specs[earlier].delivery, Delivery::Tap(_)))
         {
             let (tap, earlier) = (&spec.name, &specs[earlier].name);
-            let what = format!(
+            let problem = format!(
                 "tap `{tap}` cannot come after tap `{earlier}`: put it after what `{earlier}` comes after"
             );
-            return Err(BuildError::Misplaced { what });
+            return Err(BuildError::Declaration { problem });
         }
         if spec.delivery.room() == 0 {
-            return Err(BuildError::Misplaced {
-                what: format!(
+            return Err(BuildError::Declaration {
+                problem: format!(
                     "tap `{}` has no room; give it room for at least one reader",
                     spec.name
                 ),
             });
         }
         if spec.delivery.room() > MAX_STAGE_HANDLES {
-            return Err(BuildError::Misplaced {
-                what: format!(
+            return Err(BuildError::Declaration {
+                problem: format!(
                     "tap `{}` cannot have room for {} readers: {MAX_STAGE_HANDLES} is the most",
                     spec.name,
                     spec.delivery.room()
@@ -154,8 +154,8 @@ pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wa
         if let Some(own) = spec.wait.as_deref().filter(|own| own.alias() != chosen.alias()) {
             let (stage, other, thread) =
                 (&spec.name, &first.name, spec.thread.as_deref().unwrap_or_default());
-            return Err(BuildError::Misplaced {
-                what: format!(
+            return Err(BuildError::Declaration {
+                problem: format!(
                     "stages `{other}` ({chosen}) and `{stage}` ({own}) share thread `{thread}`, so they have to wait the same way"
                 ),
             });

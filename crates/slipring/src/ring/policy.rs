@@ -102,8 +102,8 @@ impl OnFault {
         OnFault { skips: true, ..self }
     }
 
-    /// The decision after a failure that follows `tries` others since the last release; `None`
-    /// stops the stage.
+    /// Returns the decision after a failure that follows `tries` others since the last release;
+    /// `None` stops the stage.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
         if tries < self.retries {
             Some(Verdict::Retried)
@@ -112,7 +112,7 @@ impl OnFault {
         }
     }
 
-    /// Time before each retry.
+    /// Returns the time before each retry.
     pub(crate) fn pause_time(self) -> Duration {
         self.pause
     }
@@ -243,7 +243,7 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Whether the stage may go back to its last release.
+    /// Returns whether the stage may go back to its last release.
     pub(crate) fn rewinds(&self) -> bool {
         self.on_error.retries != 0 || self.on_panic.retries != 0
     }

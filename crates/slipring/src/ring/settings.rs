@@ -30,7 +30,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The defaults for a ring of `capacity` slots.
+    /// Returns the defaults for a ring of `capacity` slots.
     pub(crate) fn new(capacity: usize) -> Settings {
         Settings {
             capacity,
@@ -45,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// The strategy of producers.
+    /// Returns the strategy of producers.
     pub(crate) fn producer_wait(&self) -> &Wait {
         self.producer_wait.as_deref().unwrap_or(&self.wait)
     }

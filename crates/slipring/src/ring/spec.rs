@@ -100,7 +100,7 @@ impl StageSpec {
 
 /// The stages declared so far, and the first mistake among the declarations.
 ///
-/// A stage is known by its index. Fronts note a mistake instead of panicking, so that the build
+/// A stage is known by its number. Fronts note a mistake instead of panicking, so that the build
 /// reports it.
 #[derive(Default)]
 pub(crate) struct StageList {
@@ -109,7 +109,7 @@ pub(crate) struct StageList {
 }
 
 impl StageList {
-    /// Adds a stage that depends on the stages in `after`; returns its index.
+    /// Adds a stage that depends on the stages in `after`; returns its number.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -121,37 +121,37 @@ impl StageList {
         self.specs.len() - 1
     }
 
-    /// The stages in the order of their declaration.
+    /// Returns the stages in the order of their declaration.
     pub(crate) fn specs(&self) -> &[StageSpec] {
         &self.specs
     }
 
-    /// The stage with this index, to be changed.
+    /// Returns the stage with this number, to be changed.
     pub(crate) fn spec_mut(&mut self, stage: usize) -> &mut StageSpec {
         &mut self.specs[stage]
     }
 
-    /// The stage declared last, to be changed.
+    /// Returns the stage declared last, to be changed.
     pub(crate) fn last_mut(&mut self) -> Option<&mut StageSpec> {
         self.specs.last_mut()
     }
 
     /// Notes a mistake; the build reports the first one.
-    pub(crate) fn reject(&mut self, problem: BuildError) {
+    pub(crate) fn note(&mut self, problem: BuildError) {
         self.problem.get_or_insert(problem);
     }
 
-    /// Notes a setting that has no meaning where it stands.
-    pub(crate) fn misplaced(&mut self, what: impl Into<String>) {
-        self.reject(BuildError::Misplaced { what: what.into() });
+    /// Notes a declaration that has no meaning where it stands, or contradicts another one.
+    pub(crate) fn reject(&mut self, problem: impl Into<String>) {
+        self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// The first mistake.
+    /// Returns the first mistake.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }
 
-    /// The stages for the build, or the first mistake.
+    /// Returns the stages for the build, or the first mistake.
     pub(crate) fn checked(&self) -> Result<Vec<StageSpec>, BuildError> {
         match &self.problem {
             Some(problem) => Err(problem.clone()),

@@ -176,7 +176,7 @@ fn a_branch_swapped_for_another_chains_is_a_build_error() {
         .read("c", |_, _| ());
     let shown = error.to_string();
     let error = error.feed(0..1, |_, _| ()).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Misplaced { .. })), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Build(BuildError::Declaration { .. })), "{error}");
     assert!(shown.contains(&error.to_string()), "{shown}");
 }
 
