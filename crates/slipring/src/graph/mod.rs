@@ -109,7 +109,18 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// A claim is a compare-and-swap then. A handle claims without it while it is alone: while no
     /// other handle is alive, and the [`Ring`], which could make one, is dropped.
     ///
-    /// Example: [`Ring::producer`](Ring#method.producer-1).
+    /// ```
+    /// let graph = slipring::Graph::new(8, || 0).shared();
+    /// let sum = graph.reader("sum");
+    /// let ring = graph.build()?;
+    /// let (mut one, mut two, mut sum) = (ring.producer(), ring.producer(), ring.reader(sum));
+    /// drop(ring); // every handle is taken
+    /// one.publish(|slot| *slot = 1)?;
+    /// two.publish(|slot| *slot = 2)?;
+    /// drop((one, two)); // closes the ring
+    /// assert_eq!(sum.for_each(|value, at| assert_eq!(*value, at.seq + 1))?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[doc(alias = "mpsc")]
     pub fn shared(mut self) -> Graph<E, L, Many> {
         self.settings_mut().many_producers = true;
