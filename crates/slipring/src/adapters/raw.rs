@@ -59,7 +59,7 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
     /// Example: [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
         self.give_up_open_claim();
-        RawProducer { producer: self, open: Seqs::NONE, lent: PhantomData }
+        RawProducer { producer: self, open: SeqRange::NONE, lent: PhantomData }
     }
 }
 
@@ -105,7 +105,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         Ok(seq)
     }
 
-    fn hold(&mut self, open: Seqs) {
+    /// Notes the open claim, here and in the producer (I3).
+    fn hold(&mut self, open: SeqRange) {
         self.producer.set_open_claim((open.len != 0).then_some((open.next, open.len as u64)));
         self.open = open;
     }
@@ -172,9 +173,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn give_up(&mut self) {
-        self.open = Seqs::NONE;
-        // A single producer claims the same positions again; with many, the producer knows the
-        // claim (I3).
+        self.open = SeqRange::NONE;
+        // A single producer claims the same positions again. With many, the producer holds the
+        // claim, too (I3).
         self.producer.give_up_open_claim();
     }
 

@@ -8,7 +8,7 @@ use super::place::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::base::panics::Contained;
 use crate::consumer::markers::sealed as markers;
-use crate::live::pool::{Marked, Pool};
+use crate::live::pool::{AccessMarker, Pool};
 use crate::ring::events::At;
 use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery, StageSpec};
@@ -77,14 +77,14 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// # Ok::<(), slipring::Error>(())
     /// ```
     #[allow(private_bounds)]
-    pub fn open<A: Marked + markers::Access>(mut self, pool: &Pool<E, A, L>) -> Self
+    pub fn open<A: AccessMarker + markers::Access>(mut self, pool: &Pool<E, A, L>) -> Self
     where
         E: 'env,
     {
         let stages = &mut self.declared.stages;
         match stages.last_mut() {
             Some(StageSpec { delivery: Delivery::Pool { room, .. }, .. }) => {
-                *room = pool.seats();
+                *room = pool.room();
                 let pool = pool.clone();
                 if let Some(make_runners) = self.declared.make_runners.pop() {
                     let bound: MakeRunners<'env, E, L> = Box::new(move |core, stage| {

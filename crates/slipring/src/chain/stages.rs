@@ -7,7 +7,8 @@ use super::handlers::{
 use super::place::{MayWrite, sealed};
 use crate::base::fault::Outcome;
 use crate::consumer::handle::{Reader, Writer};
-use crate::observe::mirror::{Mirror, Plain};
+use crate::observe::mirror::Mirror;
+use crate::observe::words::Plain;
 use crate::ring::events::{At, Events, EventsMut};
 use crate::ring::slots::Layout;
 use crate::ring::spec::Access;

@@ -43,8 +43,8 @@ pub enum WaitError {
     /// The wait for this stage's progress, or the producer's, exceeded the strategy's own timeout
     /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call published and lent nothing.
     TimedOut(Box<Name>),
-    /// This reader was asked to leave its tap ([`LeaveHandle::leave`](crate::LeaveHandle::leave)); the graph
-    /// goes on.
+    /// Another thread asked this reader to leave its tap
+    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
     Left,
     /// The reader could not join. `?` converts a [`SubscribeError`] into this.
     Refused(Arc<SubscribeError>),

@@ -54,15 +54,15 @@ impl<E, L: Layout> Place<E, L> {
     }
 
     /// Binds the place to a stage, until the run is over
-    /// ([`Owners::end_run`](crate::ring::owner::Owners::end_run)) or the last owner is gone.
+    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner is gone.
     pub(super) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();
         if before.as_ref().is_some_and(|core| core.owners.are_there()) {
             drop(place);
             let name = &core.control.plan.stages[stage].name;
-            return Err(BuildError::Misplaced {
-                what: format!(
+            return Err(BuildError::Declaration {
+                problem: format!(
                     "the handle declared at `{name}` already stands in a running graph; create one for each place"
                 ),
             });

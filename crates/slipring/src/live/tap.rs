@@ -85,64 +85,6 @@ pub struct Tap<E, L: Layout = Interleaved> {
     room: usize,
 }
 
-/// Which stage of which graph a handle stands for, once that is built. It observes the graph, and
-/// owns nothing of it.
-pub(crate) struct Place<E, L: Layout>(Arc<StdMutex<Found<E, L>>>);
-type Found<E, L> = (Weak<Core<E, L>>, usize);
-
-impl<E, L: Layout> Clone for Place<E, L> {
-    fn clone(&self) -> Self {
-        Place(self.0.clone())
-    }
-}
-
-impl<E, L: Layout> Place<E, L> {
-    pub(crate) fn nowhere() -> Self {
-        Place(Arc::new(StdMutex::new((Weak::new(), 0))))
-    }
-
-    pub(crate) fn at(core: &Owner<E, L>, stage: usize) -> Self {
-        Place(Arc::new(StdMutex::new((core.observed(), stage))))
-    }
-
-    fn lock(&self) -> StdGuard<'_, Found<E, L>> {
-        whole(self.0.lock())
-    }
-
-    /// Where that is, if the graph is there: for as long as one call takes. What comes back owns no
-    /// event.
-    pub(crate) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // What this drops may be the last reference, so it is dropped under no lock.
-        let (ring, stage) = {
-            let place = self.lock();
-            (place.0.clone(), place.1)
-        };
-        let core = ring.upgrade().filter(|core| core.owners.are_there());
-        Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
-    }
-
-    /// It is there from now on, until the run is over
-    /// ([`Owners::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner gone.
-    pub(crate) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
-        let mut place = self.lock();
-        let before = place.0.upgrade();
-        if before.as_ref().is_some_and(|core| core.owners.are_there()) {
-            drop(place);
-            let name = &core.control.plan.stages[stage].name;
-            return Err(BuildError::Declaration {
-                problem: format!(
-                    "what was declared at `{name}` stands in a graph already; make one for each place"
-                ),
-            });
-        }
-        let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
-        drop(place);
-        // Under no lock: this may free what observers held last.
-        drop((replaced, before));
-        Ok(())
-    }
-}
-
 impl<E, L: Layout> Clone for Tap<E, L> {
     fn clone(&self) -> Self {
         Tap { place: self.place.clone(), name: self.name.clone(), room: self.room }

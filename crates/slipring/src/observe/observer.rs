@@ -184,21 +184,6 @@ impl<T: Plain> Observer<T> {
     /// # Ok::<(), slipring::BuildError>(())
     /// ```
     ///
-    /// Costs one load of the mark, one per 8 bytes of the value, and one to check the mark again.
-    ///
-    /// ```
-    /// use slipring::ObserveError;
-    /// let mut mirror = slipring::Mirror::new(4)?;
-    /// let mut observer = mirror.handle().observe();
-    /// assert_eq!(observer.try_next(), Err(ObserveError::Unavailable));
-    /// mirror.put(10, &1.5f64);
-    /// let observed = observer.try_next().unwrap();
-    /// assert_eq!((observed.seq, observed.value, observed.missed), (10, 1.5, 0));
-    /// drop(mirror);
-    /// assert_eq!(observer.try_next(), Err(ObserveError::Closed));
-    /// # Ok::<(), slipring::BuildError>(())
-    /// ```
-    ///
     /// # Errors
     /// [`ObserveError::Unavailable`], [`ObserveError::Overrun`] or [`ObserveError::Closed`].
     #[inline]
