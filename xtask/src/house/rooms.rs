@@ -10,7 +10,7 @@ use super::{
 use crate::tidy::Findings;
 
 /// Whether a broken rule is an error; a warning otherwise.
-const ENFORCED: bool = false;
+const ENFORCED: bool = true;
 
 /// Each room with the rooms that it may import, lowest first.
 const ROOMS: [(&str, &[&str]); 11] = [
