@@ -9,10 +9,12 @@ import random
 import re
 import sys
 
-ITEM = re.compile(
-    r"\b(?:fn|struct|enum|trait|type|const|static|mod|macro_rules!|union)\s+(\w+)|^\s*(?:pub(?:\([^)]*\))?\s+)?(\w+)\s*[:({,]"
+ITEMS = (
+    re.compile(r"\b(?:fn|struct|enum|trait|type|const|static|mod|macro_rules!|union)\s+(?!fn\b)(\w+)"),
+    re.compile(r"^\s*impl\b.*?(\w+)(?:<[^{]*>)?\s*(?:where.*)?\{?$"),
+    re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(\w+)\s*[:({,]")
+),
 )
-
 
 def comments(path):
     """Yields (line number, text, name of the item below or around) of each block of comments."""
@@ -32,8 +34,8 @@ def comments(path):
         below = at
         while below < len(lines) and re.match(r"\s*(#\[.*|$)", lines[below]):
             below += 1
-        item = ITEM.search(lines[below]) if below < len(lines) else None
-        name = path.stem if inner else next((n for n in (item.groups() if item else ()) if n), around)
+        found = (item.search(lines[below]) for item in ITEMS if below < len(lines))
+        name = path.stem if inner else next((item[1] for item in found if item), around)
         yield first + 1, block, name
 
 
@@ -44,7 +46,7 @@ def sentences(block):
         if line.strip().startswith("```"):
             fence = not fence
             text.append("\0")
-        elif fence or line.startswith(("|", "#", "[", "SAFETY")) or not line.strip():
+        elif fence or re.match(r"\||#|SAFETY|\[[^\]]*\]: |</?\w", line) or not line.strip():
             text.append("\0")
         elif re.match(r"\s*(?:[-*]|\d+\.) ", line):
             text.append("\0" + re.sub(r"^\s*(?:[-*]|\d+\.) ", "", line))
