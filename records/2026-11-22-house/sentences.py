@@ -12,8 +12,7 @@ import sys
 ITEMS = (
     re.compile(r"\b(?:fn|struct|enum|trait|type|const|static|mod|macro_rules!|union)\s+(?!fn\b)(\w+)"),
     re.compile(r"^\s*impl\b.*?(\w+)(?:<[^{]*>)?\s*(?:where.*)?\{?$"),
-    re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(\w+)\s*[:({,]")
-),
+    re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(\w+)\s*[:({,]"),
 )
 
 def comments(path):
