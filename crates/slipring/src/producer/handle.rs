@@ -362,11 +362,11 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         };
         let unwinds = panicking() && !self.ignores_panic;
         if unwinds {
-            twin!("failed-late": fail() => ());
+            twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
         // After a failure of this handle. The last handle closes after the failures of all others
         // (`edge::counted_out`), at the position that the claim word names.
-        let last = control.membership.remove_producer();
+        let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_maker());
         if last {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
@@ -375,7 +375,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
             fail();
         });
         // After the close: a maker that is the only one from now on finds the closed bit.
-        twin!("left-unclosed": control.membership.remove_maker() => ());
+        twin!("left-unclosed": control.membership.remove_maker() => ()); // SYNC[left-alone]
         self.flush();
     }
 }
