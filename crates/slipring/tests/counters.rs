@@ -135,7 +135,7 @@ fn a_monitor_reports_a_chain_from_another_thread() {
         );
     }
     assert!(done.report.producer().latency.is_none());
-    assert!(done.report.to_string().contains("`second` let go after"));
+    assert!(done.report.to_string().contains("`second` released after"));
 }
 
 #[test]

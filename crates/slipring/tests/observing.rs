@@ -255,7 +255,7 @@ fn a_mirrors_invalid_capacity_is_a_build_error() {
     let _watched = crate::common::watched();
     assert_eq!(Mirror::<u8>::new(0).unwrap_err(), BuildError::Capacity { asked: 0 });
     assert_eq!(Mirror::<u8>::new(3).unwrap_err(), BuildError::Capacity { asked: 3 });
-    assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("the next ones are 2 and 4"));
+    assert!(Mirror::<u8>::new(3).unwrap_err().to_string().contains("take 2 or 4"));
     let capacity = 1 << (usize::BITS - 1);
     let error = Mirror::<[u8; 4096]>::new(capacity).unwrap_err();
     assert_eq!(error, BuildError::Memory { capacity, bytes_per_slot: 4112 });

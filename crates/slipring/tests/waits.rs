@@ -303,7 +303,7 @@ fn a_strategys_timeout_returns_an_error_and_loses_no_event() {
         assert!(matches!(tx.claim(), Err(WaitError::TimedOut(_))), "{wait}");
         assert!(matches!(tx.claim_n(1), Err(ClaimError::TimedOut { .. })), "{wait}");
         let error = tx.publish(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("`reader` took longer than the strategy's timeout"), "{error}");
+        assert!(error.contains("`reader` exceeded the strategy's timeout"), "{error}");
         // Later calls continue at the same position.
         rx.poll(1, |event, _| assert_eq!(*event, 0)).unwrap();
         tx.publish(|event| *event = 2).unwrap();

@@ -172,7 +172,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// ```
     /// let mirror = slipring::Mirror::new(8)?;
-    /// let mut observer = mirror.mirrored().observe();
+    /// let mut observer = mirror.handle().observe();
     /// slipring::ring(8, || ("", 0))
     ///     .observe("prices", mirror, |(_symbol, price)| *price)
     ///     .feed([("A", 1), ("B", 7)], |slot, order| *slot = order)?;

@@ -400,7 +400,7 @@ fn run(case: Case) -> (Arc<Scenario>, Result<(), Error>) {
 fn check_error(scenario: &Scenario, outcome: Result<(), Error>) {
     let Case { spot, kind, front, .. } = scenario.case;
     let panic = match kind {
-        FaultKind::Bomb => "a payload that is no text",
+        FaultKind::Bomb => "a payload that is not a string",
         _ => "out of cheese on purpose",
     };
     if front == Front::Spawn && spot == Closure && kind == FaultKind::Error {

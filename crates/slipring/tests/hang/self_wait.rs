@@ -71,7 +71,7 @@ fn a_deadline_ends_a_thread_that_waits_for_itself() {
             drop(own.lock().unwrap().take());
             error
         });
-        let text = "stage `echo` holds what is waited for, and only the caller can move it on";
+        let text = "it needs a release by stage `echo`, which only the calling thread can make";
         assert!(error.stage() == Some("echo") && error.to_string().contains(text), "{error}");
         let error =
             ends(&format!("a clone that `run_shared` is to give back, {wait}"), move || {
