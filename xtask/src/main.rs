@@ -15,6 +15,7 @@ mod checks;
 mod cli;
 mod command;
 mod deep;
+mod findings;
 mod house;
 mod layout;
 mod mutants;

@@ -103,6 +103,8 @@ mod live;
 mod loom_models;
 mod observe;
 mod producer;
+#[cfg(all(test, not(slipring_loom)))]
+mod refresh_tests;
 mod ring;
 #[cfg(all(test, not(slipring_loom)))]
 mod step_tests;

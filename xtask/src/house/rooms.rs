@@ -7,13 +7,14 @@ use super::{
     arrows::Arrows,
     circles::{self, Graph},
 };
-use crate::tidy::Findings;
+use crate::findings::Findings;
 
 /// Whether a broken rule is an error; a warning otherwise.
 const ENFORCED: bool = true;
 
 /// Each room with the rooms that it may import, lowest first.
-const ROOMS: [(&str, &[&str]); 11] = [
+const ROOMS: [(&str, &[&str]); 12] = [
+    ("guide", &[]),
     ("base", &[]),
     ("wait", &["base"]),
     ("errors", &["base"]),

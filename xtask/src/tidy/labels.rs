@@ -12,7 +12,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Item, Visibility};
 
-use super::{File, Findings};
+use super::File;
+use crate::findings::Findings;
 use crate::{
     house::{House, Reach, arrows::Arrows},
     layout,

@@ -10,7 +10,8 @@ use syn::{
     visit::{self, Visit},
 };
 
-use super::{File, Findings};
+use super::File;
+use crate::findings::Findings;
 use crate::{layout, source};
 
 /// The calls whose argument may be `SeqCst`. No model could miss a fence for the compiler alone.

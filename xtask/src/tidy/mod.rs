@@ -11,22 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::findings::Findings;
 use crate::{
     house::{House, arrows::Arrows, rooms},
     source::Source,
     workspace,
 };
-
-/// The outcome of the check.
-#[derive(Debug, Default)]
-pub struct Findings {
-    /// Broken rules.
-    pub errors: Vec<String>,
-    /// Rules that are nearly broken.
-    pub warnings: Vec<String>,
-    /// Counts for the reader.
-    pub notes: Vec<String>,
-}
 
 /// One file of the project.
 pub struct File {

@@ -5,7 +5,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{File, Findings};
+use super::File;
+use crate::findings::Findings;
 
 /// The length past which a module is split, in lines.
 const LINES_AT_MOST: usize = 800;
