@@ -10,8 +10,9 @@ use crate::ring::slots::Layout;
 /// A handler that reads events, and is also called at the start of its stage, after each batch,
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// All calls come from the stage's thread. A panic or an error in any of them ends the graph, and
-/// names the stage.
+/// All calls come from the stage's thread. A panic or an error in any call ends the graph, unless a
+/// policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The failure names the
+/// stage.
 ///
 /// ```
 /// use slipring::{At, Fault, ReadHandler};
@@ -40,58 +41,103 @@ use crate::ring::slots::Layout;
 #[doc(alias = "EventHandler")]
 pub trait ReadHandler<E> {
     /// Called before the first event.
+    ///
+    /// Example: [`ReadHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     /// Called for each event, in order.
+    ///
+    /// Example: [`ReadHandler`].
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
     /// Called after each batch, before the stage releases it. `next_seq` is the position after the
     /// batch.
+    ///
+    /// Example: [`ReadHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
     /// Called when no event is available, before the stage waits; a good place to flush a buffer.
     ///
-    /// With [`Chain::idle_every`](crate::Chain::idle_every) it is called again during the wait.
-    /// [`Chain::run_inline`](crate::Chain::run_inline) never waits, so it does not call it.
+    /// With [`Chain::idle_every`](crate::Chain::idle_every) the stage calls `idle` again during the
+    /// wait. [`Chain::run_inline`](crate::Chain::run_inline) never waits, so it never calls `idle`.
+    ///
+    /// Example: [`ReadHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called at the end, also after a failure, if `start` returned without one.
+    /// Called at the stage's end, also after a failure, if `start` returned `Ok`.
+    ///
+    /// Example: [`ReadHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// A handler that may change events, and is otherwise called as a [`ReadHandler`] is.
+/// A handler that may change events; its stage calls it in the same way as a [`ReadHandler`].
 /// [`Chain::write_with`](crate::Chain::write_with) takes it.
 ///
-/// Example: [`ReadHandler`].
+/// ```
+/// use slipring::{At, Fault, WriteHandler};
+///
+/// struct RunningTotal { total: u64 }
+///
+/// impl WriteHandler<u64> for RunningTotal {
+///     fn event(&mut self, event: &mut u64, _at: At) -> Result<(), Fault> {
+///         self.total += *event;
+///         *event = self.total; // later stages see the total
+///         Ok(())
+///     }
+///     fn stop(&mut self) -> Result<(), Fault> {
+///         println!("total {}", self.total);
+///         Ok(())
+///     }
+/// }
+///
+/// let mut running = RunningTotal { total: 0 };
+/// let mut seen = Vec::new();
+/// slipring::ring(64, || 0u64)
+///     .write_with("running", &mut running)
+///     .read("collect", |value, _| seen.push(*value))
+///     .feed(1..=3, |slot, i| *slot = i)?;
+/// assert_eq!((running.total, seen), (6, vec![1, 3, 6]));
+/// # Ok::<(), slipring::Error>(())
+/// ```
 pub trait WriteHandler<E> {
     /// Called before the first event.
+    ///
+    /// Example: [`WriteHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
     /// Called for each event, in order.
+    ///
+    /// Example: [`WriteHandler`].
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
     /// Called after each batch, before the stage releases it. `next_seq` is the position after the
     /// batch.
+    ///
+    /// Example: [`WriteHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
     /// Called when no event is available, before the stage waits. See [`ReadHandler::idle`].
+    ///
+    /// Example: [`WriteHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called at the end, also after a failure, if `start` returned without one.
+    /// Called at the stage's end, also after a failure, if `start` returned `Ok`.
+    ///
+    /// Example: [`WriteHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
-/// A handler behind a reference is a handler, so that the caller can keep it.
+/// Implements a handler trait for `&mut H`, so that the caller can keep the handler.
 macro_rules! by_reference {
     ($handler:ident, $event:ty) => {
         impl<E, H: $handler<E> + ?Sized> $handler<E> for &mut H {
@@ -119,15 +165,15 @@ by_reference!(WriteHandler, &mut E);
 
 /// A closure `|&E, At|`.
 pub(super) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut E, At|`. Only stages that are declared as writing have one.
+/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds one.
 pub(super) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&Events, first_seq|`.
 pub(super) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut EventsMut, first_seq|`. Only stages that are declared as writing have one.
+/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds one.
 pub(super) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(super) struct ReadWith<H>(pub(super) H);
-/// A [`WriteHandler`]. Only stages that are declared as writing have one.
+/// A [`WriteHandler`]. Only a stage that is declared as writing holds one.
 pub(super) struct WriteWith<H>(pub(super) H);
 
 macro_rules! of_closure {
@@ -180,7 +226,8 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     }
 }
 
-/// The calls besides those for events, which reading and writing handlers share.
+/// Implements [`Handler`] for a user's handler; `$handle` passes events on, and the other calls are
+/// the same for reading and writing.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

@@ -1,4 +1,4 @@
-//! Stages of one handler each, which sees every event.
+//! Stages with one handler, which sees every event.
 
 use super::declare::Chain;
 use super::handlers::{
@@ -36,7 +36,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Read, ReadEach::new(handler))
     }
 
-    /// Adds a stage whose handler may change every event. Later stages see the change.
+    /// Adds a stage whose handler may change every event. Later stages see the changed event.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -61,7 +61,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage whose handler reads whole batches, each with the position of its first event.
     ///
     /// A batch holds the events that are available, up to a quarter of the ring
-    /// ([`Chain::max_batch`] lowers that). The stage releases it when the handler returns.
+    /// ([`Chain::max_batch`] lowers that). The stage releases the batch when the handler returns.
     ///
     /// ```
     /// let mut sum = 0;
@@ -97,7 +97,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Adds a stage whose handler is also called at the start, after each batch, before a wait, and
-    /// at the end. Takes a [`ReadHandler`], or `&mut` of one, whose state the caller reads
+    /// at the end. Takes a [`ReadHandler`], or `&mut` of one if the caller needs its state
     /// afterwards.
     ///
     /// Example: [`ReadHandler`].
@@ -110,7 +110,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 
     /// Adds a stage as [`Chain::read_with`] does, for a handler that may change events.
     ///
-    /// Example: [`ReadHandler`].
+    /// Example: [`WriteHandler`].
     pub fn write_with(self, name: &str, handler: impl WriteHandler<E> + Send + 'env) -> Self
     where
         P: MayWrite,
@@ -118,14 +118,16 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Write, WriteWith(handler))
     }
 
-    /// Adds a stage that loops over its handle itself: `run` gets the handle on the stage's thread.
+    /// Adds a stage with a loop of its own: `run` is called with the stage's handle, on the stage's
+    /// thread.
     ///
-    /// The loop can do everything that a handle can: release early within a batch
-    /// ([`Batch::release_front`](crate::Batch::release_front)) or late after it
-    /// ([`Batch::hold`](crate::Batch::hold)), or wait for something else meanwhile. It returns when
-    /// the handle reports the end of the stream; if it returns earlier, the graph fails. Such a
-    /// stage takes no policy ([`Chain::on_error`], [`Chain::max_batch`] and their like), shares no
-    /// thread, and does not run with [`Chain::run_inline`].
+    /// The loop may release events early within a batch
+    /// ([`Batch::release_front`](crate::Batch::release_front)) or after the batch
+    /// ([`Batch::hold`](crate::Batch::hold)). The loop may also wait for other things between
+    /// batches. `run` must return when the handle reports the end of the stream; the graph fails if
+    /// `run` returns earlier. A stage with its own loop takes no policy ([`Chain::on_error`],
+    /// [`Chain::max_batch`] and their like), shares no thread, and does not run with
+    /// [`Chain::run_inline`].
     ///
     /// ```
     /// let mut lines = Vec::new();
@@ -167,8 +169,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.looping(name, Access::Write, run)
     }
 
-    /// Adds a stage that copies a value of each event into a mirror, for observers that hold no
-    /// other thread up: see [`Mirror`].
+    /// Adds a stage that copies a value of each event into a mirror, for observers that delay no
+    /// other thread: see [`Mirror`].
     ///
     /// ```
     /// let mirror = slipring::Mirror::new(8)?;
@@ -180,8 +182,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Other stages and the producer wait for this stage as for any other, for as long as a copy
-    /// takes. The mirror closes when the stage ends. An event that the stage handles again
+    /// Later stages and the producer wait for this stage as for any other; it spends one copy on
+    /// each event. The mirror closes when the stage ends. An event that the stage handles again
     /// ([`OnFault::retry`](crate::OnFault::retry)) is copied again.
     pub fn observe<T: Plain>(
         self,
