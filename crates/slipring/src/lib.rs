@@ -1,8 +1,8 @@
 //! Ordered messages between threads at memory speed: a ring of preallocated slots, and a graph of
 //! stages over it.
 //!
-//! Producers fill slots in place and publish them. Every stage sees every event, in order, and no
-//! slot is overwritten while a stage still uses it.
+//! Producers fill slots in place and publish them. Every stage sees every event, in order. No
+//! producer overwrites a slot while a stage still uses its event.
 //!
 //! ```
 //! let mut out = Vec::new();
@@ -33,7 +33,8 @@
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //!
-//! All fronts use the same ring, and they mix. A chain declares stages by these calls:
+//! All fronts use the same ring, and one program may combine them. A chain declares stages by these
+//! calls:
 //!
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
 //! |---|---|---|---|
@@ -62,31 +63,33 @@
 //!
 //! # What is promised
 //!
-//! - **Order.** Stages see events by position, behind a pool too.
+//! - **Order.** Stages see events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. A breach does not compile on a chain, and is an error of [`Graph::build`].
-//!   References live no longer than the batch whose release frees the slots.
+//!   side only read. A chain that breaks this soundness rule does not compile; for a graph,
+//!   [`Graph::build`] returns an error. A reference to an event ends before the batch that lends it
+//!   is released.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
-//!   events that were published. [`Producer::halt`] does not drain.
+//!   events that were published. [`Producer::halt`] ends the graph without draining it.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
-//!   waiting threads. It comes back with the stage's name and the event's position. A dropped claim
-//!   is passed over, and a dropped batch comes again. The page [failing](guide::failing) has the
-//!   whole table, and says what the library cannot see: a handle that is forgotten
-//!   (`std::mem::forget`).
+//!   waiting threads. The caller gets the failure with the stage's name and the event's position.
+//!   Stages pass over the slots of a dropped claim, and a dropped batch is delivered again. The
+//!   page [failing](guide::failing) lists all cases. The library cannot see that a handle is
+//!   forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
-//!   page [waiting](guide::waiting#waits-that-never-would-end) lists the waits without end that are
-//!   not detected; a deadline ends those.
-//! - **No allocation** after the build, user code apart. A handle whose strategy learns is made
-//!   with one box for it.
+//!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
+//!   library does not detect; a deadline ends them.
+//! - **No allocation** by the library for events or stages after the build. Exception: a new
+//!   handle allocates one box if its wait strategy learns.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
 //! # Cost
 //!
-//! A slot takes the event and eight bytes, rounded up to the alignment (contiguous, with one
-//! producer: the event alone); printing a [`Ring`] shows the number. Publishing an event is a claim
-//! (an addition; a compare-and-swap while several producers may claim), a look at a line that
-//! seldom changes, and one store. Strategies that park add a look at a wait queue, and a full fence
+//! A slot takes the event and eight bytes, rounded up to the alignment. With the contiguous layout
+//! and one producer, a slot takes the event alone. Printing a [`Ring`] shows the number of bytes.
+//! Publishing an event takes a claim, one load from a cache line that seldom changes, and one
+//! store. The claim is an addition, or a compare-and-swap while several producers may claim. A wait
+//! strategy that parks adds one load of a wait queue's word. Such a strategy also adds a full fence
 //! while a waiter sleeps now and then. The page [performance](guide::performance) has figures and
 //! their records.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -139,7 +142,7 @@ pub use ring::slots::{Contiguous, Interleaved, Layout};
 pub use wait::warning::{Warning, on_warning};
 pub use wait::{UnknownWait, Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
 
-/// The README's example, kept true.
+/// The README's examples, compiled and run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;

@@ -1,5 +1,5 @@
-//! Single steps of the protocol that other steps mask. Each test fails when its step alone is left
-//! out.
+//! Tests of single protocol steps, where other steps usually hide the lack of the step. Each test
+//! fails when its step alone is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -13,9 +13,9 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
-/// A worker that lost the race for a chunk keeps the bound of that chunk until it takes the next
-/// one, and a joiner's pin may be taken back. A frontier that is computed meanwhile is not below
-/// the caller's lower bound.
+/// A frontier is never below the caller's lower bound, even with a stale bound or pin. A worker
+/// that lost the race for a chunk keeps that chunk's bound until its next chunk. A joiner may take
+/// its pin back.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -45,7 +45,7 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // The pool, with the stale bound of a worker that lost the race for the first chunk.
+    // A pool's frontier, with the stale bound of a worker that lost the race for the first chunk.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -53,12 +53,12 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // Shards and a stage, with a lower bound beyond the positions that this thread has loaded.
+    // The frontiers of shards and of a stage, with a lower bound beyond their released positions.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // A tap, with a pin that its joiner will take back.
+    // A tap's frontier, with a pin that its joiner will take back.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -79,8 +79,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     drop(member);
 }
 
-/// The frontier of the pool before may fall below a chunk that another worker of this pool has
-/// taken. A worker with that limit takes no chunk.
+/// The frontier of an earlier pool may fall below a chunk that a worker of the second pool has
+/// taken. Another worker of the second pool, with that frontier as its limit, takes no chunk.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
@@ -128,8 +128,8 @@ fn a_producers_limit_never_falls_behind_its_claims() {
     }
 }
 
-/// Other producers may publish any number of events while a handle is unused, so its position and
-/// its limit may be any distance behind.
+/// Other producers may publish any number of events while a handle is unused, so the handle's
+/// position and limit may be any distance behind.
 #[test]
 fn an_idle_producer_claims_after_any_distance() {
     const QUARTER: u64 = 1 << 62;
@@ -152,7 +152,8 @@ fn an_idle_producer_claims_after_any_distance() {
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // The other producers' claims; the stages' releases are a lap behind.
+            // The store stands for the claims of other producers; the stages have released up to a
+            // lap before.
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let release_to = |seq: u64| match gate {
@@ -192,7 +193,7 @@ fn a_producers_count_of_published_events_may_wrap() {
     }
 }
 
-/// A call may handle more events than the count has left before it wraps.
+/// One call may handle more events than the count can take before it wraps.
 #[test]
 fn the_count_of_handled_events_may_wrap_within_a_call() {
     let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
@@ -202,7 +203,7 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
-// Positions that a stage rewinds to, releases, and polls.
+// Tests of the positions that a stage rewinds to, releases and polls.
 
 /// Gathers all available events without a release; returns their positions.
 fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
@@ -231,7 +232,7 @@ fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
         assert_eq!(position.next(), 0);
         counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
-    // Released in the middle of a run.
+    // The position releases in the middle of a run.
     assert_eq!(position.gather(1, 1), 1);
     position.advance(1, 1);
     position.release();
@@ -264,15 +265,16 @@ fn a_retry_passes_over_tombstones_again() {
     assert_rewinds(shards[0].position());
 }
 
-/// A shard's number of known own events counts from its next event on. After a rewind it does not
-/// apply to the events before.
+/// A shard may know how many of the next events are its own, counted from its next event. After a
+/// rewind, this number does not apply to the earlier events.
 #[test]
 fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);
     let shards = graph.shard_reader("shards", 2, |v| *v);
     let ring = graph.build().unwrap();
     let (mut tx, mut shards) = (ring.producer(), ring.shard_readers(shards));
-    // One run, so that a poll finds several events of one shard in a row.
+    // The events are published as one run, so that a poll finds several events of one shard in a
+    // row.
     let mut slots = tx.claim_n(32).unwrap();
     slots.iter_mut().zip(0..).for_each(|(v, i)| *v = i);
     slots.publish();
@@ -285,7 +287,7 @@ fn a_shard_that_retries_gets_only_its_own_events() {
             position.advance(1, 1);
         }
         assert!(!own.is_empty());
-        // A rewind from behind each of its events in turn.
+        // The shard rewinds from behind each of its events in turn.
         for handled in 1..own.len() {
             position.rewind();
             for &seq in &own[..handled] {
@@ -406,8 +408,8 @@ fn a_handle_with_available_events_is_ready() {
     }
 }
 
-/// A stage must pass over a tombstone at once: asleep before it, the stage would hold the
-/// producers.
+/// A stage must pass over a tombstone at once: a stage asleep before a tombstone would hold back
+/// the producers.
 #[test]
 fn a_handle_before_a_tombstone_is_ready() {
     let graph = Graph::new(4, || 0u64).shared();
@@ -537,7 +539,7 @@ impl ReadHandler<u64> for FailingEnd<'_> {
     }
 }
 
-/// An event is skipped, and the end of its batch fails: only that end is retried.
+/// An event is skipped, and the next `batch_end` fails: only `batch_end` is retried.
 #[test]
 fn a_retry_does_not_go_back_over_a_skipped_event() {
     let log = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The chain as a value: everything declared so far, and how a stage is added to it.
+//! The chain as a value: its declarations so far, and the functions that add a stage.
 
 use std::fmt;
 use std::hash::Hash;
@@ -31,16 +31,16 @@ use crate::wait::HandleLearner;
 /// A ring and the stages over it, declared in one expression and then started: see [`ring`].
 ///
 /// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are
-/// closures that may borrow locals: `run` and `feed` come back only when all stages have ended. A
+/// closures that may borrow locals: `run` and `feed` return only when all stages have ended. A
 /// handler returns nothing, or a `Result` with any error.
 ///
-/// The methods that start it: [`feed`](Chain::feed), [`run`](Chain::run),
+/// These methods start the chain: [`feed`](Chain::feed), [`run`](Chain::run),
 /// [`run_shared`](Chain::run_shared), [`run_inline`](Chain::run_inline), [`spawn`](Chain::spawn),
 /// [`spawn_shared`](Chain::spawn_shared).
 #[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
 pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     pub(super) declared: Box<Declared<'env, E, L>>,
-    /// Numbers of the stages that the next stage comes after.
+    /// Numbers of the stages that the next declared stage depends on.
     pub(super) after: Vec<usize>,
     /// Inside of a fan-out: numbers of the last stages of its branches.
     pub(super) ends: Vec<usize>,
@@ -52,10 +52,10 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) ring: Builder<'env, E>,
     pub(super) stages: StageList,
     pub(super) hooks: Hooks<'env>,
-    /// For each stage, in the order of declaration.
+    /// Functions that make each stage's runners, in the order of declaration.
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
-    /// Numbers of the taps that no writing stage was declared after yet.
+    /// Numbers of the taps without a writing stage declared after them.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this one is alive.
     identity: Arc<()>,
@@ -67,8 +67,8 @@ type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 pub(super) type MakeRunners<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 
-/// Makes one position of a stage from the ring, the stage's number, the worker's or shard's, and a
-/// learner.
+/// Makes one position of a stage from the ring, the stage's number, the number of the worker or
+/// shard, and a learner.
 type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
 /// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory`
@@ -121,7 +121,8 @@ impl<'env, E, L: Layout> Chain<'env, E, L> {
 
 impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
     /// Stores events side by side, so that a batch is one slice, or two where it wraps around the
-    /// ring's end. Comes before the first stage. See [`Contiguous`] for what it costs.
+    /// ring's end. Must be called before the first stage is declared. [`Contiguous`] states the
+    /// cost.
     ///
     /// ```
     /// let mut sum = 0;
@@ -174,7 +175,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The numbers in the other chain are those of its own stages.
+            // `after` and `ends` of the other chain are numbers of its own stages, so they are
+            // replaced.
             nested
                 .declared
                 .stages
@@ -195,7 +197,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ) -> Self {
         let mut after = self.after.clone();
         if access == Access::Write {
-            // A reader at a tap has released an event before a later stage may change it.
+            // A writing stage depends on the open taps, so their readers release an event before it
+            // changes.
             after.append(&mut self.declared.open_taps);
         }
         let stage = self.declared.stages.add(name, access, delivery, &after);

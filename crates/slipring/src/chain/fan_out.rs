@@ -9,8 +9,8 @@ use crate::ring::spec::{Access, Delivery};
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds stages side by side: each sees every event, at the same time as the others.
     ///
-    /// They may only read; a stage that writes there is a compile error. The next stage comes after
-    /// all of them. Fan-outs nest.
+    /// Stages inside a fan-out may only read; a writing stage there does not compile. The stage
+    /// declared after the fan-out comes after all stages inside. Fan-outs nest.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);
@@ -37,12 +37,13 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self
     }
 
-    /// Puts a tap here: a place where readers join and leave while the chain runs. See [`Tap`].
+    /// Adds a tap: a place where readers join and leave while the chain runs. See [`Tap`].
     ///
     /// Example: [`Tap`].
     ///
-    /// Readers at the tap see events as the stages before it left them. Later stages that write,
-    /// and the producer, wait for the readers that are there; later stages that only read do not.
+    /// Readers at the tap see events as the stages before the tap left them. Later writing stages
+    /// and the producer wait for the readers at the tap. Later reading stages do not wait for these
+    /// readers.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where

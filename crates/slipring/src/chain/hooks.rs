@@ -10,18 +10,18 @@ use crate::ring::policy::Faulted;
 pub(super) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 pub(super) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
-/// The chain's own references to the user's hooks. They outlive the stages of a run, so that a
-/// panic of a hook's drop still fails that run.
+/// The chain's own references to the user's hooks. The references outlive the stages of a run, so
+/// that a panic in a hook's drop still fails that run.
 #[derive(Default)]
 pub(super) struct Hooks<'env> {
-    /// Called on each thread before its stages start.
+    /// Hook that each thread calls before its stages start.
     pub(super) on_start: Option<OnStart<'env>>,
-    /// Called for each failure that a stage survives.
+    /// Hook that is called for each failure that a stage survives.
     pub(super) on_faults: Option<OnFaults<'env>>,
 }
 
 impl Hooks<'_> {
-    /// Drops the hooks; a panic of a drop fails the graph.
+    /// Drops the hooks; a panic in a drop fails the graph.
     pub(super) fn drop_contained(self, control: &Control) {
         let panics = [
             self.on_start.and_then(Contained::drop_contained),

@@ -13,20 +13,21 @@ use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
 
 /// The producer of a chain that runs on this thread: see [`Chain::run_inline`]. While the ring is
-/// full it lets the stages work.
+/// full, a publication first gives the stages a turn.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
-    /// The stages, grouped as on the threads of a run.
+    /// The stages, grouped as [`Chain::run`] groups them on threads.
     threads: Vec<StageThread<'env>>,
 }
 
 impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the producer and all stages in turn on this thread.
     ///
-    /// The stages work in the order of their declaration, each on the events that are available, so
-    /// the same input gives the same order of calls every time. [`Chain::on_thread_start`] does not
-    /// apply, and no handler's `idle` is called.
+    /// The stages take turns in the order of their declaration, and each handles its available
+    /// events. Stages that [`Chain::on`] puts on one thread come one directly after the other, at
+    /// the place of the first. The same input gives the same order of calls in every run. The hook
+    /// of [`Chain::on_thread_start`] and the handlers' `idle` are not called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -42,7 +43,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Chain::run`].
+    /// As [`Chain::run`]. A stage with a loop of its own ([`Chain::read_by`]) is refused before the
+    /// start.
     pub fn run_inline<T>(
         mut self,
         produce: impl FnOnce(&mut Inline<'env, E, L>) -> Result<T, Fault>,
@@ -67,13 +69,14 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // The closure may have swapped its handle for that of another ring. Then this ring fails,
-        // and the other one is driven to its end.
+        // If the closure has swapped its `Inline` for that of another chain, this chain's ring
+        // fails. The loop below then drives the other chain's ring to its end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // It may be the last owner of that other ring, and drop the user's events.
+        // The producer may be the last owner of another ring, so its drop may drop the user's
+        // events.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }
@@ -105,17 +108,16 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 }
 
 impl<E: Send, L: Layout> Inline<'_, E, L> {
-    /// Fills the next slot and publishes it; returns its position. While the ring is full, lets the
-    /// stages work.
+    /// Fills the next slot and publishes the event; returns the event's position. While the ring is
+    /// full, gives the stages turns.
     ///
     /// Example: [`Chain::run_inline`].
     ///
     /// # Errors
-    /// When a stage has failed, or the ring was halted.
+    /// [`WaitError`], if the graph has failed or was halted.
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         while is_full(&mut self.producer)? {
-            // A stage may release without handling, after a skip: then no event is handled, and
-            // there is room all the same.
+            // After a skip, `work` may return 0 although a stage has released slots.
             if self.work() == 0 && matches!(is_full(&mut self.producer), Ok(true)) {
                 let control = &self.core.control;
                 control.expire(control.producer_party(), self.producer.next_seq());
@@ -124,8 +126,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         self.producer.publish(fill)
     }
 
-    /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns their
-    /// number.
+    /// Publishes every item of an iterator; `fill` writes an item into a slot. Returns the number
+    /// of items.
     ///
     /// ```
     /// let mut sum = 0;
@@ -192,7 +194,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
 fn is_full<E, L: Layout>(producer: &mut Producer<E, L>) -> Result<bool, WaitError> {
     match producer.try_claim() {
         Ok(slot) => {
-            drop(slot); // An unpublished claim of a single producer is no claim.
+            drop(slot); // A single producer's unpublished claim has no effect.
             Ok(false)
         }
         Err(ClaimError::Wait(ended)) => Err(ended),

@@ -1,4 +1,4 @@
-//! Starting a chain on scoped threads, and what the run returns: the closure's value and the
+//! Starting a chain on scoped threads, and the result of the run: the closure's value and the
 //! report, or the first failure.
 
 use std::fmt;
@@ -43,18 +43,18 @@ pub(super) struct Built<'env, E, L: Layout> {
 /// A thread that is not started.
 pub(super) struct PlannedThread<'env> {
     pub(super) name: String,
-    /// Number of its first stage.
+    /// Number of the thread's first stage.
     pub(super) stage: usize,
     pub(super) work: StageThread<'env>,
 }
 
-/// The runners that one thread is to work on.
+/// The runners of one planned thread.
 struct Group<'env> {
-    /// The label that the stages share, if [`Chain::on`] gave them one.
+    /// Label that the group's stages share, if [`Chain::on`] set one.
     label: Option<String>,
     /// Name of the thread.
     name: String,
-    /// Number of its first stage.
+    /// Number of the thread's first stage.
     stage: usize,
     runners: Vec<BoxedRunner<'env>>,
 }
@@ -73,10 +73,11 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
         if let Err(problem) = made {
             // Readers and workers may have joined by now, through taps and pools that are bound
-            // already. No stage will run, so the halt ends their waits.
+            // already. No stage will run, so the halt ends the waits of these readers and workers.
             core.owners.end_run();
             core.control.halt();
-            // One by one: a handler's drop may panic, and two panics at once abort the process.
+            // Handlers are dropped one by one: a drop may panic, and two panics at once abort the
+            // process.
             groups
                 .into_iter()
                 .flat_map(|group: Group| group.runners)
@@ -122,7 +123,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 
     /// Publishes every item of an iterator from this thread; `fill` writes an item into a slot.
-    /// Returns when all stages have handled all events. The value of [`Done`] is their number.
+    /// Returns when all stages have handled all events. [`Done::value`] is the number of items.
     ///
     /// ```
     /// let mut words = Vec::new();
@@ -135,7 +136,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// # Errors
     /// The first failure: a handler's error or panic, a panic of the iterator or of `fill`, or the
-    /// deadline. Before the start: the first mistake in the chain ([`BuildError`]).
+    /// deadline. If the chain cannot start: the first mistake in the chain ([`BuildError`]).
     pub fn feed<I: IntoIterator>(
         self,
         items: I,
@@ -145,7 +146,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         self.run(|producer| {
             let (mut items, mut fill) = (Contained::new(items.into_inner().into_iter()), fill);
             let count = producer.publish_all(&mut *items, &mut *fill)?;
-            // Both are dropped, even if the first drop panics.
+            // The iterator and `fill` are both dropped, even if the first drop panics.
             let panics = [items.drop_contained(), fill.drop_contained()];
             if let Some(panic) = panics.into_iter().flatten().next() {
                 resume_unwind(Box::new(panic));
@@ -170,7 +171,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Chain::feed`], and `produce`'s own error.
+    /// The errors of [`Chain::feed`], and the error that `produce` returns.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
@@ -182,8 +183,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
     /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
-    /// lives longer, or is part of the closure's value, keeps this call waiting until the
-    /// [`deadline`](Chain::deadline), if there is one.
+    /// outlives `produce`, for instance as part of its value, keeps this call waiting. Only a
+    /// [`deadline`](Chain::deadline) ends this wait.
     ///
     /// ```
     /// let mut sum = 0;
@@ -235,8 +236,8 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The work of a thread on its way there. If the system refuses the thread, the work is still here,
-/// so that the refusal is reported, and not a drop of the work.
+/// The work of a thread until the thread takes it. If the system refuses the thread, the handoff
+/// still owns the work. So the failure names the refusal, and not a dropped stage.
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -245,14 +246,14 @@ impl<'env> Handoff<'env> {
         Handoff(Arc::new(Mutex::new(Some(work))))
     }
 
-    /// Does the work on the present thread.
+    /// Runs the work on the current thread.
     pub(super) fn run(self, name: &str, control: &Control, on_start: Option<OnStart<'env>>) {
         let work = whole(self.0.lock()).take();
         if let Some(work) = work {
             work.run(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
-                    // This may be the last reference, if the chain was spawned.
+                    // In a spawned chain, this may be the last reference to the hook.
                     if let Some(panic) = hook.drop_contained() {
                         resume_unwind(Box::new(panic));
                     }
@@ -292,11 +293,12 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure has swapped its producer for that of another ring, so dropping it
-                // would not close this one.
+                // The closure has swapped its producer for that of another ring, so dropping the
+                // producer does not close this ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // It may be the last owner of that other ring, and drop the user's events.
+            // The producer may be the last owner of another ring, so its drop may drop the user's
+            // events.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }
@@ -345,7 +347,7 @@ pub(super) fn finish<E, L: Layout, T>(
         Err(message) => (None, message),
     };
     if let Some(failure) = failure {
-        drop_contained(value); // A drop of user code.
+        drop_contained(value); // The value's drop is user code.
         return Err(Error::failed(with_message(failure, message), report));
     }
     let Some(value) = value else {
@@ -362,8 +364,8 @@ pub(super) fn finish<E, L: Layout, T>(
     }
 }
 
-/// Completes a failure that was noted while the producer's closure was still unwinding: its message
-/// is known since the panic was caught.
+/// Puts the message of the caught panic into a failure that was noted while the producer's closure
+/// was still unwinding.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {

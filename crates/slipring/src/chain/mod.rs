@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - I1: a stage that writes is declared only outside of fan-outs, so the soundness rule (plan::I1)
-//!   holds by construction. The plan checks it again.
+//!   holds by construction. The plan checks the rule again.
 //! - I2: no mistake in a declaration is lost: the start of the chain reports the first one.
 
 mod declare;

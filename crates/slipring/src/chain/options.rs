@@ -67,8 +67,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     ///
     /// Example: [`Monitor`].
     ///
-    /// A single producer publishes its position then, so that lags and free slots are exact. That
-    /// costs it one more store for each publication.
+    /// With a monitor, a single producer publishes its position, so that lags and free slots are
+    /// exact. The monitor costs the producer one more store for each publication.
     pub fn monitor(mut self, monitor: &Monitor<E, L>) -> Self {
         self.settings_mut().publish_cursor = true;
         self.declared.monitors.push(monitor.clone());
@@ -76,8 +76,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
     }
 
     /// Sets a hook for failures that a stage survives by its policy ([`Chain::on_error`],
-    /// [`Chain::on_panic`]). It is called on the stage's thread, before the stage goes on. A panic
-    /// in it ends the graph.
+    /// [`Chain::on_panic`]). The hook is called on the stage's thread, before the stage goes on. A
+    /// panic in the hook ends the graph.
     ///
     /// ```
     /// use slipring::OnFault;
@@ -96,8 +96,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         self
     }
 
-    /// Sets a hook that is called on each thread before its first stage starts, with the thread's
-    /// name: to pin the thread, say, or to set its priority. A panic in it ends the graph.
+    /// Sets a hook that each thread calls with its own name, before its first stage starts. The
+    /// hook may pin the thread or set its priority. A panic in the hook ends the graph.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -116,8 +116,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Changes the stage declared last. `missing` is the mistake if there is none; `change` may
-    /// find another one.
+    /// Changes the stage declared last. `missing` returns the mistake if no stage is declared;
+    /// `change` returns a mistake of its own.
     fn edit_last(
         mut self,
         missing: impl FnOnce() -> String,
@@ -153,8 +153,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`OnFault`].
     ///
-    /// It also applies to an error of `batch_end` or `idle`. No event is at fault then, so a policy
-    /// that skips skips no event: the stage releases the events that its handler has handled.
+    /// The policy also applies to an error of `batch_end` or `idle`. No event causes such an error,
+    /// so a skip skips none: the stage releases the events that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
@@ -180,7 +180,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("on_panic", |policy| policy.on_panic = on)
     }
 
-    /// Notes in `marks` which events the stage declared last skips, for later stages to ask.
+    /// Records in `marks` the events that the stage declared last skips, so that later stages can
+    /// look them up.
     ///
     /// Example: [`Marks`].
     ///
@@ -189,11 +190,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
     }
 
-    /// Limits how many events the stage declared last handles before it releases them; each worker
-    /// or shard of it. 0 counts as 1.
+    /// Limits the number of events that the stage declared last handles before it releases them.
+    /// The limit holds for each worker or shard of the stage; 0 counts as 1.
     ///
-    /// Smaller batches let later stages start earlier, and a retry repeat less. Each release costs
-    /// the stage one store, and what waking costs if another thread sleeps.
+    /// Smaller batches let later stages start earlier, and let a retry repeat fewer events. Each
+    /// release costs the stage one store, and a wake-up if another thread sleeps.
     ///
     /// ```
     /// let mut longest = 0;
@@ -209,7 +210,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Makes the stage declared last call [`ReadHandler::idle`](crate::ReadHandler::idle) again
-    /// after each such time of waiting. Without it, a stage calls it once before each wait.
+    /// each time it has waited for `time`. By default, a stage calls `idle` once before each wait.
     ///
     /// ```
     /// use slipring::{At, Fault, ReadHandler};
@@ -232,11 +233,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("idle_every", |policy| policy.idle_every = Some(time))
     }
 
-    /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. It holds for
-    /// each worker or shard of the stage.
+    /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. The strategy
+    /// holds for each worker or shard of the stage.
     ///
-    /// Stages that share a thread ([`Chain::on`]) wait together: one of them may set a strategy,
-    /// and two must set the same.
+    /// Stages that share a thread ([`Chain::on`]) wait together, so all strategies that are set for
+    /// them must be the same.
     ///
     /// ```
     /// use slipring::Wait;
@@ -259,8 +260,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// Puts the stage declared last on the thread of this name. Stages with the same name take
-    /// turns on one thread: often faster than more threads than the machine has cores.
+    /// Puts the stage declared last on the thread of this name. Stages that name the same thread
+    /// take turns on it. Sharing a thread is often faster than running more threads than the
+    /// machine has cores.
     ///
     /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
     ///

@@ -20,21 +20,21 @@ use crate::ring::snapshot;
 
 /// The running stages of a spawned chain: see [`Chain::spawn`].
 ///
-/// Dropping it stops no stage: they run until the ring is closed and drained.
+/// Dropping a pipeline stops no stage: the stages run until the ring is closed and drained.
 pub struct Pipeline {
     ring: Box<dyn AnyRing>,
-    /// The threads, with their first stages.
+    /// The threads, each with the name of its first stage.
     threads: Vec<(Name, thread::JoinHandle<()>)>,
     running: Arc<RunningThreads>,
 }
 
-/// A ring without its types.
+/// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Ends the run for observers once every stage has ended, if the graph has ended, too. (In a
-    /// graph without stages, producers may go on.)
+    /// Ends the run for observers, if the graph has ended. Called once every stage has ended; in a
+    /// graph without stages, producers may go on.
     fn end_run(&self);
-    /// Drops the events, if no other handle owns the ring; returns the message of a panic in that.
+    /// Drops the events, if no other handle owns the ring; returns the message if a drop panics.
     fn take_apart(self: Box<Self>) -> Option<String>;
 }
 
@@ -58,7 +58,7 @@ struct RunningThreads {
     decreased: Condvar,
 }
 
-/// Counts its thread out when it is dropped, however the thread ends.
+/// Decrements the number of running threads on drop, however its thread ends.
 struct CountOut(Arc<RunningThreads>);
 
 impl Drop for CountOut {
@@ -104,8 +104,8 @@ impl std::error::Error for JoinError {
 }
 
 impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
-    /// Starts the stages on threads that outlive this call. Publish through the producer, close it,
-    /// then join the pipeline.
+    /// Starts the stages on threads that outlive this call. Publish through the producer, close the
+    /// producer, then join the pipeline.
     ///
     /// ```
     /// let (mut tx, pipeline) = slipring::ring(8, || 0u64)
@@ -157,8 +157,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let count_out = count_out;
                 taken.run(&name, &shared.control, on_start);
-                // The last owner drops the events. A panic in that reaches no caller, and its
-                // payload must not reach the system.
+                // The last owner drops the events. A panic in their drop has no caller to reach, so
+                // it is contained here.
                 drop_contained(shared);
                 drop(count_out);
             });
@@ -184,7 +184,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
 }
 
 impl Pipeline {
-    /// Waits until every stage has ended. They end after the last producer has closed, or after a
+    /// Waits until every stage has ended. Stages end after the last producer has closed, or after a
     /// failure or a halt.
     ///
     /// Example: [`Chain::spawn`].
@@ -202,7 +202,7 @@ impl Pipeline {
         }
         self.wait(None);
         for (_, handle) in self.threads.drain(..) {
-            // The thread has contained the panics of user code, and the graph has noted them.
+            // The thread has contained the panics of its stages, and the graph has noted them.
             if let Err(panic) = handle.join() {
                 drop_payload(panic);
             }
@@ -214,10 +214,11 @@ impl Pipeline {
         }
     }
 
-    /// Waits as [`Pipeline::join`] does, but no longer than `limit`. It can be called again.
+    /// Waits as [`Pipeline::join`] does, but no longer than `limit`. Unlike `join`, this method can
+    /// be called again.
     ///
-    /// The destructors of thread-local values run after a stage has ended. This call does not wait
-    /// for them; [`Pipeline::join`] does.
+    /// The destructors of thread-local values run after a stage has ended. `join_within` does not
+    /// wait for the destructors; [`Pipeline::join`] does.
     ///
     /// ```
     /// use slipring::JoinError;
@@ -264,7 +265,7 @@ impl Pipeline {
         self.ring.control().halt();
     }
 
-    /// Returns the stage on whose thread this is called, if that is a thread of the pipeline.
+    /// Returns the first stage of the calling thread, if the thread belongs to the pipeline.
     fn own_stage(&self) -> Option<Name> {
         let own = thread::current().id();
         self.threads
@@ -275,7 +276,7 @@ impl Pipeline {
 
     /// Waits for the end of every stage; returns `false` if the limit comes first.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        // A limit beyond the clock's range is no limit.
+        // A limit beyond the clock's range counts as no limit.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut count = whole(self.running.count.lock());
         while *count > 0 {

@@ -1,5 +1,5 @@
-//! Where in a chain the next stage stands, as a type: what a stage may do there, and what it
-//! depends on.
+//! Marker types for the place of the next stage in a chain, which decides its access and its
+//! dependencies.
 
 /// Marks a [`Chain`](crate::Chain) outside of any fan-out: each stage comes after all stages before
 /// it.
@@ -27,7 +27,7 @@ pub(super) mod sealed {
     }
 }
 
-/// Where a stage that writes may stand: outside of any fan-out.
+/// Marks the places where a stage may write: outside of any fan-out.
 #[diagnostic::on_unimplemented(
     message = "a stage that writes cannot stand beside other stages",
     label = "everything inside `fan_out` runs side by side on the same events, so it may only read",

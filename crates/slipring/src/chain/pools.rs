@@ -59,8 +59,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
-    /// Opens the pool declared last to workers that join it while it works, up to the room that
-    /// `pool` was made with. See [`Pool`].
+    /// Lets workers join the pool declared last while the chain runs, up to the room of `pool`. See
+    /// [`Pool`].
     ///
     /// ```
     /// use slipring::Pool;
@@ -103,19 +103,20 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self
     }
 
-    /// Adds shards that read: each event goes to one of `shards` by its key, so that one handler
-    /// sees all events of a key, in sequence.
+    /// Adds shards that read: an event's key selects one of `shards`. So one handler sees all
+    /// events of a key, in order.
     ///
     /// Each shard has a thread and a handler of its own. `make` makes the handlers before the
     /// start; it gets the shard's number, from 0. Later stages see the events in the order of their
     /// positions.
     ///
-    /// `key` is called once for each event: by the last earlier stage that may write, when it is
-    /// done with the event, or by the producer if there is none. So keep it short. A panic of `key`
-    /// ends the graph.
+    /// `key` is called once for each event, so keep it short. The caller is the last earlier stage
+    /// that may write, after it has handled the event. Without such a stage, the producer calls
+    /// `key`. A panic of `key` ends the graph.
     ///
     /// The library hashes the key, the same way in every run of one build. Keys spread evenly over
-    /// the shards; events do so only if no key has most of them. The stage takes four bytes a slot.
+    /// the shards. Events spread evenly only if no key has most of the events. The stage takes four
+    /// bytes a slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -17,8 +17,8 @@ use crate::ring::slots::Layout;
 
 /// A stage, or one worker or shard of it, at work on some thread.
 ///
-/// A thread makes one virtual call in all, or one per round where stages share it; the loops inside
-/// are monomorphic.
+/// A thread of one stage makes a single virtual call. A thread that stages share makes one for each
+/// stage and round. The handler loops behind the virtual calls are monomorphic.
 pub(super) trait Runner {
     /// Returns the number of the stage.
     fn stage(&self) -> usize;
@@ -33,22 +33,25 @@ pub(super) trait Runner {
     fn stop(&mut self) -> Result<(), Fault>;
     /// Handles events until the stream ends.
     fn run(&mut self) -> End;
-    /// Handles the available events and returns their number. At 0, more may come.
+    /// Handles the available events and returns their number. 0: no event is available, and more
+    /// may come.
     fn step(&mut self) -> Result<u64, End>;
-    /// Calls the handler's `idle` before the thread waits. Returns when to call it again.
+    /// Calls the handler's `idle` before the thread waits. Returns the time of the next call, if
+    /// there is one.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the line of the frontier that the runner moves, if no other thread can move it: a
-    /// user's loop may give its handle to another thread.
+    /// Returns the line of the frontier that only this runner moves. `None`: a user's loop may give
+    /// its handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
-    /// Skips and counts the event or batch at which the handler failed, if it failed at one.
+    /// Skips and counts the event or batch at which the handler failed, unless it failed between
+    /// events.
     fn skip(&mut self);
     /// Returns the released position, or another mark that changes with each release.
     fn released(&self) -> u64;
     /// Returns whether a step would handle an event, or find the end of the stream.
     fn is_ready(&self) -> bool;
-    /// Returns the number of the stage, or of the producers, that a wait would wait for.
+    /// Returns the party that a wait would wait for: the number of a stage, or of the producers.
     fn waits_for(&self) -> usize;
 }
 
@@ -103,8 +106,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         Some(self.position.line())
     }
     fn retry(&mut self) {
-        // A skipped event is never handled again. If `batch_end` fails after it, the retry repeats
-        // `batch_end` alone.
+        // A skipped event is never handled again. If `batch_end` fails after a skip, the retry
+        // repeats `batch_end` alone.
         if !self.position.state().skipped {
             self.position.rewind();
         }
@@ -137,13 +140,13 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 /// A stage whose handler is the user's own loop.
 ///
 /// The loop gets the stage's handle as `&mut`, and may swap it for the handle of another stage or
-/// ring. So the runner knows its ring and stage without the handle.
+/// ring. So the runner keeps the ring and the stage's number besides the handle.
 pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
     /// The stage's handle, or the handle that the loop has swapped it for.
     consumer: Consumer<E, A, Every, L>,
-    /// The loop, until it runs.
+    /// The user's loop, until it is called.
     run: Option<F>,
 }
 
@@ -164,9 +167,9 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
         (state.core.same(&self.core) && state.stage == self.stage).then_some(&self.consumer)
     }
 
-    /// Fails the graph if the loop has returned before the end of the stream, and has swapped its
-    /// handle away: that handle might never be dropped. The stage's own handle fails the graph by
-    /// its drop.
+    /// Fails the graph if the loop has swapped the stage's handle away and returned before the end
+    /// of the stream. A handle that was swapped away might never be dropped. The stage's own handle
+    /// fails the graph when it is dropped.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {
@@ -212,7 +215,7 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn line(&self) -> Option<usize> {
         None
     }
-    // No policy applies: a loop that has failed is consumed.
+    // No policy applies to a user's loop, because a failed loop cannot be called again.
     fn retry(&mut self) {}
     fn skip(&mut self) {}
     fn released(&self) -> u64 {

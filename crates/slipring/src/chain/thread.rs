@@ -1,8 +1,8 @@
 //! A thread of a chain: the runners that it works on, their failures and their end.
 //!
 //! Invariants
-//! - I1: no panic of user code leaves this module. It fails the graph, which names stage and event,
-//!   and its payload is dropped here, even if that drop panics too.
+//! - I1: no panic of user code leaves this module. The panic fails the graph, and the failure names
+//!   stage and event. The payload is dropped here, even if its drop panics too.
 //! - I2: a handler whose `start` succeeded is stopped, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 
-/// The runners that share a thread; often one alone.
+/// The runners of one thread, often a single one.
 pub(super) struct StageThread<'env> {
     entries: Vec<Entry<'env>>,
     on_faults: Option<OnFaults<'env>>,
@@ -30,11 +30,11 @@ pub(super) struct StageThread<'env> {
 /// A runner, and the failures since its last release.
 struct Entry<'env> {
     runner: BoxedRunner<'env>,
-    /// Whether it has not ended yet.
+    /// Whether the runner has not ended yet.
     running: bool,
     /// [`Runner::released`] at the last failure.
     released: u64,
-    /// Number of failures that it survived since then.
+    /// Number of failures that the runner survived since `released` last changed.
     failures: u32,
 }
 
@@ -47,7 +47,8 @@ impl<'env> StageThread<'env> {
         StageThread { entries: runners.into_iter().map(entry).collect(), on_faults, started: 0 }
     }
 
-    /// Runs all stages of the thread, from the hook for its start to the drop of their handlers.
+    /// Calls the hook for the thread's start, runs all stages of the thread, and drops their
+    /// handlers.
     pub(super) fn run(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.entries.first().map(|entry| entry.runner.stage()) else { return };
         let within = enter(control, self.lines());
@@ -107,8 +108,8 @@ impl<'env> StageThread<'env> {
                     at: first.next_seq(),
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // A strategy of the user's may panic. Then, as past the deadline, the graph has
-                // failed, and each stage ends at its next step.
+                // A panic of a user's strategy fails the graph, and so does a passed deadline.
+                // After such a failure, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
                 });
@@ -121,8 +122,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Lets each running stage handle its available events once. Returns the number of events, or
-    /// `None` when all stages have ended.
+    /// Lets each running stage handle its available events once. Returns the number of events, at
+    /// least 1 after a failure. `None`: all stages have ended.
     pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
         let mut handled = 0;
         let mut failed = false;
@@ -131,7 +132,7 @@ impl<'env> StageThread<'env> {
             match catch_end(|| runner.step()).unwrap_or_else(Err) {
                 Ok(count) => handled += count,
                 Err(end) => {
-                    // The other stages may wait for this one to go on, or to end.
+                    // The other stages may wait for the failed stage to go on, or to end.
                     failed = true;
                     self.survive_or_end(i, control, end);
                 }
@@ -144,8 +145,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Calls `idle` of each running handler. Returns the earliest time at which one is to be called
-    /// again, or an error if one has failed.
+    /// Calls `idle` of each running handler. Returns the earliest time of the next call, or an
+    /// error if a handler has failed.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
         let mut earliest: Option<Instant> = None;
         for i in 0..self.entries.len() {
@@ -161,7 +162,7 @@ impl<'env> StageThread<'env> {
         Ok(earliest)
     }
 
-    /// Lets a stage go on after a failure, or end.
+    /// Lets a stage go on after a failure, or ends it.
     fn survive_or_end(&mut self, i: usize, control: &Control, end: End) {
         if let Some(end) = self.survive(i, control, end) {
             fail(control, &*self.entries[i].runner, end);
@@ -169,8 +170,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Lets a stage go on after a failure, if its policy allows it. Returns the end otherwise, also
-    /// if the stage ended without a failure.
+    /// Lets a stage go on after a failure, if its policy allows it. `Some(end)`: the stage ends,
+    /// with a failure or without one.
     fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
         let Entry { runner, released, failures, .. } = &mut self.entries[i];
         let stage = runner.stage();
@@ -202,8 +203,8 @@ impl<'env> StageThread<'env> {
                 Ok(())
             });
         }
-        // The error's drop is user code, too. It runs outside of the call above: if it panicked
-        // while another panic unwinds, the process would abort.
+        // The error's drop is user code, too. The error is dropped outside of the call above,
+        // because a panic in its drop during another unwinding would abort the process.
         if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
@@ -214,8 +215,8 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // A stage that fails without progress, at `idle` for one, never comes to a wait, which
-        // would check the deadline.
+        // The deadline is also checked here, because a stage that fails again without progress, for
+        // instance in `idle`, never reaches a wait.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -235,18 +236,18 @@ impl<'env> StageThread<'env> {
                 control.fail(last, None, Cause::Panic(panic));
             }
         }
-        // This may be the last reference to the hook, if the chain was spawned.
+        // In a spawned chain, this may be the last reference to the hook.
         if let Some(panic) = on_faults.and_then(Contained::drop_contained) {
             control.fail(last, None, Cause::Panic(panic));
         }
     }
 
-    /// Lines of the frontiers that only this thread moves.
+    /// Returns the lines of the frontiers that only this thread moves.
     pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().filter_map(|entry| entry.runner.line())
     }
 
-    /// Returns number and next position of the first stage that has not ended.
+    /// Returns the number and the next position of the first stage that has not ended.
     pub(super) fn first_running(&self) -> Option<(usize, u64)> {
         self.running().next().map(|runner| (runner.stage(), runner.next_seq()))
     }
@@ -272,7 +273,8 @@ fn call_user<T>(
     None
 }
 
-/// Calls a loop that runs handlers. A panic becomes an end (I1), so that the policy applies to it.
+/// Calls code that runs handlers. A panic becomes [`End::Panic`] (I1), so that the stage's policy
+/// applies to the panic.
 fn catch_end<T>(call: impl FnOnce() -> T) -> Result<T, End> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| End::Panic(panic_message(panic)))
 }

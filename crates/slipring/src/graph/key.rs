@@ -1,4 +1,5 @@
-//! Keys: what a graph gives out for each stage, and its ring exchanges for the stage's handles.
+//! Keys: a graph gives out one for each stage, and its ring exchanges the key for the stage's
+//! handles.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,11 +13,12 @@ use crate::ring::spec::Delivery;
 use crate::wait::Wait;
 
 /// The right to the handles of one stage: a [`Graph`](crate::Graph) gives it out, and a
-/// [`Ring`](crate::Ring) exchanges it.
+/// [`Ring`](crate::Ring) exchanges it for the handles.
 ///
-/// Before the build it also declares which stages its own stage depends on ([`after`](Key::after)).
-/// It is not `Clone`: one stage is exchanged once. Dropping it fails the build, or the built graph,
-/// unless its stage is a tap: a stage without a handle releases no event, so the ring fills up.
+/// Before the build, a key also declares the stages that its own stage depends on
+/// ([`after`](Key::after)). A key is not `Clone`, because it is exchanged only once. Dropping a key
+/// fails the build, or the built graph: a stage without a handle would let the ring fill up. The
+/// key of a tap may be dropped.
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
@@ -49,10 +51,10 @@ impl<A, C> Key<A, C> {
         Key { stages, stage, handles, exchanged: false, kind: PhantomData }
     }
 
-    /// Makes this stage depend on another one, in addition to those that it depends on already: it
-    /// gets an event when `earlier` has released it.
+    /// Makes this stage depend on `earlier`, in addition to its other dependencies: the stage gets
+    /// an event only after `earlier` has released that event.
     ///
-    /// A stage that depends on none gets events from the producers. If `earlier` belongs to another
+    /// A stage without dependencies gets events from the producers. If `earlier` belongs to another
     /// graph, the build fails with [`BuildError::Foreign`].
     ///
     /// ```
@@ -71,9 +73,9 @@ impl<A, C> Key<A, C> {
     /// ```
     ///
     /// # Panics
-    /// If the graph was built already.
+    /// Panics if the graph was built already.
     pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
-        // Read first: two graphs are never locked at once.
+        // The name is read before `edit`, so that two graphs are never locked at once.
         let name = earlier.stages.name(earlier.stage);
         let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
         self.edit(&format!("put after `{name}`"), |stages, own| {
@@ -87,8 +89,8 @@ impl<A, C> Key<A, C> {
         })
     }
 
-    /// Sets how this stage waits for events, in place of [`Graph::wait`](crate::Graph::wait). It
-    /// holds for each worker or shard of the stage.
+    /// Sets how this stage waits for events, in place of [`Graph::wait`](crate::Graph::wait). The
+    /// strategy holds for each worker or shard of the stage.
     ///
     /// ```
     /// use slipring::{Graph, Wait};
@@ -102,15 +104,15 @@ impl<A, C> Key<A, C> {
     /// ```
     ///
     /// # Panics
-    /// If the graph was built already.
+    /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // Contained before the edit, which may panic.
+        // The strategy is contained first, because a panic of `edit` drops it.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
-    /// Changes the stage before the build. `action` completes the message of the panic if the
-    /// build comes first. The value that `change` returns is the user's, so it is dropped after the
+    /// Changes the stage before the build. `action` completes the message of the panic if the build
+    /// comes first. The value that `change` returns may be user code, so it is dropped after the
     /// lock is released.
     fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
@@ -128,7 +130,7 @@ impl<A, C> Key<A, C> {
     /// Returns the number of the stage, and how many handles the key stands for.
     ///
     /// # Panics
-    /// Unless the key belongs to the graph of these stages.
+    /// Panics if the key belongs to another graph.
     pub(super) fn of_graph(&self, stages: &Arc<SharedStages>) -> (usize, usize) {
         if !Arc::ptr_eq(&self.stages, stages) {
             let name = self.stages.name(self.stage);
@@ -137,7 +139,7 @@ impl<A, C> Key<A, C> {
         (self.stage, self.handles)
     }
 
-    /// Uses the key up, now that the handles of its stage exist.
+    /// Consumes the key, once the handles of its stage exist.
     pub(super) fn exchanged(mut self) {
         self.exchanged = true;
     }
@@ -149,12 +151,12 @@ impl<A> Key<A, Shared> {
     /// Example: [`Pool`](crate::Pool).
     ///
     /// Default: the workers of the build, so that a worker joins only after another one left. The
-    /// build fails if `workers` is smaller than that, or larger than the ring's capacity or
-    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each place takes 128 bytes, and each
-    /// computation of the pool's frontier loads all of them.
+    /// build fails if `workers` is smaller than this default, or larger than the ring's capacity or
+    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place takes 128 bytes, and
+    /// each computation of the pool's frontier loads every place.
     ///
     /// # Panics
-    /// If the graph was built already.
+    /// Panics if the graph was built already.
     pub fn room(self, workers: usize) -> Self {
         self.edit("changed", |stages, own| {
             if let Delivery::Pool { room, .. } = &mut stages.list.spec_mut(own).delivery {
@@ -176,7 +178,7 @@ impl<A, C> Drop for Key<A, C> {
         match stages.fail_stage.clone() {
             None => stages.abandoned.push(self.stage),
             Some(fail_stage) => {
-                // This call may drop the last reference to the ring, and run user code.
+                // `fail_stage` may drop the last reference to the ring, and so run user code.
                 drop(stages);
                 fail_stage(self.stage);
             }

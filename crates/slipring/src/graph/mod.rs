@@ -1,9 +1,10 @@
-//! The graph front: shapes that are known only at run time, handles by key, threads of the user's.
+//! The graph front: shapes that are known only at run time, handles by key, and the user's own
+//! threads.
 //!
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
-//! - I2: a stage whose key or ring is dropped before the exchange fails the graph: without a handle
-//!   it releases no event, so the ring would fill up and stay full.
+//! - I2: a key, or the ring, that is dropped before the exchange fails the graph. A stage without a
+//!   handle would release no event, and the ring would stay full.
 
 mod key;
 mod ring;
@@ -56,7 +57,7 @@ use stages::SharedStages;
 /// ```
 pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     stages: Arc<SharedStages>,
-    /// Changed through a shared reference: declaring a stage borrows the graph.
+    /// Builder of the ring, in a cell because declaring a stage only borrows the graph.
     ring: RefCell<Builder<E>>,
     kind: PhantomData<(L, S)>,
 }
@@ -106,8 +107,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Allows many producers: [`Ring::producer`] makes any number of handles, and each can be
     /// cloned.
     ///
-    /// A claim is a compare-and-swap then. A handle claims without it while it is alone: while no
-    /// other handle is alive, and the [`Ring`], which could make one, is dropped.
+    /// In a shared graph, a claim is a compare-and-swap. A sole handle claims without one: no other
+    /// producer's handle is alive, and the [`Ring`], which could make one, is dropped.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -174,9 +175,10 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     }
 
     /// Makes a single producer publish its position, so that reports and monitors know lags and
-    /// free slots exactly. It costs the producer one more store for each publication.
+    /// free slots exactly. Publishing the cursor costs the producer one more store for each
+    /// publication.
     ///
-    /// A chain sets it with [`Chain::monitor`](crate::Chain::monitor).
+    /// On a chain, [`Chain::monitor`](crate::Chain::monitor) does the same.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).publish_cursor();
@@ -255,9 +257,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Write, Delivery::pool(workers))
     }
 
-    /// Declares shards that read: each event goes to one of `shards` by its key, so that one shard
-    /// sees all events of a key, in sequence. Later stages see the events in the order of their
-    /// positions. See [`Chain::read_shards`](crate::Chain::read_shards) on the key and its cost.
+    /// Declares shards that read: an event's key selects one of `shards`. So one shard sees all
+    /// events of a key, in order. Later stages see the events in the order of their positions.
+    /// [`Chain::read_shards`](crate::Chain::read_shards) describes the key and its cost.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || ("", 0));
@@ -349,12 +351,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         Key::new(self.stages.clone(), stage, delivery.len())
     }
 
-    /// Checks the graph and builds its ring. All memory is allocated and all events are made here,
-    /// and never afterwards.
+    /// Checks the graph and builds its ring. `build` allocates the ring's memory and makes all
+    /// events.
     ///
     /// Example: [`Graph`].
     ///
-    /// What a wrong graph gets:
+    /// A mistake in the graph is an error:
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);
@@ -377,17 +379,18 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             stages.frozen = true;
             specs
         };
-        // Under no lock: the factory and the events are user code, and may hold keys.
+        // No lock is held here, because the factory and the events are user code and may hold keys.
         let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
-        // A broken soundness rule is reported before a dropped key: it is the more useful answer.
+        // A broken soundness rule is reported before a dropped key, because it is the more useful
+        // message.
         let core = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();
             drop(stages);
-            core.take_apart(); // Under no lock: the events are the user's.
+            core.take_apart(); // No lock is held: dropping events is user code.
             return Err(BuildError::DroppedKey { stage }.into());
         }
         let observed = core.observed();

@@ -23,11 +23,12 @@ use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::HandleLearner;
 
-/// A built graph: it exchanges keys for handles, and prints itself.
+/// A built graph, which exchanges keys for handles and shows its stages by `Display`.
 ///
-/// Once every handle is taken, drop it: a [`shared`](crate::Graph::shared) graph publishes faster
-/// when its only producer handle is alone. Dropping it earlier ends the graph. If a key was not
-/// exchanged, the graph fails with [`Cause::Dropped`]; if no producer was taken, it closes.
+/// Drop the ring once every handle is taken: in a [`shared`](crate::Graph::shared) graph, a sole
+/// producer handle then claims faster. Dropping the ring before every handle is taken ends the
+/// graph. If a key was not exchanged, the graph fails with [`Cause::Dropped`]; if no producer was
+/// taken, the graph closes.
 ///
 /// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
@@ -59,15 +60,15 @@ impl<E, L: Layout> Ring<E, L, Single> {
     /// ```
     ///
     /// # Panics
-    /// If it was taken already; [`Ring::try_producer`] returns `None` then. A graph that is
-    /// [`shared`](crate::Graph::shared) gives out several.
+    /// Panics if the handle was taken already; [`Ring::try_producer`] returns `None` instead. A
+    /// [`shared`](crate::Graph::shared) graph gives out several handles.
     pub fn producer(&self) -> Producer<E, L> {
         self.try_producer().expect(
             "this ring has one producer, and it was taken already; declare the graph `shared()` for several",
         )
     }
 
-    /// Takes the handle of the producer, or returns `None` if it was taken already.
+    /// Takes the handle of the producer, or returns `None` if the handle was taken already.
     ///
     /// ```
     /// let ring = slipring::Graph::new(8, || 0).build()?;
@@ -86,7 +87,7 @@ impl<E, L: Layout> Ring<E, L, Many> {
     /// Makes the handle of one more producer.
     ///
     /// The ring closes when the last handle is dropped, even while this ring could make another. So
-    /// make or clone all handles before any thread drops its own.
+    /// make or clone all handles before any thread drops its handle.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).shared();
@@ -128,8 +129,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// Exchanges a key for the number of its stage, and a learner for each of the stage's handles.
     ///
-    /// A strategy of the user's makes the learners, and may panic. The key is not exchanged by
-    /// then, so that its drop fails the graph.
+    /// A user's strategy makes the learners, and may panic. The key is marked as exchanged only
+    /// afterwards, so after a panic its drop fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
@@ -145,7 +146,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of a stage that has several handles. `handle` makes one from the ring, the
-    /// stage's number, the handle's own, and a learner.
+    /// stage's number, the handle's number, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
@@ -159,74 +160,76 @@ impl<E, L: Layout, S> Ring<E, L, S> {
             .collect()
     }
 
-    /// Exchanges the key of a stage that reads for its handle.
+    /// Exchanges the key of a reading stage for the stage's handle.
     ///
     /// Example: [`Ring::producer`](Ring::producer).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn reader(&self, key: ReaderKey) -> Reader<E, L> {
         let (stage, learned) = self.attach_one(key);
         Consumer::every(self.core.clone(), stage, learned)
     }
 
-    /// Exchanges the key of a stage that may write for its handle.
+    /// Exchanges the key of a writing stage for the stage's handle.
     ///
     /// Example: [`Graph`](crate::Graph).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn writer(&self, key: WriterKey) -> Writer<E, L> {
         let (stage, learned) = self.attach_one(key);
         Consumer::every(self.core.clone(), stage, learned)
     }
 
-    /// Exchanges the key of a pool that reads for the handles of all its workers.
+    /// Exchanges the key of a reading pool for the handles of all its workers.
     ///
     /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn pool_readers(&self, key: PoolReaderKey) -> Vec<PoolReader<E, L>> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a pool that may write for the handles of all its workers.
+    /// Exchanges the key of a writing pool for the handles of all its workers.
     ///
     /// Example: [`Graph::pool_writer`](crate::Graph::pool_writer).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn pool_writers(&self, key: PoolWriterKey) -> Vec<PoolWriter<E, L>> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of shards that read for the handles of all shards, in their order.
+    /// Exchanges the key of reading shards for the handles of all shards, in the order of their
+    /// numbers.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn shard_readers(&self, key: ShardReaderKey) -> Vec<ShardReader<E, L>> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of shards that may write for the handles of all shards, in their order.
+    /// Exchanges the key of writing shards for the handles of all shards, in the order of their
+    /// numbers.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn shard_writers(&self, key: ShardWriterKey) -> Vec<ShardWriter<E, L>> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a tap for the tap, to which readers can subscribe from now on.
+    /// Exchanges the key of a tap for the tap itself; readers can subscribe from then on.
     ///
     /// Example: [`Graph::tap`](crate::Graph::tap).
     ///
     /// # Panics
-    /// If the key belongs to another graph.
+    /// Panics if the key belongs to another graph.
     pub fn tap(&self, key: TapKey) -> Tap<E, L> {
         let (stage, _) = self.attach(key);
         Tap::of(&self.core, stage)
@@ -260,8 +263,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Monitor::of(&self.core)
     }
 
-    /// Returns the counts so far, and the position of each stage. It stops no thread, so other
-    /// threads move on meanwhile; handles flush their counts only now and then.
+    /// Returns the counts so far, and the position of each stage. The call stops no thread, so
+    /// positions may move meanwhile. The counts lag, because handles flush them only now and then.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);
@@ -323,8 +326,8 @@ impl<E, L: Layout, S> fmt::Debug for Ring<E, L, S> {
 /// The two handles of a [`unicast`] ring.
 pub type Unicast<E> = (Producer<E>, Reader<E>);
 
-/// Builds the simplest ring: one producer, one reader, no graph, and no thread of the library's.
-/// `E` need not be `Sync`.
+/// Builds the simplest ring: one producer, one reader, no graph, and no thread started by the
+/// library. `E` need not be `Sync`.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(64, String::new)?;

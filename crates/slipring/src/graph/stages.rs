@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::base::sync::whole;
 use crate::ring::spec::{Delivery, StageList};
 
-/// The stages of one graph: shared by the graph, its keys and its ring. Its address is the graph's
-/// identity.
+/// The stages of one graph: shared by the graph, its keys and its ring. The address of this value
+/// is the graph's identity.
 pub(super) struct SharedStages(Mutex<Stages>);
 
-/// No user code runs under the lock.
+/// The data behind the lock of [`SharedStages`]. No user code runs under that lock.
 #[derive(Default)]
 pub(super) struct Stages {
     pub(super) list: StageList,
     /// Numbers of the stages whose keys were dropped before the build.
     pub(super) abandoned: Vec<usize>,
-    /// Whether the build has taken the stages, so that no key may change its own any more.
+    /// Whether the build has taken the stages, so that no key may change its own stage any more.
     pub(super) frozen: bool,
-    /// Fails the built graph, for a stage whose key was dropped after the build.
+    /// Function that fails the built graph when a stage's key is dropped. `None` before the build.
     pub(super) fail_stage: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 

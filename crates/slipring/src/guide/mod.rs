@@ -1,4 +1,4 @@
-//! The guide: how to use slipring, one question a page.
+//! The guide: how to use slipring, with one question on each page.
 //!
 //! | you want to | page |
 //! |---|---|

@@ -34,7 +34,7 @@ impl Drop for Asleep {
 }
 
 /// Installs a panic hook that prints the list after the message of this process's first panic.
-/// Later panics come from the unwinding.
+/// Later panics come from the unwinding, and print no list.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

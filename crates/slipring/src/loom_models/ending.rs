@@ -13,7 +13,8 @@ use Access::{Read, Write};
 #[test]
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
-        // The ring starts at 0, the value of the last position's word before the close stores it.
+        // The ring starts at 0, which is also the value of the last position's word before the
+        // close.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -52,7 +53,8 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The producer that drops its handle last closes, and stores the last position of both.
+/// The producer that drops its handle last closes the ring, and stores the position behind both
+/// producers' events.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {
@@ -73,8 +75,8 @@ fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
-/// The thread of one of two producers unwinds, and the handle that is dropped last closes. A stage
-/// that sees the close also sees the failure.
+/// The thread of one of two producers unwinds, and the handle that is dropped last closes the ring.
+/// A stage that sees the close also sees the failure.
 #[test]
 fn loom_a_failure_comes_before_the_close() {
     explore(200, Some(3), || {
@@ -240,12 +242,13 @@ fn loom_twin_last_failure_stays() {
     );
 }
 
-/// As `loom_a_close_drains`, with a stage that polls and never waits, so that no fence stands in
-/// for the edge of the close.
+/// As `loom_a_close_drains`, with a stage that polls and never waits, so that no fence hides a
+/// missing edge of the close.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
-        // The ring starts at 0, the value of the last position's word before the close stores it.
+        // The ring starts at 0, which is also the value of the last position's word before the
+        // close.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {

@@ -1,5 +1,5 @@
-//! Gating: a producer claims a slot only after every gating stage has released it, or, in a ring
-//! without stages, after its previous publication.
+//! Gating: a producer claims a slot only after every gating stage has released the slot. In a ring
+//! without stages, a producer claims a slot only after the slot's previous publication.
 //!
 //! One or two producers, up to two stages; rings of 1 or 2 slots.
 
@@ -32,7 +32,7 @@ fn loom_twin_frontier_relaxed() {
     caught("gate::loom_the_producer_waits_for_a_release", "frontier-relaxed", Caught::Race);
 }
 
-/// A writer, and a reader behind it, which alone gates the producer.
+/// A writer and a reader behind it: the reader alone gates the producer.
 #[test]
 fn loom_a_follower_behind_a_writer() {
     explore_unfenced(1_000, None, || {
@@ -154,8 +154,8 @@ fn loom_twin_released_relaxed_to_two_producers() {
 }
 
 /// Two producers fill one slot in turn, and a pool of one worker releases it between their laps. A
-/// producer may know a claim, and thereby a frontier, that is newer than the pool's word that it
-/// then loads.
+/// producer may know a newer claim, and so a newer frontier, than the pool's word that it loads
+/// next.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {
@@ -179,8 +179,8 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// A ring without stages: publications gate the producers. Otherwise two producers a lap apart
-/// would fill the same slot.
+/// A ring without stages: publications gate the producers. Without this gate, two producers a lap
+/// apart would fill the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {
@@ -207,8 +207,8 @@ fn loom_twin_sentinel_relaxed() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
 }
 
-/// One producer moves the sentinel over both of its publications while the other tries to move it
-/// over the first.
+/// One producer moves the sentinel over several publications while the other tries to move it over
+/// the first of them.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
     explore_unfenced(1_000, Some(3), || {

@@ -40,8 +40,8 @@ pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// A tap gates the producer of a ring of one slot: a joiner that the producer does not see is
-/// lapped.
+/// A tap gates the producer of a ring of one slot: a producer that misses a joiner overwrites the
+/// joiner's event.
 #[test]
 fn loom_a_reader_joins_before_the_producer() {
     explore(10_000, Some(3), || {
@@ -342,8 +342,8 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The join makes the joiner's accesses visible to this read. The adopting worker's accesses
-        // are visible only as far as the joiner acquired them.
+        // Joining the thread makes the joining worker's accesses visible to the read below. The
+        // adopting worker's accesses are visible only as far as the joining worker acquired them.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));
@@ -364,8 +364,8 @@ fn loom_twin_seat_unacquired() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-unacquired", Caught::Race);
 }
 
-/// A worker joins a pool while another worker handles events: they share the events, and a reader
-/// behind the pool sees all in order.
+/// A worker joins a pool while another worker handles events: both workers share the events, and a
+/// reader behind the pool sees all in order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {

@@ -2,27 +2,27 @@
 //! may return.
 //!
 //! A model runs the library's code on a small ring. loom watches one cell per event
-//! (`Core::touch`). It reports an access that no edge orders as a causality violation, and a lost
-//! wake-up as a deadlock.
+//! (`Core::touch`). For an access that no edge orders, loom reports a causality violation; for a
+//! lost wake-up, it reports a deadlock.
 //!
 //! - **Least executions.** Every model states a minimum of executions, because a model that
 //!   explores nothing passes as well.
-//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. Its
-//!   threads return their handles instead of dropping them. Dropping ends the graph, and the
-//!   endings, which have models of their own, would multiply the executions.
+//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. The
+//!   threads of such a model return their handles instead of dropping them. A drop ends the graph,
+//!   and the orders of the endings would multiply the executions. Endings have models of their own.
 //! - **Pure readers last.** A thread that only polls is spawned last. loom revisits a load only if
 //!   a later write *directly* follows it in the accesses to that word. A writer that loads the word
 //!   before its own swap hides the reader's load. A load that follows a write is always revisited.
 //! - **Preemption bounds.** Models with three threads that sleep or swap are bounded to 2 or 3
-//!   preemptions. Without the bound they take minutes to hours. Every twin is caught under the
-//!   bound of its model.
+//!   preemptions. Without the bound, such models take minutes to hours. Every twin is caught under
+//!   the bound of its model.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
 //!   threads fences. PROTOCOL.md lists these models ("Edges without fences").
 //! - **Start.** Rings start one position before the wrap, unless a model says otherwise.
 //! - **Twins.** Each edge has a *twin*: its model with one step weakened. The twin must fail for
 //!   the reason that its test names; a deadlock names the parties that it leaves asleep. A twin
-//!   runs in a child process, because a failing model drops handles while loom unwinds, and that
-//!   aborts.
+//!   runs in a child process, because a failing model drops handles while loom unwinds, which
+//!   aborts the process.
 
 use std::ops::Range;
 use std::process::Command;
@@ -61,8 +61,8 @@ mod wait;
 /// Environment variable that names the twin of a child process.
 const TWIN: &str = "SLIPRING_TWIN";
 
-/// Runs `model` in every order of its threads, or in those with at most `preemptions` preemptions
-/// (switches away from a thread that could continue), and asserts `least` executions.
+/// Runs `model` in every order of its threads, and asserts that there are at least `least`
+/// executions. `preemptions`, if given, limits the switches away from a thread that could continue.
 fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     if let Ok(twin) = std::env::var(TWIN) {
         choose_twin(twin.leak());
@@ -79,7 +79,7 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // A mutated ordering may reduce the executions without being caught.
+    // In mutation testing, a mutated ordering may reduce the executions without being caught.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
@@ -115,7 +115,8 @@ enum Caught {
     /// A deadlock that leaves exactly these parties asleep: stages by name, or `producer`, one
     /// entry per wait.
     Deadlock(&'static [&'static str]),
-    /// A failed assertion of the model, or a panic of the library, whose message contains this.
+    /// A failed assertion of the model, or a panic of the library, whose message contains this
+    /// text.
     Message(&'static str),
 }
 
@@ -139,7 +140,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let (out, err) =
         (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(out.contains("running 1 test"), "there is no model `{model}`:\n{out}");
-    // Later panics come from the unwinding.
+    // The first panic tells the reason; later panics come from the unwinding.
     let reason = err.split("panicked at").nth(1).unwrap_or_default();
     assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
     assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");

@@ -175,7 +175,8 @@ fn loom_twin_lapless() {
     );
 }
 
-/// The writer laps a mirror of two slots and drops it: each put is seen or counted as missed.
+/// The writer laps a mirror of two slots and drops the mirror: each put is seen or counted as
+/// missed.
 #[test]
 fn loom_each_value_is_seen_or_missed() {
     explore_unfenced(20_000, Some(2), || {
@@ -225,8 +226,8 @@ fn loom_twin_mirror_closed_seen_relaxed() {
     );
 }
 
-/// A put that the completed count includes is available, to an observer that skips to the newest
-/// value and to one that begins at the oldest.
+/// A put in the completed count is available: for `latest`, and for an observer that begins at the
+/// oldest value.
 #[test]
 fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {

@@ -25,8 +25,8 @@ fn twice<C: crate::consumer::markers::sealed::Delivery>(
     }
 }
 
-/// A writer that has released one event retries the next one. A reader may hold the first, and the
-/// producer may fill its slot again.
+/// A writer that has released one event retries the next one. Meanwhile a reader may hold the first
+/// event, and the producer may fill that event's slot again.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {
@@ -64,7 +64,7 @@ fn loom_twin_rewound_too_far() {
     caught("policy::loom_a_writer_starts_again", "rewound-too-far", Caught::Race);
 }
 
-/// A worker retries its chunk while the other worker of its pool handles another one.
+/// A worker retries its chunk while the other worker of its pool handles another chunk.
 #[test]
 fn loom_a_worker_starts_again() {
     explore_unfenced(300, Some(2), || {
@@ -101,7 +101,7 @@ fn loom_twin_worker_rewound_too_far() {
     caught("policy::loom_a_worker_starts_again", "worker-rewound-too-far", Caught::Race);
 }
 
-/// A reader that gets a skipped event finds its mark.
+/// A reader that gets a skipped event finds the event's mark.
 #[test]
 fn loom_a_skipped_event_is_marked() {
     explore_unfenced(100, None, || {

@@ -1,5 +1,5 @@
-//! Pools: each event goes to one worker, and a follower (a stage behind the pool, or the producer)
-//! gets an event only after its worker is done with it.
+//! Pools: each event goes to one worker. A follower (a stage behind the pool, or the producer) gets
+//! an event only after the event's worker is done.
 //!
 //! One producer, two workers and up to one reader; rings of 2 or 4 slots, chunks of 2 events.
 
@@ -88,8 +88,8 @@ fn loom_twin_word_relaxed() {
     caught("pool::loom_two_workers_share_a_run", "word-relaxed", Caught::Race);
 }
 
-/// A reader behind a pool reads an event only after its worker is done with it, and reads all in
-/// order.
+/// A reader behind a pool reads an event only after the event's worker is done, and reads all
+/// events in order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
     explore_unfenced(30_000, Some(3), || {
@@ -360,8 +360,9 @@ fn loom_twin_idle_workers_unnotified() {
     caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. When it takes
-/// and keeps that chunk, it must notify the follower, which may sleep over the stale bound.
+/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. When the
+/// worker takes and keeps that chunk, it must notify the follower, which may sleep over the stale
+/// bound.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -403,7 +404,8 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // Each now holds a chunk of two events, the first pool's worker the later one.
+        // Each of the two workers now keeps a chunk of two events; the first pool's chunk is the
+        // later one.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);

@@ -302,8 +302,8 @@ fn loom_twin_alone_in_company_of_a_close() {
 }
 
 /// The last producer drops its handle while the graph's ring makes another producer, and then the
-/// ring is dropped. The new producer may be alone and then claims by a store, which must not
-/// overwrite the closed bit of the dropped handle.
+/// ring is dropped. A new producer that is alone claims by a store, which must not overwrite the
+/// closed bit that the dropped handle set.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {

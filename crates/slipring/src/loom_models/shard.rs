@@ -126,7 +126,7 @@ fn loom_a_shard_without_events_releases_all() {
         assert_eq!(work(&mut odd, 1, 1), 2);
         let passing =
             thread::spawn(move || even.for_each(|_, _| panic!("an event of the other shard")));
-        // The full ring waits for the shard without events.
+        // The producer of the full ring waits for the shard without events.
         tx.publish(|event| *event = 1).unwrap();
         drop(tx);
         assert_eq!(work(&mut odd, 1, 1), 1);

@@ -2,9 +2,9 @@
 //! and the data edges through a tap.
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. So a fence between
-//! a thread's access to an event and its releasing store could hide a missing ordering of that
-//! store. In the models of data edges the releasing thread executes no fence after its access: its
-//! waits spin, so its release notifies no queue, and it passes no tap.
+//! a thread's access to an event and its releasing store could hide that this store lacks its
+//! ordering. In the models of data edges the releasing thread executes no fence after its access.
+//! The thread's waits spin, so its release notifies no queue; and the thread passes no tap.
 
 use loom::thread;
 
@@ -16,7 +16,8 @@ use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
 use Delivery::{Each, Tap};
 
-/// Declares twins: for each a test that its model catches the weakened step in this way.
+/// Declares a test for each twin: `$model` must catch the weakened step `$twin` by the failure
+/// `$how`.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $how:expr;)+) => {
         $(
@@ -28,8 +29,8 @@ macro_rules! twins {
     };
 }
 
-/// Changes an event as a stage behind a tap may. A member that reads it too late sees a wrong
-/// value.
+/// Changes an event as a stage behind a tap may. A member that reads the event too late sees a
+/// wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
@@ -64,10 +65,10 @@ fn see(reader: &mut Subscription<u64>) {
     }
 }
 
-// Several passers, several taps.
+// Models with several passers or several taps.
 
 /// Two producers pass a tap, and announce their positions in one word. A producer that finds a
-/// sufficient position there only loads it.
+/// sufficient position in the word stores no new position.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -144,9 +145,9 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer passes a tap, and a reader comes after both. Each announces its position on its own
-/// line, and a joiner begins at the furthest announced position. `reader` and `writer` are the
-/// stages' numbers, which order the lines.
+/// A writer passes a tap, and a reader comes after both. The reader and the writer each announce a
+/// position on a line of their own, and a joiner begins at the furthest announced position.
+/// `reader` and `writer` are the stages' numbers, which order the lines.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -191,7 +192,7 @@ twins! {
     loom_twin_announced_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
-// A pool before the tap.
+// Models with a pool before the tap.
 
 /// Polls `polls` times, and asserts that the stage before the tap handled each event once.
 fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
@@ -203,7 +204,7 @@ fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// A member reads an event only after its worker has released it. The workers do not fence.
+/// A member reads an event only after the event's worker has released it. The workers do not fence.
 #[test]
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
@@ -271,7 +272,7 @@ twins! {
     loom_twin_passer_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "passer-unfenced", Caught::Race;
 }
 
-// Joining and leaving at once.
+// Models of a member that leaves while a reader joins.
 
 /// A member leaves while another reader joins, in the same seat if it is free, and the producer
 /// passes both. `room` is the tap's number of seats.
@@ -284,7 +285,7 @@ fn one_leaves_and_another_joins(room: usize) {
         let leaving = thread::spawn(move || drop(member));
         let joining = ring.clone();
         let late = thread::spawn(move || {
-            // Refused while the only seat is taken.
+            // The join is refused while the only seat is taken.
             let mut late = join(&observed(&joining), 0, StartAt::Oldest).ok()?;
             follow(&mut late, 1);
             Some(late)
@@ -312,7 +313,7 @@ twins! {
     loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
 }
 
-// Sleepers behind a tap. Each model ends with a wake-up that the sleeper needs.
+// Models of sleepers behind a tap. Each model ends with a wake-up that the sleeper needs.
 
 /// The stage behind a tap sleeps over a member's pin, and the member's release wakes it.
 #[test]
@@ -370,7 +371,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
     });
 }
 
-/// A tap without members: a publication wakes the stage behind it.
+/// A tap without members: a publication wakes the stage behind the tap.
 #[test]
 fn loom_a_follower_sleeps_behind_an_empty_tap() {
     explore(150, None, || {
@@ -385,7 +386,7 @@ fn loom_a_follower_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// A tap without members: a release before it wakes the producer behind it.
+/// A tap without members: a release by the stage before the tap wakes the producer behind the tap.
 #[test]
 fn loom_a_producer_sleeps_behind_an_empty_tap() {
     explore(100, None, || {
@@ -431,10 +432,10 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// Data edges through a tap. The releasing thread does not fence.
+// Models of data edges through a tap, in which the releasing thread does not fence.
 
-/// From the producer to a member directly behind it. The producer does not fence, because it does
-/// not reach the end of its first lap.
+/// Data edge from the producer to a member directly behind it. The producer does not fence, because
+/// it does not reach the end of its first lap.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {
@@ -449,8 +450,8 @@ fn loom_a_member_reads_published_events() {
     });
 }
 
-/// From a stage before two taps to the member of one, and to the stage behind the other, which has
-/// no member.
+/// Data edges from a stage before two taps: to the member of one tap, and to the stage behind the
+/// other tap, which has no member.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {
@@ -484,8 +485,8 @@ fn loom_a_writer_before_a_tap_releases() {
     });
 }
 
-/// From a member to the stage behind the tap, which may change the events that the member has
-/// released.
+/// Data edge from a member to the stage behind the tap, which may change the events that the member
+/// has released.
 #[test]
 fn loom_a_member_releases_to_a_writer() {
     explore(150, None, || {
@@ -510,8 +511,8 @@ fn loom_a_member_releases_to_a_writer() {
     });
 }
 
-/// From a leaving member to the stage behind the tap while another member stays, so that the
-/// count of members does not let the stage pass.
+/// Data edge from a leaving member to the stage behind the tap. Another member stays, so the count
+/// of members does not let the stage pass.
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {

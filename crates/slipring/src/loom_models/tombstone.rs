@@ -1,4 +1,5 @@
-//! Tombstones: many producers, and a claim that is never published. Every stage passes over it.
+//! Tombstones: with many producers, every stage passes over the slots of a claim that is never
+//! published.
 //!
 //! One or two producers and up to two stages; rings of 1 to 4 slots.
 
@@ -82,7 +83,7 @@ fn loom_twin_forgotten_unburied_at_the_end() {
     );
 }
 
-/// A reader behind a writer walks a run, a tombstone and an event.
+/// A reader behind a writer walks over a run, a tombstone and an event.
 #[test]
 fn loom_a_follower_passes_over_a_tombstone() {
     explore(300, Some(3), || {
@@ -96,7 +97,7 @@ fn loom_a_follower_passes_over_a_tombstone() {
         tx.publish(|event| *event = 3).unwrap();
         let writing = thread::spawn(move || {
             for _ in 0..4 {
-                // One by one, so that the follower may find a part of the run.
+                // The writer releases one by one, so that the follower may find a part of the run.
                 if let Some(mut batch) = available(writer.try_batch(1)) {
                     batch[0] += 100;
                     batch.release();
@@ -151,8 +152,9 @@ fn loom_a_tombstone_is_lapped() {
     });
 }
 
-/// A reader joins a tap in the middle of a tombstone of two slots: the stage behind the tap (a
-/// writer, or a pool of `workers`) stops there instead of passing the whole tombstone.
+/// A reader joins a tap in the middle of a tombstone of two slots. The stage behind the tap stops
+/// at the reader's position, instead of passing the whole tombstone. The stage is a pool of
+/// `workers`, or a writer if `workers` is 0.
 fn from_the_middle_of_a_tombstone(workers: usize) {
     let behind = if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
     let ring = ring_of(
@@ -177,7 +179,7 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
         ($behind:expr) => {{
             let mut behind = $behind;
             (0..3).for_each(|_| _ = behind.poll(1, |event, _| *event += 0).unwrap());
-            // The next lap, up to the reader's position.
+            // The producer fills the next lap, up to the reader's position.
             (4..7).for_each(|value| _ = tx.try_publish(|event| *event = value));
             drop((reading.join().unwrap(), behind));
         }};

@@ -1,5 +1,5 @@
 //! Sleeping and waking on threads: no wake-up is lost. Each model ends with a wake-up that the
-//! sleeper needs, so a lost one is a deadlock.
+//! sleeper needs, so a lost wake-up is a deadlock.
 //!
 //! Two or three threads, one event; rings of 1 or 2 slots with `Wait::Blocking`.
 
