@@ -12,3 +12,5 @@ pub(crate) mod sequential;
 pub(crate) mod shard;
 pub(crate) mod waiting;
 pub(crate) mod worker;
+#[cfg(all(test, not(slipring_loom)))]
+mod worker_tests;

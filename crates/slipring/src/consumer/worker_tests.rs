@@ -1,0 +1,102 @@
+//! Workers of pools that went on for any distance while the worker was idle.
+
+use crate::base::panics::Contained;
+use crate::base::sync::Relaxed;
+use crate::consumer::handle::{Consumer, PoolWriter};
+use crate::consumer::position::Availability;
+use crate::errors::{BatchError, WaitError};
+use crate::ring::build::build;
+use crate::ring::owner::Owner;
+use crate::ring::settings::Settings;
+use crate::ring::slots::{Contiguous, Interleaved, Layout};
+use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::ring::words::PoolWord;
+use crate::wait::{HandleLearner, Wait};
+
+type Ring<L> = Owner<u64, L>;
+
+/// Builds a ring of `capacity` slots with a pool of two workers, behind the producer or behind
+/// another pool.
+fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
+    let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
+    let mut stages = vec![StageSpec::new("first", Access::Write, Delivery::pool(2), &[])];
+    if behind_a_pool {
+        stages.push(StageSpec::new("second", Access::Write, Delivery::pool(2), &[0]));
+    }
+    build(settings, stages, Vec::new(), &mut || 0).unwrap()
+}
+
+/// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would.
+fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
+    let line = ring.control.plan.stages[stage].line;
+    ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+    ring.control
+        .line(ring.control.plan.stages[stage].landmark_line())
+        .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+}
+
+/// Distances beyond half of what 48 bits can tell apart, and beyond all of it.
+const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
+
+fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
+    let mut worker: PoolWriter<u64, L> =
+        Consumer::worker(ring.clone(), stage, 1, HandleLearner::default());
+    assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
+    let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
+    assert_eq!(batch.first_seq(), at);
+    batch.release();
+    ring.control.halt(); // so that the drop of the last worker is no failure
+}
+
+#[test]
+fn a_worker_may_be_idle_for_any_distance_behind_a_cursor() {
+    for at in FAR {
+        let ring: Ring<Contiguous> = ring(4, false);
+        move_pool_to(&ring, 0, at);
+        ring.control.positions.move_cursor(at + 2);
+        takes_the_next_event(&ring, 0, at);
+    }
+}
+
+#[test]
+fn a_worker_may_be_idle_for_any_distance_behind_stamps() {
+    for at in FAR {
+        let ring: Ring<Interleaved> = ring(4, false);
+        move_pool_to(&ring, 0, at);
+        ring.publish(at, 1);
+        takes_the_next_event(&ring, 0, at);
+    }
+}
+
+#[test]
+fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
+    for at in FAR {
+        let ring: Ring<Contiguous> = ring(4, true);
+        move_pool_to(&ring, 0, at + 2);
+        move_pool_to(&ring, 1, at);
+        takes_the_next_event(&ring, 1, at);
+    }
+}
+
+#[test]
+fn an_idle_worker_sees_the_end_at_any_distance() {
+    for at in FAR {
+        let ring: Ring<Interleaved> = ring(4, false);
+        let mut worker: PoolWriter<u64> =
+            Consumer::worker(ring.clone(), 0, 1, HandleLearner::default());
+        move_pool_to(&ring, 0, at);
+        ring.control.close(at);
+        assert!(
+            matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
+            "the worker does not see the end at {at}"
+        );
+        // The other worker is dropped without a poll, which is no failure either.
+        drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
+            ring.clone(),
+            0,
+            0,
+            HandleLearner::default(),
+        ));
+        assert!(ring.control.status.failure().is_none(), "{:?}", ring.control.status.failure());
+    }
+}
