@@ -5,12 +5,12 @@ use std::fmt;
 
 type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 
-/// A user's error of any type. [`Error::downcast_ref`](crate::Error::downcast_ref) returns it after
-/// the graph has failed.
+/// A user's error of any type. After the graph has failed,
+/// [`Error::downcast_ref`](crate::Error::downcast_ref) returns the error that the fault carries.
 ///
-/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. Like other types
-/// that carry any error, `Fault` does not implement [`std::error::Error`]; it dereferences to the
-/// error that it carries.
+/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. `Fault` does not
+/// implement [`std::error::Error`], because `?` could then not convert every error into a `Fault`.
+/// A `Fault` dereferences to the error that it carries.
 ///
 /// ```
 /// use slipring::Fault;
@@ -48,7 +48,7 @@ impl Fault {
         Fault(error.into())
     }
 
-    /// Returns the error, if it is a `T`.
+    /// Returns the carried error if its type is `T`.
     ///
     /// Example: [`Fault::from_boxed`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
@@ -91,11 +91,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The return types of handlers: `()`, or `Result<(), _>` with any error. An error fails the graph;
-/// its report names the stage and the event's position.
+/// The return types of handlers: `()`, or `Result<(), _>` with any error. An error fails the graph,
+/// and [`Error`](crate::Error) then names the stage and the event's position.
 ///
-/// The library implements this trait for every type that a handler may return, and calls its
-/// method.
+/// The library implements this trait for every type that a handler may return. The library itself
+/// calls the trait's method.
 ///
 /// Example: [`Fault`].
 #[diagnostic::on_unimplemented(

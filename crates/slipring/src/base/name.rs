@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Name of the producers, together, in errors and reports.
+/// Name that stands for all producers in errors and reports.
 pub const PRODUCER: &str = "producer";
 
-/// Greatest width of a table's column of names, in characters.
+/// Largest width of a table's column of names, in characters.
 const WIDEST: usize = 60;
 
-/// Name of a stage. A clone shares the text and does not allocate.
+/// Name of a stage. A clone of a name shares the text and does not allocate.
 ///
 /// ```
 /// let done = slipring::ring(8, || 0u64)
@@ -27,8 +27,9 @@ impl Name {
         Name(name.into())
     }
 
-    /// Returns the width of a table's column of names, in characters. A longer name shifts the rest
-    /// of its line. The width is bounded, because `format!` panics at a width beyond 2^16 - 1.
+    /// Returns the width of a table's column of names, in characters. A name longer than the column
+    /// shifts the rest of its line. The width is at most [`WIDEST`], because `format!` panics at a
+    /// width beyond 2^16 - 1.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }

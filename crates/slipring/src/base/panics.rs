@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns the message of a panic and drops the payload. A panic of that drop is contained.
+/// Returns the message of a panic and drops the payload. If the payload's drop panics, that second
+/// panic is contained.
 pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let message = if let Some(text) = panic.downcast_ref::<&'static str>() {
         (*text).to_owned()
@@ -18,8 +19,8 @@ pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     message
 }
 
-/// A user's value whose drop may panic. The panic is contained wherever the value is dropped;
-/// [`Contained::drop_contained`] also returns its message.
+/// A user's value whose drop may panic. Wherever the value is dropped, a panic of that drop is
+/// contained. [`Contained::drop_contained`] also returns the panic's message.
 pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
@@ -27,12 +28,12 @@ impl<T> Contained<T> {
         Contained(Some(value))
     }
 
-    /// Returns the value. Its drop is no longer contained.
+    /// Returns the value. A panic of its drop is no longer contained.
     pub(crate) fn into_inner(mut self) -> T {
         self.0.take().expect("only consuming methods and the drop take the value")
     }
 
-    /// Drops the value. Returns the message if the drop panics.
+    /// Drops the value. Returns the panic's message if the drop panics.
     pub(crate) fn drop_contained(mut self) -> Option<String> {
         drop_contained(self.0.take())
     }
@@ -71,13 +72,13 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// Drops a user's value. Returns the message if the drop panics.
+/// Drops a user's value. Returns the panic's message if the drop panics.
 pub(crate) fn drop_contained<T>(value: T) -> Option<String> {
     catch_unwind(AssertUnwindSafe(move || drop(value))).err().map(panic_message)
 }
 
-/// Drops a panic's payload. If that drop panics, too, the second payload is leaked, because its
-/// drop may panic again, without end.
+/// Drops a panic's payload. If that drop panics, the second payload is leaked, because its drop may
+/// panic again, without end.
 pub(crate) fn drop_payload(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

@@ -1,9 +1,10 @@
 //! Atomics, locks, fences and pauses: the standard library's, or the model checker's under
 //! `--cfg slipring_loom`.
 //!
-//! No other file imports `std::sync::atomic`, because the models would not cover its accesses.
+//! No other file of the library imports `std::sync::atomic`, tests excepted, because the models
+//! would not cover its accesses.
 
-/// A counter on which no protocol depends, so that the models need not cover it.
+/// A counter on which no protocol depends. The models do not cover such counters.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
@@ -29,7 +30,7 @@ mod chosen {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
 
-    /// Issues a fence of the model checker's, and records the thread of a `SeqCst` fence for
+    /// Issues a fence of the model checker. If the fence is `SeqCst`, records the thread for
     /// [`super::fencing_threads`].
     #[track_caller]
     pub(crate) fn fence(order: std::sync::atomic::Ordering) {
@@ -43,19 +44,19 @@ mod chosen {
 
 pub(crate) use chosen::*;
 
-/// Returns a lock's result without regard to poisoning. Every critical section of this crate leaves
-/// its data consistent, also when it panics.
+/// Returns the guard of a lock, poisoned or not. A critical section of this crate leaves its data
+/// consistent even if it panics.
 pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks `mutex`, without regard to poisoning.
+/// Locks `mutex`, poisoned or not.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
-/// Returns an array of `len` values, or `None` if there is no memory for it. Allocations whose size
-/// the user chooses use this or [`try_reserve_exact`](Vec::try_reserve_exact).
+/// Returns an array of `len` values, or `None` if there is no memory for them. Every allocation
+/// whose size the user chooses uses this function or [`try_reserve_exact`](Vec::try_reserve_exact).
 pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).ok()?;
@@ -63,8 +64,8 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     Some(all.into_boxed_slice())
 }
 
-/// A value on a cache line of its own, of 128 bytes. x86 fetches neighbouring 64-byte lines in
-/// pairs (Intel's optimisation manual, "spatial prefetcher"), and some aarch64 processors have
+/// A value on a cache line of its own, of 128 bytes. Processors of x86 fetch neighbouring 64-byte
+/// lines in pairs (Intel's optimisation manual, "spatial prefetcher"). Some aarch64 processors have
 /// lines of 128 bytes (Apple's M1).
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
@@ -72,13 +73,15 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// Evaluates to `right`, or in a model to `wrong`: `twin!("name": right => wrong)`.
 ///
 /// A *twin* is a weakened variant of one step that its model must catch: a weaker ordering, a
-/// missing fence, a missing notification. It shows that the step is needed and that the model
-/// covers it.
+/// missing fence, a missing notification. A caught twin shows that the step is needed and that the
+/// model covers the step.
 ///
-/// - A model chooses at most one twin by its name, with [`choose_twin`], and expects to fail.
+/// - A model chooses at most one twin by its name, with [`choose_twin`]. A model with a twin must
+///   fail.
 /// - PROTOCOL.md lists each twin with the model that catches it and the failure.
 /// - Outside of models, only `right` is compiled.
-/// - `queue_model::sync` has a macro of the same shape, because `queue.rs` is compiled there, too.
+/// - `queue_model::sync` has a macro of the same name and arguments, because the queue model
+///   compiles `queue.rs` a second time.
 macro_rules! twin {
     ($name:literal: $right:expr => $wrong:expr) => {{
         #[cfg(all(test, slipring_loom))]
@@ -95,13 +98,13 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// Name of the chosen twin; empty for none. All threads of a model run on the thread of its
-    /// test, so each model has a value of its own.
+    /// Name of the chosen twin; empty: none. The value is per model, because all threads of a model
+    /// run on the thread of its test.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
 #[cfg(all(test, slipring_loom))]
-/// Returns whether the present model chose this twin.
+/// Returns whether the running model chose this twin.
 pub(crate) fn twin_is(name: &str) -> bool {
     TWIN.get() == name
 }
@@ -114,8 +117,8 @@ pub(crate) fn choose_twin(name: &'static str) {
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model's threads that issued a `SeqCst` fence in the present execution. As with [`TWIN`],
-    /// each model has a value of its own.
+    /// The model's threads that issued a `SeqCst` fence in the present execution. The value is per
+    /// model, as that of [`TWIN`] is.
     static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -130,8 +133,8 @@ fn note_fence(thread: loom::thread::ThreadId) {
 
 /// Returns the number of threads that issued a `SeqCst` fence since the last call.
 ///
-/// In the model checker any two such fences synchronise, whatever the threads load and store. A
-/// single thread's fences order nothing between threads.
+/// In the model checker any two `SeqCst` fences synchronise, whatever the threads load and store.
+/// If only one thread issued such fences, they ordered nothing between threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()
@@ -139,12 +142,12 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether this thread of a model unwinds. The standard library cannot tell, because all
+    /// Whether this thread of a model unwinds. The standard library cannot answer this, because all
     /// threads of a model run on one thread of the system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 
-/// Returns whether the present thread unwinds.
+/// Returns whether the present thread of a model unwinds.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn panicking() -> bool {
     UNWINDS.with(std::cell::Cell::get)

@@ -1,8 +1,8 @@
-//! Services of the operating system beside threads, locks and clocks: a barrier in other threads,
-//! sharp timers, CPU time, and CPU affinity.
+//! Services of the operating system that the standard library does not offer: membarrier, sharp
+//! timers, CPU time, and CPU affinity.
 //!
-//! All of them are optional. A service is absent where the system lacks it, where a sandbox refuses
-//! it, and under the checkers; the callers work without it.
+//! Each service is optional, and its callers work without it. A service is absent where the system
+//! lacks it or a sandbox refuses it, under Miri, and in models.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ mod chosen {
     }
 
     thread_local! {
-        /// Whether this thread's timers are sharp.
+        /// Whether [`sharpen_timers`] was called on this thread.
         static SHARP: Cell<bool> = const { Cell::new(false) };
     }
 
     pub(crate) fn sharpen_timers() {
         if !SHARP.replace(true) {
-            // Best effort: a refusal leaves the timers as they are.
+            // If the system refuses, the timers stay as they are.
             let _ = thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         }
     }
@@ -82,10 +82,10 @@ pub(crate) fn membarrier_available() -> bool {
 }
 
 /// Executes a full memory barrier in every thread of this process before it returns. Returns
-/// `false` if the system refused that, and no thread executed one.
+/// `false` if the system refused the barrier; then no thread executed one.
 ///
-/// This is membarrier(2) with `PRIVATE_EXPEDITED`. It interrupts each core on which a thread of the
-/// process runs.
+/// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. The call interrupts each core on
+/// which a thread of the process runs.
 pub(crate) fn membarrier() -> bool {
     #[cfg(test)]
     if BARRIER_OMITTED.get() {
@@ -96,24 +96,25 @@ pub(crate) fn membarrier() -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread omits its barriers, for a test that must fail then.
+    /// Whether this thread omits its barriers. A test sets this to show that a barrier is needed.
     pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Makes this thread's timers sharp for the rest of its life. By default Linux lets a timer be 50
-/// µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`). Going back after each sleep would
-/// take two more system calls.
+/// Makes this thread's timers as exact as the system can, for the rest of the thread's life. By
+/// default Linux lets a timer be 50 µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`).
+/// Restoring the default after each sleep would take two more system calls.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }
 
-/// Returns the CPU time of this thread, if the system tells. Costs a system call: a few hundred
-/// nanoseconds, on some machines more than a microsecond.
+/// Returns the CPU time of this thread, if the system measures it. Costs a system call: a few
+/// hundred nanoseconds, on some machines more than a microsecond.
 pub(crate) fn cpu_time() -> Option<Duration> {
     chosen::cpu_time()
 }
 
-/// Returns the core to which this thread is bound, if it may run on one core only.
+/// Returns the number of the core to which this thread is bound; `None`: the thread may run on
+/// several cores, or the system does not tell.
 pub(crate) fn only_core() -> Option<usize> {
     chosen::only_core()
 }

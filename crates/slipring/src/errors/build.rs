@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::base::name::PRODUCER;
 
-/// Largest number of workers, shards or readers that one stage has room for: 65,536. It bounds the
-/// memory that a wrong number costs.
+/// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
+/// bounds the memory that a mistaken number costs.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// Why a graph could not be built.
@@ -26,12 +26,12 @@ pub enum BuildError {
         /// Number of slots that was asked for.
         asked: usize,
     },
-    /// There is no memory for the slots, or for the cache lines of all workers, shards, readers and
-    /// stages (a few of 128 bytes each).
+    /// There is no memory for the slots, for a table with one entry per slot, or for the shared
+    /// cache lines. Each worker, shard, reader and stage takes one to three lines of 128 bytes.
     Memory {
-        /// Number of slots that was asked for.
+        /// Number of slots, of a table's entries, or of cache lines that was asked for.
         capacity: usize,
-        /// Size of a slot, in bytes.
+        /// Size of a slot, of a table's entry, or of a cache line, in bytes.
         bytes_per_slot: usize,
     },
     /// The factory of events panicked.
@@ -55,7 +55,8 @@ pub enum BuildError {
         /// The panic's message.
         panic: String,
     },
-    /// The name of a stage or a thread is empty, has a zero byte, or is [`PRODUCER`].
+    /// The name of a stage or a thread is empty or has a zero byte, or the name of a stage is
+    /// [`PRODUCER`].
     InvalidName {
         /// The name.
         given: String,
@@ -65,27 +66,27 @@ pub enum BuildError {
         /// The name.
         stage: String,
     },
-    /// The number of a pool's workers, or of a stage's shards, is zero, exceeds the ring's
-    /// capacity, or exceeds [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
+    /// The number of a pool's workers, or of a stage's shards, is zero or too large. At most the
+    /// ring's capacity and [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES) are allowed.
     Workers {
         /// Name of the stage.
         stage: String,
-        /// Number of workers that was asked for.
+        /// Number of workers or shards that was asked for.
         asked: usize,
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A stage that may write is ordered neither before nor after another stage. Without that
-    /// order, both could access the same event at once.
+    /// A stage that may write is ordered neither before nor after another stage. Without such an
+    /// order, the two stages could access the same event at once.
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,
         /// Name of the other stage.
         other: String,
     },
-    /// These stages wait for each other.
+    /// Several stages wait for each other in a cycle.
     Cycle {
-        /// Name of one stage of the cycle.
+        /// Name of a stage in the cycle.
         stage: String,
     },
     /// A stage follows a stage of another graph.
@@ -101,9 +102,9 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// A declaration has no meaning where it stands, or contradicts another one.
+    /// A declaration has no meaning in its place, or contradicts another declaration.
     Declaration {
-        /// The declaration and its remedy.
+        /// A sentence that names the declaration and its remedy.
         problem: String,
     },
 }

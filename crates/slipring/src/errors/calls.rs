@@ -27,7 +27,7 @@ use crate::base::name::Name;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The ring is full. The call may succeed when `stage` has released events.
+    /// The ring is full. A later call may succeed, once `stage` has released events.
     Gated {
         /// The stage that is furthest behind.
         stage: Name,
@@ -41,19 +41,20 @@ pub enum ClaimError {
         /// The stage that is furthest behind.
         stage: Name,
     },
-    /// A claim of this length never succeeds on this ring: a claim has 1 to `capacity` slots.
+    /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`
+    /// slots.
     Length {
         /// Number of slots that was asked for.
         asked: usize,
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) holds a claim that it has not published. A wait for
-    /// another claim might never end.
+    /// A [`RawProducer`](crate::RawProducer) still holds a claim that it has not published. A wait
+    /// for another claim might never end.
     Held {
-        /// The first position that is claimed and not published.
+        /// The first position that the handle has claimed and not published.
         first: u64,
-        /// Number of such positions.
+        /// Number of positions that the handle has claimed and not published.
         len: usize,
     },
     /// The wait ended for this reason, or would end for it.
@@ -61,7 +62,7 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Returns the reason that ended a wait without a deadline, for a claim of a valid length. Only
+    /// Returns the reason that ended a wait for a claim of a valid length without a deadline. Only
     /// the end of the graph and the strategy's timeout end such a wait.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
@@ -123,13 +124,13 @@ impl From<WaitError> for ClaimError {
 }
 
 /// The error of a call on a position that a raw handle does not hold. The handle has not claimed
-/// it, was not lent it, or has published or released it.
+/// the position, was not lent it, or has published or released it already.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotHeld {
-    /// The position of the call.
+    /// The position that the call named.
     pub seq: u64,
     /// The first position that the handle holds; without meaning if `len` is 0.
     pub first: u64,
@@ -167,18 +168,18 @@ impl StdError for NotHeld {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// There is no event: the producers have published none, or the stages before this one have not
-    /// released it.
+    /// No event is available: the producers have not published one, or the stages before this one
+    /// have not released it.
     Unavailable,
     /// The next event is published, but a stage before this one has not released it. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes this from `Unavailable`.
     Gated {
-        /// The stage that is furthest behind, of those before this one.
+        /// The stage that is furthest behind, among the stages before this one.
         stage: Name,
-        /// Number of events that the stage could handle and has not released.
+        /// Number of events that `stage` could handle and has not released.
         lag: u64,
     },
-    /// Other workers of the pool took all events that there were. The next call may succeed.
+    /// Other workers of the pool took all available events. The next call may succeed.
     Contended,
     /// No event came until the call's deadline.
     TimedOut,

@@ -42,8 +42,8 @@ pub enum ErrorKind {
     Build(BuildError),
     /// A stage or the producer failed while the graph ran.
     Failed(Failure),
-    /// The drop of an event panicked, after the graph had ended without a failure. The panic's
-    /// message.
+    /// The drop of an event panicked with this message, after the graph had ended without a
+    /// failure.
     EventDrop(String),
 }
 
@@ -73,8 +73,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Build(_))
     }
 
-    /// Returns the name of the stage that failed, if the graph ran; [`PRODUCER`](crate::PRODUCER)
-    /// for a producer.
+    /// Returns the name of the stage that failed, if the graph ran. The name is
+    /// [`PRODUCER`](crate::PRODUCER) if a producer failed.
     ///
     /// Example: [`Error`].
     pub fn stage(&self) -> Option<&str> {
@@ -88,7 +88,7 @@ impl Error {
         self.failure().and_then(Failure::seq)
     }
 
-    /// Returns the failure, if it happened while the graph ran.
+    /// Returns the failure, if a stage or the producer failed while the graph ran.
     ///
     /// Example: [`Error`].
     pub fn failure(&self) -> Option<&Failure> {
@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// Returns the user's own error, if it is a `T`.
+    /// Returns the user's own error, if its type is `T`.
     ///
     /// Example: [`Error`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {

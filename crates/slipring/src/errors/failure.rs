@@ -33,13 +33,14 @@ pub enum Cause {
     /// later events.
     Dropped,
     /// The stage or the producer was waiting when the graph's deadline passed. The field is the
-    /// deadline as the graph was given it.
+    /// deadline that was set, as a time after the build.
     Deadline(Duration),
     /// The stage's thread could not be started.
     Thread(std::io::Error),
 }
 
-/// The first failure of any stage or producer, which ended the graph. A clone shares its parts.
+/// The first failure of any stage or producer, which ended the graph. A clone of a failure shares
+/// its parts.
 ///
 /// Example: [`Error`](crate::Error).
 #[derive(Clone)]
@@ -56,7 +57,7 @@ impl Failure {
         Failure(Arc::new(FailureParts { stage, seq, cause }))
     }
 
-    /// Returns the stage that failed; [`PRODUCER`] for a producer.
+    /// Returns the name of the stage that failed; [`PRODUCER`] if a producer failed.
     ///
     /// Example: [`Error`](crate::Error).
     pub fn stage(&self) -> &Name {
@@ -77,7 +78,7 @@ impl Failure {
         &self.0.cause
     }
 
-    /// Returns the user's own error, if it is a `T`.
+    /// Returns the user's own error, if its type is `T`.
     ///
     /// Example: [`Error`](crate::Error).
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
@@ -87,8 +88,8 @@ impl Failure {
         }
     }
 
-    /// Returns the source of the cause. The failure's message contains the cause itself, so a
-    /// printed chain of sources repeats nothing.
+    /// Returns the source of the cause. The failure's message contains the message of the cause
+    /// itself, so a printed chain of sources repeats nothing.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use crate::base::name::Name;
 
-/// Counts of a graph's stages and of their waits. It prints as a table.
+/// Counts of a graph's stages and of their waits. A report prints as a table.
 ///
-/// A report is a copy; the graph does not change it later. The report of a running graph is a
-/// little old, and its counts may be of different moments: see
-/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` the counts are
-/// complete.
+/// A report is a copy; the graph does not change it later. The counts of a running graph are a
+/// little old and may be of different moments: see [`Monitor::report`](crate::Monitor::report).
+/// After `run`, `feed` or `join` the counts are complete.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +34,8 @@ use crate::base::name::Name;
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) stages: Vec<StageReport>,
-    /// Waiting times, by the waiting party and then by the awaited party.
+    /// Waiting times of every pair of parties, in the order of the waiting party and then of the
+    /// awaited one. A party is a stage or the producers.
     pub(crate) waited: Vec<Duration>,
     pub(crate) capacity: usize,
     pub(crate) published: Option<u64>,
@@ -52,16 +52,17 @@ pub struct StageReport {
     /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
     /// Position before which the stage has released all events. For the producers, the furthest
-    /// position that is known to be published.
+    /// position that is known to be published (with many producers: claimed).
     pub seq: u64,
-    /// Number of events that the stage is behind the producers, if their position is known
-    /// ([`Report::published_seq`]), or else behind the furthest stage.
+    /// Number of events that the stage is behind the producers. If the producers' position is not
+    /// known ([`Report::published_seq`]), the number of events behind the furthest stage.
     pub lag: u64,
     /// Number of events handled; for the producers, published.
     pub events: u64,
     /// Number of batches; for the producers, of publications; for a pool, of chunks.
     pub batches: u64,
-    /// Number of slots passed over, because their claim was given up; for the producers, given up.
+    /// Number of slots passed over, because their claim was given up; for the producers, number of
+    /// slots given up.
     pub tombstones: u64,
     /// Number of events passed over, because the handler failed at them
     /// ([`OnFault::skip`](crate::OnFault::skip)).
@@ -69,16 +70,16 @@ pub struct StageReport {
     /// Number of restarts at the last release, because the handler failed
     /// ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
-    /// For the producers: number of events dropped, or replaced by newer ones, because the ring was
-    /// full. Only calls that ask for this drop events.
+    /// For the producers, number of events dropped, or replaced by newer ones, because the ring was
+    /// full. A call drops events only if its documentation says so.
     pub dropped: u64,
     /// Number of waits.
     pub waits: u64,
-    /// Number of sleeps in those waits, ended by a notification or by a timer.
+    /// Number of sleeps in the stage's waits. A notification or a timer ends a sleep.
     pub wakes: u64,
-    /// Time spent waiting, summed over the stage's handles.
+    /// Time that the stage spent waiting, summed over its handles.
     pub waited: Duration,
-    /// Time that all others spent waiting for this stage.
+    /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
     /// Time from publication to release, if the graph samples it
     /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
@@ -107,9 +108,9 @@ impl Report {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// Returns the time that stage `waiting` spent waiting for stage `awaited`;
-    /// [`PRODUCER`](crate::PRODUCER) names the producers. Returns `None` if one of the stages does
-    /// not exist.
+    /// Returns the time that stage `waiting` spent waiting for stage `awaited`. The name
+    /// [`PRODUCER`](crate::PRODUCER) stands for the producers. Returns `None` if the graph lacks
+    /// one of the two stages.
     ///
     /// Example: [`Report`].
     pub fn waited(&self, waiting: &str, awaited: &str) -> Option<Duration> {
@@ -125,8 +126,9 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if it is known. It is known with many producers, a monitor, a contiguous layout, or a tap
-    /// directly behind the producer.
+    /// if the graph knows that position. A graph knows it with many producers,
+    /// [`Graph::publish_cursor`](crate::Graph::publish_cursor), a chain's monitor, a contiguous
+    /// layout, or a tap directly behind the producer.
     ///
     /// Example: [`Report`].
     pub fn published_seq(&self) -> Option<u64> {
@@ -141,7 +143,7 @@ impl Report {
         self.remaining
     }
 
-    /// Returns whether the graph was halted, so that events may be unhandled.
+    /// Returns whether the graph was halted. A halted graph may have left events unhandled.
     ///
     /// Example: [`Report`].
     pub fn halted(&self) -> bool {
@@ -149,11 +151,13 @@ impl Report {
     }
 
     /// Returns the stage (or the producers) for which the others waited longest, less the time that
-    /// it waited itself. Make this one faster first. Returns `None` if no stage was waited for.
+    /// it waited itself. To speed the graph up, make this stage faster first. Returns `None` if no
+    /// stage had to wait for another.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // While a stage waits, others wait for it because of a third one. That time is subtracted.
+        // While a stage waits itself, the others wait for it because of a third stage. So the
+        // stage's own waiting time is subtracted.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };
@@ -209,11 +213,11 @@ impl fmt::Display for Report {
     }
 }
 
-/// Time from an event's publication to a stage's release of it, over the last 256 sampled events.
+/// Time from an event's publication to its release by a stage, over the last 256 sampled events.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Number of events sampled since the start.
+    /// Number of events sampled at this stage since the start.
     pub samples: u64,
     /// Median.
     pub p50: Duration,

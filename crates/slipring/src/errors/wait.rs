@@ -12,7 +12,7 @@ use crate::base::name::Name;
 /// After [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] and
 /// [`WaitError::Left`], each later call on the same handle returns an error, too. After
 /// [`WaitError::WaitsForItself`] and [`WaitError::TimedOut`] the graph continues, and a later call
-/// may succeed. [`WaitError::Refused`] tells why there is no handle.
+/// may succeed. After [`WaitError::Refused`] no handle exists.
 ///
 /// ```
 /// use slipring::{Graph, WaitError};
@@ -28,30 +28,32 @@ use crate::base::name::Name;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The producers closed the ring. A reader has seen every event; a producer's call cannot
-    /// publish any more.
+    /// The producers closed the ring. A reader's handle has seen every event; a producer's handle
+    /// cannot publish any more.
     Closed,
     /// A handle halted the graph before its end. Published events may stay unhandled.
     Halted,
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
-    /// The call would wait for ever: it needs a release by this stage, and only the calling thread
-    /// can make that stage release. The call published and lent nothing.
-    // Boxed, because every call returns a result with a `WaitError`: a wider one cost a fifth of
-    // the time in batches of ten.
+    /// The call would wait for ever, because it needs a release that only the calling thread can
+    /// make. The field names the stage that would have to release. The call published and lent
+    /// nothing.
+    // The name is boxed, because every call returns a result with a `WaitError`. A `WaitError`
+    // wider than two words took a fifth more time in batches of ten.
     WaitsForItself(Box<Name>),
     /// The wait for this stage's progress, or the producer's, exceeded the strategy's own timeout
     /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call published and lent nothing.
     TimedOut(Box<Name>),
     /// Another thread asked this reader to leave its tap
-    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without it.
+    /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
+    /// reader.
     Left,
     /// The reader could not join. `?` converts a [`SubscribeError`] into this.
     Refused(Arc<SubscribeError>),
 }
 
 impl WaitError {
-    /// Returns the failure that ended the graph, if that is the reason.
+    /// Returns the failure that ended the graph, if a failure is the reason.
     ///
     /// Example: [`Error`](crate::Error).
     pub fn failure(&self) -> Option<&Failure> {
@@ -100,7 +102,8 @@ const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The producers may have overwritten the position, or a later stage may have changed it.
+    /// The event at the position may be gone: producers may have overwritten it, or a later stage
+    /// may have changed it.
     Overwritten {
         /// The position that was asked for.
         asked: u64,
@@ -111,15 +114,16 @@ pub enum SubscribeError {
     NotYet {
         /// The position that was asked for.
         asked: u64,
-        /// The newest position at which a reader may begin: that of the next event.
+        /// The newest position at which a reader may begin, which is that of the next event.
         newest: u64,
     },
     /// Readers have taken all seats of the tap.
     Full {
-        /// Number of seats.
+        /// Number of the tap's seats for readers.
         room: usize,
     },
-    /// No graph with this tap is running: none was started yet, or it has ended and was dropped.
+    /// No graph with this tap is running: no such graph was started yet, or the graph has ended and
+    /// was dropped.
     NotRunning,
     /// The graph has ended.
     Ended(WaitError),

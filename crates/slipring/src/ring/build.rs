@@ -1,4 +1,4 @@
-//! Building a ring: the plan is checked, all memory is allocated, and all events are made.
+//! Building a ring: the build checks the graph, allocates all memory, and makes all events.
 
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,13 +17,15 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
 use crate::ring::spinning;
 
-/// What a ring is built from, besides its stages. `F` makes the events.
+/// The settings, the factory of events and the partitioners from which a ring is built. `F` is the
+/// type of the factory.
 ///
-/// The layout of the slots is chosen by the build, so a front may change it at any time before.
+/// The layout of the slots is a parameter of [`RingBuilder::build`], so a front may change the
+/// layout at any time before.
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
-    /// The partitioner of each stage that has shards, with the stage's number.
+    /// The partitioner of each sharded stage, with the stage's number.
     partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
 }
 
@@ -61,10 +63,10 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
     }
 }
 
-/// Checks a graph and builds its ring. `partitioners` go by the number of their stage.
+/// Checks a graph and builds its ring. Each of `partitioners` comes with the number of its stage.
 ///
-/// The slots are allocated first, because they take the most: no other memory is written before it
-/// is known that they can be had.
+/// The build allocates the slots first, because they take the most memory. If their allocation
+/// fails, no other memory has been written.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -90,18 +92,19 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs a part of the build that asks strategies, which may be the user's, how they wait.
+/// Runs a part of the build that calls methods of waiting strategies. A panic of such a method,
+/// which may be the user's, becomes [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph, and warns of threads that hold cores.
+/// Checks the graph, and warns if spinning threads outnumber cores.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
-    // A graph that does not read the clock runs on one thread.
+    // A graph that does not read the clock runs on one thread, so no thread of it delays another.
     if timed {
         spinning::warn_of(&plan);
     }
@@ -118,7 +121,7 @@ fn allocate<E, L: Layout>(plan: &Plan) -> Result<View<E, L>, BuildError> {
 
 type Shared<E> = (Box<[Option<ShardIds<E>>]>, Control);
 
-/// Allocates what the handles share besides the slots.
+/// Allocates the data that handles share besides the slots.
 fn share<E>(
     settings: &Settings,
     plan: Plan,

@@ -6,8 +6,8 @@ use crate::errors::{BuildError, MAX_STAGE_HANDLES};
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Wait, WaitStrategy};
 
-/// Checks everything but the strategies. Returns for each stage which ones come before it, directly
-/// or not.
+/// Checks everything except the waiting strategies. Returns for each stage which stages come before
+/// it, directly or indirectly.
 pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>, BuildError> {
     if !capacity.is_power_of_two() {
         return Err(BuildError::Capacity { asked: capacity });
@@ -22,7 +22,7 @@ pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>
 /// Checks the names of stages and threads.
 fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
-        // Names become names of threads, and those end at a zero byte.
+        // A stage's name becomes the name of its thread, and names of threads end at a zero byte.
         if let Some(thread) =
             spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
@@ -62,7 +62,7 @@ fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Checks plan::I1 and plan::I2. Returns everything that comes before each stage.
+/// Checks plan::I1 and plan::I2. Returns for each stage which stages come before it.
 fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     let count = specs.len();
     let mut before = vec![vec![false; count]; count];
@@ -71,8 +71,8 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // A stage that is stuck comes after another one that is; so many steps back lead onto a
-            // circle, and stay there.
+            // Each stage that is not done follows another one that is not done. So `count` steps
+            // back end on a stage of a cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]
@@ -107,7 +107,7 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     Ok(before)
 }
 
-/// A tap's followers are known when the graph is built, and members of a tap are not.
+/// Checks the taps: no tap follows another tap, and each tap has a valid number of seats.
 fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
     for spec in specs.iter().filter(|spec| matches!(spec.delivery, Delivery::Tap(_))) {
         if let Some(&earlier) =
@@ -140,8 +140,8 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Returns the strategy of each stage. Stages of one thread wait together, so they share the
-/// strategy that one of them states.
+/// Returns the waiting strategy of each stage. Stages of one thread wait together, so they share
+/// the first strategy that one of them states.
 pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
         let shares = |other: &&StageSpec| {

@@ -1,9 +1,10 @@
-//! What a ring shares besides its slots. It knows no event type, and no slot.
+//! The data that a ring's handles share besides the slots. This module knows neither the type of
+//! events nor the slots.
 //!
-//! [`Control`] is where the parts meet: the plan, which never changes; the [`Positions`]; the
-//! [`Status`]; the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part holds words of its own
-//! and states its own invariants. What concerns two of them is here: a release stores a position
-//! and notifies, an ending stores a status and notifies.
+//! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
+//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part holds words of its own and states
+//! its own invariants. Operations on two parts are methods of [`Control`]: a release stores a
+//! position and notifies, an ending stores a status and notifies.
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,23 +26,23 @@ use crate::ring::words::ClaimWord;
 use crate::wait::queue::{QuietCheck, WaitQueue};
 use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
 
-/// A party that waits.
+/// A party that waits. A party is a stage or the producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
-    /// The stage by number, or the producer.
+    /// Number of the waiting party.
     pub(crate) party: usize,
-    /// The party that the wait is for.
+    /// Number of the party whose progress is awaited.
     pub(crate) waits_for: usize,
     /// The waiter's position.
     pub(crate) at: u64,
 }
 
-/// What the handles of a ring share besides its slots.
+/// The data that a ring's handles share besides the slots.
 pub struct Control {
     pub(crate) plan: Plan,
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Whether loops and pools learn from the clock.
+    /// Whether loops and pools adapt to the clock.
     pub(crate) timed: bool,
     /// Length of a consumer's pause after a short batch, in spin hints.
     pub(crate) spacing: u32,
@@ -69,7 +70,8 @@ impl Control {
             timed,
             spacing: wait::spacing(),
             positions,
-            // After the strategies were asked how they wait, which may take long.
+            // The deadline begins after `Waits::new`, which calls methods of the strategies and may
+            // take long.
             status: Status::new(deadline),
             membership,
             counters: Counters::new(&plan, samples)?,
@@ -82,12 +84,12 @@ impl Control {
         self.positions.line(line)
     }
 
-    /// Returns the name of a stage, or the producer's beyond the last.
+    /// Returns the name of a party.
     pub(crate) fn name(&self, party: usize) -> Name {
         self.plan.name_of(party)
     }
 
-    /// Returns the number of the producer among the parties.
+    /// Returns the producers' number among the parties.
     pub(crate) fn producer_party(&self) -> usize {
         self.plan.producer_party()
     }
@@ -130,7 +132,8 @@ impl Control {
         self.positions.landmark(&self.plan.stages[pool])
     }
 
-    /// Releases everything before a position: stores the word and notifies its waiters.
+    /// Releases all events before a position: stores the word of the position and notifies the
+    /// queues.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
@@ -156,13 +159,13 @@ impl Control {
 
     // Endings. See `Status`.
 
-    /// States the last position. The stages end when they have reached it.
+    /// Closes the ring at its last position. The stages end when they have reached that position.
     pub(crate) fn close(&self, final_seq: u64) {
         self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
     }
 
-    /// Ends the graph without draining it.
+    /// Ends the graph without waiting until the stages have handled all events.
     pub(crate) fn halt(&self) {
         self.status.halt(); // SYNC[announced]: before the queues are notified
         twin!("halted-unnotified": self.waits.notify_all() => ());
@@ -173,7 +176,7 @@ impl Control {
         let failure = |cause| Failure::new(self.name(party), seq, cause);
         match self.status.fail(failure, cause) {
             Ok(()) => twin!("failed-unnotified": self.waits.notify_all() => ()),
-            // The graph has a first failure; this one goes no further.
+            // The graph keeps its first failure, so the cause of this one is dropped.
             Err(cause) => drop_payload(Box::new(cause)),
         }
     }
@@ -197,8 +200,8 @@ impl Control {
         self.status.stopped()
     }
 
-    /// Fails the graph if its deadline has passed; returns whether it has. `party` still waits, at
-    /// this position. Every loop that may go round without progress asks this.
+    /// Fails the graph if its deadline has passed; returns whether it has. `party` is the waiting
+    /// party, and `at` its position. Every loop that may run without progress calls this method.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.status.overdue();
         if let Some(after) = overdue {
@@ -213,16 +216,17 @@ impl Control {
         self.waits.queue_of(&self.plan, party)
     }
 
-    /// Returns what a waiter of this party learns from.
+    /// Returns the learner of a handle of this party.
     ///
-    /// Runs the strategy's code, which may be the user's. So the caller has counted and pinned
-    /// nothing, and holds no lock: constructors of handles take a learner and make none.
+    /// This runs the strategy's code, which may be the user's and may panic. So the caller holds no
+    /// lock, and has neither counted a handle nor pinned a position. For this reason constructors
+    /// of handles take a learner and make none.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// As [`Control::learner`], where a panic must not go through: it fails the graph, for this
-    /// party.
+    /// As [`Control::learner`], but a panic of the strategy is contained and fails the graph in the
+    /// name of this party.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -244,12 +248,13 @@ impl Control {
         self.waits.arm(&self.plan, party, number, waker, ready)
     }
 
-    /// Waits until `ready`, the graph's own deadline, or `deadline`.
+    /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
+    /// `deadline`.
     ///
-    /// Calls `lasts` once if the wait lasts (as [`wait::wait_until`] does). If that returns a stage,
-    /// the waiter waits for what its own thread holds there, and the wait ends. It is not asked
-    /// first: in a dense stream the next event comes during the first polls, and would wait for the
-    /// answer.
+    /// Calls `lasts` once if the wait outlasts its first polls. If `lasts` returns a stage, the
+    /// waiter's own thread holds the awaited events there, and the wait ends. The call does not
+    /// come first, because in a dense stream the next event comes during the first polls and would
+    /// be delayed.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
@@ -292,7 +297,7 @@ impl Control {
         }
     }
 
-    /// Sleeps for a time, or until the graph ends. The graph's deadline ends it, too.
+    /// Sleeps for a time. The end of the graph and its deadline end the sleep earlier.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.is_running() {
@@ -307,14 +312,15 @@ impl Control {
 
     // Joining and leaving. See `Membership`.
 
-    /// Takes a free seat of a pool. `Err`: no worker of the pool is left, so it is over.
+    /// Takes a free seat of a pool; `None`: no seat is free. `Err`: no worker of the pool is left,
+    /// so the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         self.membership
             .acquire_worker(&self.positions, pool, &self.plan.stages[pool])
             .map_err(|PoolIsOver| self.stopped().unwrap_or(WaitError::Closed))
     }
 
-    /// Leaves a chunk to another worker of the pool, and wakes one.
+    /// Leaves a chunk to another worker of the pool, and notifies the pool's queue.
     pub(crate) fn orphan(&self, pool: usize, orphan: Orphan) {
         self.membership.leave_orphan(pool, orphan); // SYNC[orphaned]: before the notification
         twin!("orphan-unnotified": self.notify(&[self.plan.stages[pool].queue]) => ());
@@ -324,7 +330,7 @@ impl Control {
         self.membership.acquire_member(&self.positions, tap, &self.plan.stages[tap])
     }
 
-    /// Gives a member's seat back, and wakes the parties that the member held.
+    /// Gives a member's seat back, and notifies the parties that waited for the member.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, tap, stage, seat); // SYNC[left]: before
@@ -333,7 +339,7 @@ impl Control {
 
     // Counting.
 
-    /// Adds what a handle has counted since its last flush.
+    /// Adds the counts of a handle since its last flush to the counters of its party.
     #[inline]
     pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
         self.counters.flush(party, now, flushed);

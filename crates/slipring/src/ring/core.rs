@@ -1,9 +1,9 @@
-//! The ring itself: slots and control together, shared by all handles.
+//! The ring itself: the slots and the control, shared by all handles.
 //!
 //! Invariants
-//! - I1: the slots are allocated and filled before the first handle exists, and freed after the last
-//!   one is gone (the handles hold an `Owner`).
-//! - I2: nothing is allocated after the build.
+//! - I1: the slots are allocated and filled before the first handle exists, and freed after the
+//!   last one is gone (the handles hold an `Owner`).
+//! - I2: the ring allocates nothing after the build.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,21 +21,21 @@ use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
 use crate::ring::words::ahead;
 
-/// The slots of a ring, and what its handles share besides.
+/// The slots of a ring, and all other data that its handles share.
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
-    /// Shard ids of the slots, per stage that has shards.
+    /// Shard ids of the slots, by number of the stage; `None`: the stage has no shards.
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
     pub(crate) owners: OwnerCount,
-    /// 1 while the events are still to be dropped.
+    /// 1 while the slots hold events that are to be dropped, else 0.
     filled: Statistic,
     #[cfg(slipring_loom)]
     cells: Box<[Watched]>,
 }
 
-/// Stands for an event under the model checker, which judges every access to it.
+/// Stand-in for an event in a model. The model checker fails if two accesses to one event race.
 #[cfg(slipring_loom)]
 struct Watched(loom::cell::UnsafeCell<()>);
 
@@ -44,7 +44,7 @@ struct Watched(loom::cell::UnsafeCell<()>);
 unsafe impl Sync for Watched {}
 
 impl<E, L: Layout> Core<E, L> {
-    /// Puts a core together from slots that are allocated and not filled yet. The core frees them.
+    /// Makes a core from slots that are allocated and not filled yet. The core frees the slots.
     ///
     /// # Safety
     /// No other core has these slots, and no caller frees them.
@@ -66,7 +66,8 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Fills the slots with events. `Err`: the index at which the factory panicked, and its message.
+    /// Fills the slots with events. `Err`: the index at which the factory panicked, and the panic's
+    /// message.
     ///
     /// # Safety
     /// Called once, before any handle exists.
@@ -82,7 +83,7 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Drops the events, and the user's error if one ended the graph. Returns the first panic of an
-    /// event.
+    /// event's drop.
     ///
     /// # Safety
     /// No handle is left, and none can be made.
@@ -91,8 +92,8 @@ impl<E, L: Layout> Core<E, L> {
         if self.filled.swap(0, Relaxed) == 0 {
             return None;
         }
-        // SAFETY: `filled` says that the events were made and that this happens once. The caller
-        // says that no reference to them is left.
+        // SAFETY: `filled` was 1, so the events exist; by the caller's promise no reference is
+        // left.
         unsafe { self.slots.drop_events(self.slots.mask() + 1) }
     }
 
@@ -102,8 +103,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Publishing.
 
-    /// Publishes `[seq, seq + len)`. The caller has claimed these positions, is done with their
-    /// events, and notifies. Not for a lap in which stamps are refreshed.
+    /// Publishes `[seq, seq + len)`. The caller has claimed these positions and written their
+    /// events, and notifies afterwards. Not called in a lap in which stamps are refreshed
+    /// (stamp::I1).
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -113,27 +115,27 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// As [`Core::publish`], for a single producer whose cursor is followed.
+    /// As [`Core::publish`], for a single producer that stores its cursor besides the stamps.
     #[inline(never)]
     pub(crate) fn publish_with_cursor(&self, seq: u64, len: u64) {
         self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes everything before `end` by the cursor. The caller is the single producer, is done
-    /// with those events, and notifies.
+    /// Publishes all events before `end` by the cursor. The caller is the single producer, has
+    /// written those events, and notifies afterwards.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
     }
 
-    /// Gives `[seq, seq + len)` up: later stages pass over it.
+    /// Gives the slots `[seq, seq + len)` up: all stages pass over them.
     ///
-    /// Stamps every slot, with what is left of the run from there on. So a member that joins in the
-    /// middle sees a tombstone, too.
+    /// Each slot's stamp states the length of the tombstone from that slot on. So a member that
+    /// joins in the middle sees a tombstone, too.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
-        // Back to front, as every publication.
+        // The slots are stamped from back to front, as in every publication.
         for offset in (0..len).rev() {
             let at = seq.wrapping_add(offset);
             self.stamp(at, stamp::tombstone(at, self.slots.shift(), (len - offset).min(MAX_RUN)));
@@ -141,11 +143,11 @@ impl<E, L: Layout> Core<E, L> {
         self.control.notify(&self.control.plan.producer_notifies);
     }
 
-    /// Returns whether stamps may have to be refreshed by a claim in `[from, to)`, which is a lap at
-    /// most, or by one that is open since the lap before.
+    /// Returns whether a claim in `[from, to)`, or one open since the lap before, may have to
+    /// refresh stamps (stamp::I1). The range is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // Nothing was claimed before the start. Without this the first two laps of a ring that
-        // starts at 0 would take the long way.
+        // No position before the start was ever claimed. Without this bound the first two laps of a
+        // ring that starts at 0 would refresh stamps.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -153,8 +155,9 @@ impl<E, L: Layout> Core<E, L> {
                 .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
-    /// Stamps several runs, or one in a lap in which stamps may have to be refreshed (stamp::I1).
-    /// Back to front: a reader that sees the first run sees all of them.
+    /// Stamps several runs, or one run in a lap in which stamps may have to be refreshed
+    /// (stamp::I1). The runs are stamped from back to front, so a reader that sees the first run
+    /// sees all of them.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();
@@ -175,8 +178,8 @@ impl<E, L: Layout> Core<E, L> {
 
     // Gating.
 
-    /// Returns what all gating stages have released, which is at least `lower_bound`, and the stage
-    /// that holds it.
+    /// Returns the position before which all gating stages have released, and the slowest of these
+    /// stages. The position is at least `lower_bound`.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         let control = &self.control;
@@ -196,7 +199,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// As [`Control::upstream`], behind producers without a cursor, too.
+    /// As [`Control::upstream`], after moving the sentinel if the graph has one.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
@@ -205,8 +208,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.upstream(stage, lower_bound)
     }
 
-    /// Returns how far `stage` may go from now on, which is at least `lower_bound`:
-    /// [`Core::upstream`], secured against members that join a tap before the stage.
+    /// Returns the position up to which `stage` may pass from now on, even if members join taps
+    /// before the stage. The position is at least `lower_bound`.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
         let plan = &self.control.plan;
@@ -214,8 +217,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
-    /// Returns how far producers may go from now on, less the capacity, and the stage that holds
-    /// them.
+    /// Returns the position up to which producers may go from now on, less the capacity, and the
+    /// slowest gating stage.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
         let plan = &self.control.plan;
@@ -223,10 +226,11 @@ impl<E, L: Layout> Core<E, L> {
         (self.control.positions.secure(plan, &plan.guard, to, lower_bound), slowest)
     }
 
-    /// Moves the sentinel over everything that is published, and returns it.
+    /// Moves the sentinel over all published events, and returns its position.
     ///
-    /// Without a stage the producers gate themselves: a slot is claimed again only when its last
-    /// publication is complete. Otherwise two producers a lap apart would fill the same slot.
+    /// Without a gating stage the sentinel gates the producers: a slot is claimed again only after
+    /// its last publication is complete. Otherwise two producers a lap apart could write the same
+    /// slot at once.
     fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
@@ -242,20 +246,22 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Returns whether the stream is known to go on at `seq`: it cannot end before that position any
-    /// more. A few loads, for a call that waits.
+    /// Returns whether the position `seq` is known to be claimed, so that the stream does not end
+    /// before it. Costs a few loads, or up to two per slot in the worst case; called only by calls
+    /// that wait.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
             return ahead(control.claimed(seq).0, seq) > 0;
         }
-        // A cursor beside stamps is stored after them.
+        // If the ring has stamps, the cursor lags behind them, so it is used only without stamps.
         if !control.plan.stamped {
             return ahead(control.cursor(), seq) > 0;
         }
-        // Back to the head of the run that `seq` lies in, or of the last one before. A run that is
-        // published a lap later in one of these slots says it, too.
+        // The loop goes back to the head of the run that contains `seq`, or of the last run before.
+        // A run that is published a lap later in one of these slots also shows that `seq` is
+        // claimed.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
@@ -273,8 +279,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Shards.
 
-    /// Computes the shard ids of events, for the shards of these stages. `party` has the events to
-    /// itself, and is done with them. A panic of a key ends the graph (shard::I3).
+    /// Computes the shard ids of events for these sharded stages. The caller is `party`, which
+    /// alone accesses the events and no longer changes them. A panic of a key function ends the
+    /// graph (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
@@ -310,7 +317,7 @@ impl<E, L: Layout> Core<E, L> {
 
     // Reports.
 
-    /// Returns the positions and counts of all parties, as of about now.
+    /// Returns the positions and counts of all parties, loaded one after the other.
     pub(crate) fn report(&self) -> Report {
         if self.control.plan.sentinel {
             self.advance_sentinel();
@@ -318,7 +325,7 @@ impl<E, L: Layout> Core<E, L> {
         snapshot::report(&self.control)
     }
 
-    /// Returns how many events `stage` is behind `seq`.
+    /// Returns the number of events that `stage` is behind `seq`.
     pub(crate) fn lag(&self, stage: usize, seq: u64) -> u64 {
         let lower_bound = seq.wrapping_sub(self.capacity());
         let frontier = match self.control.plan.stages.get(stage) {
@@ -349,11 +356,12 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
 
 impl<E, L: Layout> Drop for Core<E, L> {
     fn drop(&mut self) {
-        // The last owner has dropped the events, or none was ever made (I1).
+        // The last owner has dropped the events, or the build failed before all events were made
+        // (I1).
         debug_assert_eq!(self.filled.load(Relaxed), 0);
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
-        // An observer may have ended a graph whose handles were gone.
+        // An observer may have failed the graph after its handles were dropped.
         drop_contained(self.control.status.take_failure());
     }
 }

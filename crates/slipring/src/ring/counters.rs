@@ -1,15 +1,15 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
-//! A handle counts in plain fields of its own, and flushes them to its party's counters when a wait
-//! lasts, every 1,024 batches, and at its end. So counting costs a few additions a batch, and
-//! reading costs the graph nothing. A wait is flushed with the next one, because events are ready
-//! when it ends.
+//! A handle counts in plain fields of its own. The handle flushes these fields to its party's
+//! counters when a wait lasts, every 1,024 batches, and at its end. So counting costs a few
+//! additions a batch, and reading costs the graph nothing. The time of a wait is flushed at the
+//! next of these moments, because events are ready when the wait ends.
 //!
 //! Invariants
-//! - I1: these are statistics. No protocol rests on them, they order nothing, and the model checker
-//!   does not see them.
-//! - I2: the time of a sampled event is stored before the event is published and read before it is
-//!   released, so the two are of one event.
+//! - I1: the counters are statistics. No protocol depends on a counter, a counter orders no
+//!   accesses, and the model checker does not see it.
+//! - I2: a sampled event's publication time is stored before the event is published and read before
+//!   the event is released. So the time read is that of the same event.
 
 use std::time::{Duration, Instant};
 
@@ -30,14 +30,15 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time waited, in nanoseconds. What is not flushed yet was waited for `upstream`.
+    /// Time waited, in nanoseconds. The part that is not flushed yet was waited for `upstream`.
     pub(crate) nanos: u64,
-    /// Party that the last wait was for.
+    /// Number of the party for which the handle last waited.
     pub(crate) upstream: usize,
 }
 
 impl LocalCounts {
-    /// Counts a wait for another party. The caller has flushed all earlier counts, if it took time.
+    /// Counts a wait for another party. If the wait took time, the caller has flushed all earlier
+    /// counts.
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
@@ -52,7 +53,7 @@ impl LocalCounts {
 /// The counts of all handles of one party.
 #[derive(Default)]
 pub(crate) struct Party {
-    /// Whether the party has one handle, which alone adds to these.
+    /// Whether the party has a single handle, so that a flush needs no atomic addition.
     sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
@@ -64,13 +65,13 @@ pub(crate) struct Party {
     pub(crate) wakes: Statistic,
 }
 
-/// The counters of a graph: its stages by number, the producers last.
+/// The counters of a graph, by party: its stages by number, then the producers.
 pub(crate) struct Counters {
     parties: Box<[Line<Party>]>,
-    /// Time waited, in nanoseconds: by the waiting party, then by the party waited for. Each party
-    /// writes to lines of its own, so that no flush contends with another one.
+    /// Time waited, in nanoseconds, by the waiting party and then by the awaited party. Each party
+    /// writes to lines of its own, so that no flush contends with that of another party.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
-    /// Number of these lines per party.
+    /// Number of lines of `waited` per party.
     lines: usize,
     pub(crate) samples: Option<Samples>,
 }
@@ -104,7 +105,7 @@ impl Counters {
         &self.parties[party].0
     }
 
-    /// Adds what a handle has counted since its last flush.
+    /// Adds the counts of a handle since its last flush to the counters of its party.
     #[cold]
     pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
         let own = self.party(party);
@@ -124,7 +125,7 @@ impl Counters {
         add(self.nanos(party, now.upstream), now.nanos, before.nanos);
     }
 
-    /// Returns how long a party has waited for another one.
+    /// Returns the time for which `party` has waited for `upstream`.
     pub(crate) fn waited_for(&self, party: usize, upstream: usize) -> Duration {
         Duration::from_nanos(self.nanos(party, upstream).load(Relaxed))
     }
@@ -138,12 +139,13 @@ impl Counters {
     }
 }
 
-/// Publication times of sampled events, and how long each stage took to release them.
+/// Publication times of sampled events, and the latencies of each stage.
 pub(crate) struct Samples {
     /// log2 of the sampling interval, in positions.
     shift: u32,
     epoch: Instant,
-    /// Publication times by position, in nanoseconds since the epoch; 0: not sampled.
+    /// Publication times of sampled positions, in nanoseconds since `epoch`; 0: not published or
+    /// given up.
     published: Box<[Statistic]>,
     stages: Box<[Line<Latencies>]>,
 }
@@ -189,8 +191,8 @@ impl Samples {
         &self.published[(seq >> self.shift) as usize & (self.published.len() - 1)]
     }
 
-    /// Stores the publication times of `[from, from + len)`, which are about to be published or, if
-    /// not `live`, given up.
+    /// Stores the publication times of the sampled positions in `[from, from + len)`, which are
+    /// about to be published or, if not `live`, given up.
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
@@ -206,8 +208,8 @@ impl Samples {
         }
     }
 
-    /// Stores latencies of `[from, from + len)`, which a stage is about to release. `own` says which
-    /// of these events the stage handled.
+    /// Stores the latencies of the sampled positions in `[from, from + len)`, which a stage is
+    /// about to release. `own` returns whether the stage handled the event at a position.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
         debug_assert!(

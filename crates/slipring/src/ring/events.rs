@@ -1,4 +1,4 @@
-//! Views of events that are lent: consecutive positions, without tombstones.
+//! Views of lent events at consecutive positions, without tombstones.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,19 +6,20 @@ use std::ops::{Index, IndexMut};
 
 use crate::ring::slots::{Interleaved, Layout, Storage, View};
 
-/// What a handler gets beside the event.
+/// The second argument of a handler, beside the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct At {
-    /// The event's position in the stream, counted from the ring's first position (0 unless set).
+    /// The event's position in the stream. The first event has position 0, unless the ring was
+    /// given another first position.
     pub seq: u64,
 }
 
 /// Events lent to a reader: consecutive positions, in order.
 ///
-/// Indexing is by offset from [`Events::first_seq`]. The events lie in a ring, so they are one
-/// slice only by luck; where the ring's layout is contiguous, [`Events::as_slices`] gives them as
-/// at most two.
+/// Indexing is by offset from [`Events::first_seq`]. Lent events may cross the ring's end, so they
+/// are not one slice. If the ring's layout is contiguous, [`Events::as_slices`] returns them as two
+/// slices.
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
@@ -37,7 +38,7 @@ pub struct Events<'a, E, L: Layout = Interleaved> {
     lent: PhantomData<&'a E>,
 }
 
-/// Events lent to a writer. Reads as [`Events`] does.
+/// Events lent to a writer. The view dereferences to [`Events`] for reading.
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
@@ -58,7 +59,8 @@ pub struct EventsMut<'a, E, L: Layout = Interleaved> {
 
 impl<'a, E, L: Layout> Events<'a, E, L> {
     /// # Safety
-    /// For all of `'a` the protocol lends `[first, first + len)` for reading, and the slots stay.
+    /// The protocol lends `[first, first + len)` for reading, and the slots stay allocated, for all
+    /// of `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
         Events { slots, first, len: len as usize, lent: PhantomData }
@@ -72,7 +74,7 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.len
     }
 
-    /// Returns whether there is no event.
+    /// Returns whether the view has no event.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -80,7 +82,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.len == 0
     }
 
-    /// Returns the position of the first event; if the batch is empty, of the next one to come.
+    /// Returns the position of the first event; if the view is empty, the position of the next
+    /// event to come.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -114,8 +117,7 @@ impl<E> Events<'_, E, crate::Contiguous> {
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
-        // SAFETY: lent for reading; the layout keeps events side by side up to the ring's end, and
-        // goes on at its beginning.
+        // SAFETY: lent for reading. This layout has no gaps between events up to the ring's end.
         unsafe {
             (
                 std::slice::from_raw_parts(self.slots.event(self.first), straight),
@@ -128,7 +130,7 @@ impl<E> Events<'_, E, crate::Contiguous> {
     }
 }
 
-/// Returns how many of `len` events lie in a row before the ring's end.
+/// Returns how many of `len` events from `first` on lie before the ring's end.
 #[inline(always)]
 pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
@@ -136,8 +138,8 @@ pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> u
 
 impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// # Safety
-    /// For all of `'a` the protocol lends `[first, first + len)` to this view alone, and the slots
-    /// stay.
+    /// The protocol lends `[first, first + len)` to this view alone, and the slots stay allocated,
+    /// for all of `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
         // SAFETY: lent for writing includes reading.
@@ -167,8 +169,8 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
 
 impl<E, L: Layout> EventsIterMut<'_, E, L> {
     /// # Safety
-    /// The protocol lends `[first, first + len)` to this iterator alone while it, or what it gave
-    /// out, lives.
+    /// The protocol lends `[first, first + len)` to this iterator alone while the iterator or a
+    /// reference from it is alive.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: usize) -> Self {
         EventsIterMut { cells: Cells::new(slots, first, len), lent: PhantomData }
@@ -183,8 +185,7 @@ impl<E> EventsMut<'_, E, crate::Contiguous> {
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
         let Events { slots, first, len, .. } = self.view;
         let straight = straight(&*slots, first, len);
-        // SAFETY: lent to this view alone. The two slices are of different slots, because a batch
-        // is no longer than the ring.
+        // SAFETY: lent to this view alone. A batch fits the ring, so the two slices do not overlap.
         unsafe {
             (
                 std::slice::from_raw_parts_mut(slots.event(first), straight),
@@ -258,20 +259,19 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// Steps from event to event, to the ring's end and on from its beginning. Each step adds to an
-/// address; only the end costs a mask.
+/// An iterator over the addresses of events, up to the ring's end and on from its beginning. Each
+/// step adds to an address; only the wrap at the ring's end computes a slot anew.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
-    /// The next event, if any is left.
+    /// Address of the next event, if an event is left.
     event: *mut E,
-    /// Number of events up to the ring's end.
+    /// Number of events that are left up to the ring's end.
     straight: usize,
-    /// Number of events after those, from the ring's beginning on.
+    /// Number of events that are left after the ring's end, from its beginning on.
     wrapped: usize,
 }
 
-// SAFETY: an address among the slots, as a view is. The lending iterator decides what is done with
-// it.
+// SAFETY: an address among the slots, as a view is. Only the lending iterators dereference it.
 unsafe impl<E: Send, L: Layout> Send for Cells<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Sync, L: Layout> Sync for Cells<E, L> {}
@@ -296,12 +296,13 @@ impl<E, L: Layout> Cells<E, L> {
             self.straight = std::mem::take(&mut self.wrapped);
         }
         let event = self.event;
-        // Behind the last event this points nowhere, and is not used.
+        // After the last event the address is out of range, and is not used.
         self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
         self.straight -= 1;
         Some(event)
     }
-    /// As a loop over [`Cells::next`], in two loops without its test.
+    /// Does the same as a loop over [`Cells::next`], but as two loops without a test for the ring's
+    /// end.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;
@@ -322,8 +323,8 @@ macro_rules! iterator {
             #[inline]
             fn next(&mut self) -> Option<$item> {
                 let $event = self.cells.next()?;
-                // SAFETY: the view that made this iterator is lent for `'a`, and each position
-                // comes by once.
+                // SAFETY: the iterator's view is lent for `'a`, and the iterator returns each
+                // position once.
                 Some(unsafe { $lend })
             }
             #[inline]

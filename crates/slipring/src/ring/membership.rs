@@ -1,17 +1,17 @@
-//! Which handles exist: producers, makers, workers, members of taps, and the chunks of workers that
-//! left.
+//! The handles that exist (producers, makers, workers, members of taps), and the chunks that
+//! workers left.
 //!
 //! A *maker* is a handle that can claim, or can create a handle that claims: the producers' handles
 //! and the ring's own.
 //!
 //! Invariants
-//! - I1: a worker's line belongs to the worker that has its seat, and to the worker that took over a
-//!   chunk bounded by it. A seat is given away again only when it is free and its line says
-//!   [`IDLE`]: when such a chunk is done, too.
-//! - I2: a pool's frontier reads every line of the pool, be its seat taken or not. So a worker that
-//!   joins informs no other party.
-//! - I3: a tap's seats are given and taken under the tap's lock. A ticket is stored once per seat
-//!   taken, and names the member.
+//! - I1: a seat's line belongs to the worker that has the seat, or to the worker that took over a
+//!   chunk that the line bounds. A seat is taken again only if it is free and its line is [`IDLE`],
+//!   which means that such a chunk is done.
+//! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
+//!   free. So a joining worker needs no message to other parties.
+//! - I3: a tap's seats are taken and given back under the tap's lock. Each taking of a seat stores
+//!   a new ticket, which identifies the member.
 
 use std::num::NonZeroU64;
 
@@ -23,12 +23,13 @@ use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
 /// One maker in [`Membership::makers`]. Each maker owns the ring (owner::I1), and the process
-/// aborts before 2^62 owners are counted, forgotten handles included. So the count of makers never
-/// leaves its 63 bits.
+/// aborts soon after 2^62 owners are counted, forgotten handles included. So the number of makers
+/// fits 63 bits.
 const MAKER: u64 = 2;
-/// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim word.
+/// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim
+/// word.
 const COMPANY: u64 = 1;
-/// One maker, which has not read the claim word since another one was created.
+/// One maker, which has not read the claim word since another maker was created.
 const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
 /// Bit of a member's ticket: the member was asked to leave.
@@ -36,7 +37,8 @@ const LEAVE: u64 = 1;
 /// Difference of two successive tickets of one seat.
 const NEXT_TICKET: u64 = 2;
 
-/// A chunk whose worker left. The worker's line bounds it until another worker has finished it.
+/// A chunk whose worker left. The line of that worker's seat bounds the chunk until another worker
+/// has finished it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orphan {
     pub(crate) bound_line: usize,
@@ -44,32 +46,34 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// The makers beside the one that asks.
+/// The makers besides the asking one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// None since the asking maker last read the claim word: the word is what that maker stored.
+    /// No other maker existed since the asking one last read the claim word, so the word is what
+    /// the asking one stored.
     Never,
-    /// None now; former ones may have moved the claim word.
+    /// No other maker exists now, but former ones may have moved the claim word.
     Earlier,
-    /// Others may move the claim word at any time.
+    /// Other makers exist and may move the claim word at any time.
     Now,
 }
 
-/// The handles of a ring.
+/// The number of a ring's handles of each kind, and the seats that they have.
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
-    /// Number of makers times [`MAKER`], and [`COMPANY`].
+    /// Number of makers times [`MAKER`], plus the bit [`COMPANY`].
     makers: AtomicU64,
-    /// Number of handles that had waiting tasks.
+    /// Number of task numbers that were drawn; see
+    /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of handles, per stage.
+    /// Number of worker handles, by stage; of use for pools only.
     alive: Box<[AtomicUsize]>,
-    /// Which seats are taken, per stage that readers or workers join.
+    /// Whether each seat is taken, by stage.
     seats: Box<[Mutex<Vec<bool>>]>,
-    /// Chunks that workers left, with the number of the pool.
+    /// Chunks that workers left, each with the number of its pool.
     orphans: Mutex<Vec<(usize, Orphan)>>,
-    /// Number of orphans, per stage; loaded before the lock is taken.
+    /// Number of orphans, by stage; loaded without the lock of `orphans`.
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
@@ -106,28 +110,28 @@ impl Membership {
         self.add_maker();
     }
 
-    /// Counts a producer out; returns whether it was the last one.
+    /// Subtracts one producer handle; returns whether it was the last one.
     pub(crate) fn remove_producer(&self) -> bool {
         edge::counted_out::count_out(&self.producers) == 1
     }
 
-    /// Counts a new maker in.
+    /// Adds a new maker.
     ///
-    /// Called only through a borrow of an existing maker, or while the ring is built. So no maker
-    /// appears beside the sole one while that one claims.
+    /// Called only through a borrow of an existing maker, or while the ring is built. So no second
+    /// maker appears while a sole maker claims.
     pub(crate) fn add_maker(&self) {
         let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
         let added = self.makers.fetch_update(Relaxed, Relaxed, add);
         debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Counts a maker out, which never claims again.
+    /// Subtracts a maker, which never claims again.
     pub(crate) fn remove_maker(&self) {
         edge::left_alone::leave(&self.makers, MAKER);
     }
 
-    /// Returns whether the asking maker is the only one, and whether another one existed since it
-    /// last called [`Membership::settle_alone`].
+    /// Returns whether other makers exist, or have existed since the asking maker last called
+    /// [`Membership::settle_alone`].
     #[inline(always)]
     pub(crate) fn company(&self) -> Company {
         let makers = edge::left_alone::see(&self.makers);
@@ -140,22 +144,23 @@ impl Membership {
 
     /// Forgets former makers.
     ///
-    /// Called by the sole maker after it has read the claim word. Only that maker can change the
-    /// count now, so the store does not lose another one's change.
+    /// Called by the sole maker after it has read the claim word. No other maker exists that could
+    /// change the count, so the store overwrites no other change.
     pub(crate) fn settle_alone(&self) {
         self.makers.store(MAKER, Relaxed);
     }
 
     // Tasks.
 
-    /// Returns a number for the tasks of one handle. Numbers only tell handles apart.
+    /// Draws a number for the tasks of one handle. The number serves only to identify the handle.
     pub(crate) fn next_task(&self) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
     }
 
     // Workers.
 
-    /// Takes a free seat of a pool and counts its worker in. `Err`: no worker of the pool is left.
+    /// Takes a free seat of a pool and adds its worker; `None`: no seat is free. `Err`: no worker
+    /// of the pool is left.
     pub(crate) fn acquire_worker(
         &self,
         positions: &Positions,
@@ -163,7 +168,7 @@ impl Membership {
         stage: &Stage,
     ) -> Result<Option<usize>, PoolIsOver> {
         let mut taken = lock(&self.seats[pool]);
-        // I1: acquires what the seat's last worker released.
+        // I1: this load acquires the releases of the worker that had the seat before.
         let is_idle =
             |seat| edge::released::see_seat(positions.line(stage.bound_line(seat))) == IDLE;
         let is_free =
@@ -174,13 +179,13 @@ impl Membership {
         Ok(Some(seat))
     }
 
-    /// Counts a worker in while the pool has others.
+    /// Adds a worker, if the pool has at least one.
     fn add_worker(&self, pool: usize) -> Result<(), PoolIsOver> {
         let add = |count| (count != 0).then_some(count + 1);
         self.alive[pool].fetch_update(Relaxed, Relaxed, add).map(drop).map_err(|_| PoolIsOver)
     }
 
-    /// Counts a worker out; returns how many of its pool are left.
+    /// Subtracts a worker; returns how many workers of the pool are left.
     pub(crate) fn remove_worker(&self, pool: usize) -> usize {
         edge::signed_off::count_out(&self.alive[pool]) - 1
     }
@@ -196,13 +201,13 @@ impl Membership {
         edge::orphaned::leave(&self.orphaned[pool].0);
     }
 
-    /// Returns whether a worker may find a chunk that another one left.
+    /// Returns whether the pool has chunks that workers left. The answer may change at once.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
         edge::orphaned::see(&self.orphaned[pool].0) != 0
     }
 
-    /// Takes over a chunk that a worker of the pool left.
+    /// Takes over a chunk that a worker of the pool left, if there is one.
     #[inline]
     pub(crate) fn adopt(&self, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
@@ -232,7 +237,8 @@ impl Membership {
         Some(seat)
     }
 
-    /// Gives a member's seat back. The caller notifies the queues of those whom the member held.
+    /// Gives a member's seat back. The caller notifies the queues of the parties that waited for
+    /// the member.
     pub(crate) fn release_member(
         &self,
         positions: &Positions,
@@ -244,22 +250,24 @@ impl Membership {
             edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
             edge::left::count_out(positions.line(stage.line));
         };
-        // Before the seat is free: the next member that takes the seat stores there.
+        // The bound is released before the seat is free, because the next member on this seat
+        // stores its own bound on that line.
         twin!("seat-freed-first": unbind() => ());
-        // From now on a request to leave finds that the member is gone.
+        // From now on a request to leave returns `false`.
         positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);
         lock(&self.seats[tap])[seat] = false;
         twin!("seat-freed-first": () => unbind());
     }
 }
 
-/// A pool has no worker left, so none can join it.
+/// The error of joining a pool that has no worker left.
 #[derive(Debug)]
 pub(crate) struct PoolIsOver;
 
-/// Asks the member with this ticket to leave. `false`: it was asked before, or is gone.
+/// Asks the member with this ticket to leave. Returns `false` if the member was asked before or has
+/// left.
 pub(crate) fn ask_to_leave(ticket_line: &AtomicU64, ticket: u64) -> bool {
-    // No data goes with it; the caller notifies the member.
+    // The request carries no data, so the access is relaxed. The caller notifies the member.
     ticket_line.compare_exchange(ticket, ticket | LEAVE, Relaxed, Relaxed).is_ok()
 }
 
@@ -268,7 +276,7 @@ mod tests {
     use super::*;
     use crate::wait::Wait;
 
-    /// However many makers there are or were, a count of them is not taken for another one.
+    /// No number of makers, present or former, overflows the count or is taken for a sole maker.
     #[test]
     fn makers_are_counted_beyond_32_bits() {
         let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();

@@ -1,5 +1,4 @@
-//! The ring: its slots and stamps, the graph over it as planned, and the words that its handles
-//! share.
+//! The ring: the slots and stamps, the plan of the graph, and the words that handles share.
 
 pub(crate) mod build;
 mod check;

@@ -1,18 +1,18 @@
-//! Owning references to a ring. References that only observe are plain `Arc`s of the core, and own
-//! no event.
+//! Owning references to a ring. Observing references are plain `Arc`s of the core and own no event.
 //!
-//! Handles, chains and pipelines own their ring: they hold an [`Owner`]. Monitors, taps, pool
-//! handles, leave handles and keys observe it: they hold a `Weak`, and an `Arc` for the length of one
-//! call. Owners are counted apart from the `Arc`'s references. So an observer's reference neither
-//! delays the end of a ring nor moves the drop of its events to the observer's thread.
+//! Handles, chains and pipelines own their ring: each holds an [`Owner`]. Monitors, taps, pool
+//! handles, leave handles and keys observe their ring: each holds a `Weak`, and an `Arc` for the
+//! length of one call. Owners are counted apart from the `Arc`'s references. So an observer's
+//! reference neither delays the end of a ring nor moves the drop of its events to the observer's
+//! thread.
 //!
 //! Invariants
-//! - I1: `Core::owners` is the number of [`Owner`]s. All of them together hold one strong reference
-//!   of the `Arc`, which the last one drops.
-//! - I2: the last owner drops the events, on its own thread. No owner is made from an observer's
-//!   reference once the count is zero, or the run over.
-//! - I3: an observer touches no event. If it drops the last `Arc`, it frees memory and drops user
-//!   values that the plan holds, with their panics contained.
+//! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold one strong reference
+//!   of the `Arc`, which the last owner drops.
+//! - I2: the last owner drops the events, on its own thread. An observer's reference yields no
+//!   owner once the count is zero or the run is over.
+//! - I3: an observer accesses no event. An observer that drops the last `Arc` frees memory and
+//!   drops the plan's user values, whose panics are contained.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -25,20 +25,20 @@ use crate::base::sync::{Arc, Weak};
 use crate::ring::core::Core;
 use crate::ring::slots::Layout;
 
-/// An owning reference to a ring. Costs as much to follow and to clone as an `Arc`.
+/// An owning reference to a ring. Dereferencing and cloning an owner cost as much as for an `Arc`.
 pub(crate) struct Owner<E, L: Layout>(ManuallyDrop<Arc<Core<E, L>>>);
 
 impl<E, L: Layout> Owner<E, L> {
-    /// Makes the first owner of a core that is filled.
+    /// Makes the first owner of a core whose slots are filled.
     pub(crate) fn new(core: Core<E, L>) -> Self {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
 
-    /// Makes another owner of an observed ring. `None`: the last owner is gone, and the events with
-    /// it, or the run is over.
+    /// Makes another owner of an observed ring. `None`: the last owner was dropped, and the events
+    /// with it, or the run is over.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
-        // SAFETY: I1: the copy is one more reference of the owners' strong count, which lasts until
-        // the last of them, just counted, is gone.
+        // SAFETY: I1: the copy shares the owners' strong reference. The owner just counted keeps
+        // that reference alive.
         observed.owners.try_add().then(|| Owner(ManuallyDrop::new(unsafe { ptr::read(observed) })))
     }
 
@@ -47,18 +47,20 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::downgrade(&self.0)
     }
 
-    /// Returns whether both own the same ring. Neither address can be reused while both are alive.
+    /// Returns whether both owners own the same ring. While both owners are alive, neither address
+    /// can be reused.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Gives this reference up. Returns a panic's message, if this was the last owner and an
-    /// event's drop panicked.
+    /// Drops this owner. Returns a panic's message, if this was the last owner and an event's drop
+    /// panicked.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Counts this owner out; the last one drops the events. Called once, in place of a drop.
+    /// Subtracts this owner from the count; the last owner drops the events. Called once, in place
+    /// of a drop.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: just counted out.
@@ -66,12 +68,11 @@ impl<E, L: Layout> Owner<E, L> {
     }
 
     /// # Safety
-    /// This was the last owner, and is not used afterwards.
+    /// The count said that this owner was the last one, and the owner is not used afterwards.
     #[cold]
     #[inline(never)]
     unsafe fn end(&mut self) -> Option<Box<dyn Any + Send>> {
-        // SAFETY: I1: this was the last owner, so the one strong reference that all of them share
-        // is its own; this is called once.
+        // SAFETY: I1: the last owner has the shared strong reference, and takes it once.
         let core = unsafe { ManuallyDrop::take(&mut self.0) };
         // SAFETY: I2: no owner is left and none can be made, so no reference to an event is left.
         unsafe { core.drop_events() }
@@ -97,7 +98,7 @@ impl<E, L: Layout> Deref for Owner<E, L> {
 impl<E, L: Layout> Drop for Owner<E, L> {
     fn drop(&mut self) {
         if let Some(panic) = self.leave() {
-            // Two panics at once would be an abort.
+            // A second panic during an unwinding would abort the process.
             if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }

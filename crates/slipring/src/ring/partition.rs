@@ -1,8 +1,9 @@
-//! Shard ids: which shard of a stage each event belongs to.
+//! Shard ids, which say for each event to which shard of a stage it belongs.
 //!
 //! Invariants
-//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. It is valid from
-//!   before the event is published to the shards until the slot is filled again (shard::I1).
+//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The word is
+//!   valid from before the event is published to the shards until the slot is written again
+//!   (shard::I1).
 
 use std::hash::{Hash, Hasher};
 
@@ -12,10 +13,10 @@ use crate::base::sync::{AtomicU32, Relaxed, array};
 /// Shard id of an event that no shard owns.
 const NO_SHARD: u32 = u32::MAX;
 
-/// Computes the shard id of an event.
+/// A function that computes the shard id of an event.
 pub(crate) type Partitioner<E> = Box<dyn Fn(&E) -> u32 + Send + Sync>;
 
-/// Makes a partitioner for `shards` shards from the user's key.
+/// Makes a partitioner for `shards` shards from the user's key function.
 pub(crate) fn partitioner<E, K: Hash>(
     shards: usize,
     key: impl Fn(&E) -> K + Send + Sync + 'static,
@@ -23,22 +24,24 @@ pub(crate) fn partitioner<E, K: Hash>(
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
-        // The high half of the product is below the number of shards, and as evenly spread as the
-        // high bits of the hash.
+        // The high half of the product is below the number of shards, and is spread as evenly as
+        // the high bits of the hash.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }
 
-/// A hash of a few instructions for small keys. It spreads them evenly, and does not resist keys
-/// that were chosen to collide.
+/// A hasher of a few instructions for small keys. The hash spreads keys evenly, but does not resist
+/// keys that were chosen to collide.
 struct Mixer(u64);
 
-/// The digits of the golden ratio: odd, without a pattern.
+/// The first 64 binary digits of the golden ratio's fraction: an odd number whose bits have no
+/// pattern.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Mixer {
     fn mix(&mut self, word: u64) {
-        // Both halves of a full product, folded, as in wyhash (Wang Yi, 2019).
+        // The two halves of the full product are combined by exclusive or, as in wyhash (Wang Yi,
+        // 2019).
         let product = u128::from(self.0 ^ word ^ GOLDEN) * u128::from(GOLDEN);
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
@@ -68,7 +71,7 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // Mixed once more, so that the last word reaches the high bits.
+        // The state is mixed once more, so that the last word reaches the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
@@ -92,7 +95,7 @@ impl<E> ShardIds<E> {
         Some(ShardIds { partitioner, ids })
     }
 
-    /// Computes and stores the shard id of an event. Runs the user's key.
+    /// Computes and stores the shard id of an event. This runs the user's key function.
     pub(crate) fn assign(&self, seq: u64, event: &E) {
         let partitioner: &Partitioner<E> = &self.partitioner;
         self.id(seq).store(partitioner(event), Relaxed); // I1
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn small_keys_are_spread_evenly() {
-        // An interpreter sees all there is to see in fewer.
+        // Miri is slow, and fewer keys suffice for its checks.
         let (keys, all): (u64, &[usize]) =
             if cfg!(miri) { (1_000, &[1, 7]) } else { (10_000, &[1, 2, 3, 7, 64]) };
         for &shards in all {

@@ -1,12 +1,13 @@
-//! The graph as it was declared, checked once, and then fixed: which stage follows which, which
-//! stages gate the producers, which party notifies which queue, and which line holds which word.
+//! The plan: a graph that was declared, checked once, and then fixed. The plan says which stage
+//! follows which, which stages gate the producers, which party notifies which queue, and which line
+//! holds which word.
 //!
 //! Invariants
-//! - I1 (the soundness rule): of any two stages of a [`Plan`], one comes after the other, or both
-//!   only read.
+//! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
+//!   after the other.
 //! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
-//! - I3: a stage's frontier never passes that of a stage it comes after. So the minimum over
-//!   `gating` is the minimum over all stages.
+//! - I3: a stage's frontier never passes that of a stage before it. So the smallest frontier of the
+//!   `gating` stages is the smallest of all stages.
 
 use std::fmt;
 
@@ -19,16 +20,16 @@ use crate::ring::policy::Policy;
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Wait, WaitStrategy};
 
-/// A stage as built.
+/// A stage of a plan, with its lines and its queues.
 pub(crate) struct Stage {
     pub(crate) name: Name,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
-    /// Numbers of the stages that it follows.
+    /// Numbers of the stages that this stage follows directly.
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Its first line.
+    /// Number of the stage's first line. The table shows the words on the stage's lines, in order.
     ///
     /// | delivery | lines |
     /// |---|---|
@@ -37,19 +38,19 @@ pub(crate) struct Stage {
     /// | pool | the claim word, a bound per worker, the landmark |
     /// | tap | the number of members, a bound per member, a ticket per member |
     pub(crate) line: usize,
-    /// Stages whose shard ids this stage computes.
+    /// Numbers of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// What this stage announces before it passes taps.
+    /// The stage's announcements before it passes taps; `None`: it follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// Of a tap: the lines on which the parties behind it announce positions.
+    /// For a tap, the lines on which the parties behind the tap announce positions.
     pub(crate) announced: Vec<usize>,
-    /// The queue at which it waits for the stages before it.
+    /// Number of the queue at which the stage waits for the stages before it.
     pub(crate) queue: usize,
-    /// The queues that it notifies when it releases.
+    /// Numbers of the queues that the stage notifies when it releases.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether it sleeps at its queue. The strategy is asked once, because `notifies` depends on
-    /// the answer.
+    /// Whether the stage sleeps at its queue. The strategy's `parks` is called once, because
+    /// `notifies` depends on the answer.
     pub(crate) parks: bool,
 }
 
@@ -70,8 +71,8 @@ impl Stage {
     }
 }
 
-/// What a party does before it passes taps: it announces on a line how far it goes, and only then
-/// looks at the members. See PROTOCOL.md ("Joining").
+/// The announcements of a party that passes taps. The party stores on `line` the position up to
+/// which it goes, and only then loads the bounds of the members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
@@ -79,7 +80,7 @@ pub(crate) struct Guard {
 
 /// Line of the claim word of many producers.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel, which gates producers where no stage does.
+/// Line of the sentinel, which gates the producers of a graph in which no stage gates them.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;
@@ -91,15 +92,17 @@ pub(crate) const PRODUCER_QUEUE: usize = 0;
 /// A graph, checked and fixed.
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
-    /// For each stage, which ones come before it, directly or not.
+    /// For each stage, which stages come before it, directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Stages that no stage follows: they gate the producers.
+    /// Numbers of the stages that no other stage follows. These stages gate the producers.
     pub(crate) gating: Vec<usize>,
-    /// What producers announce before they pass taps that no stage follows.
+    /// The producers' announcements before they pass taps that no stage follows; `None`: the graph
+    /// has no such tap.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer stores its cursor, be there stamps or not.
+    /// Whether a single producer stores its cursor, in place of stamps or besides them.
     pub(crate) cursor: bool,
-    /// Whether the sentinel is moved for taps directly behind producers.
+    /// Whether every reader of the sentinel first moves it, because a tap is directly behind many
+    /// producers.
     pub(crate) sentinel: bool,
     /// Strategy of stages that have none of their own.
     pub(crate) wait: Contained<Wait>,
@@ -107,30 +110,30 @@ pub(crate) struct Plan {
     pub(crate) producer_wait: Contained<Wait>,
     /// Whether producers sleep at their queue.
     pub(crate) producer_parks: bool,
-    /// Queues that a publication notifies.
+    /// Numbers of the queues that a publication notifies.
     pub(crate) producer_notifies: Vec<usize>,
-    /// Stages whose shard ids the producers compute.
+    /// Numbers of the sharded stages whose shard ids the producers compute.
     pub(crate) producer_partitions: Vec<usize>,
     /// Number of lines.
     pub(crate) lines: usize,
     /// Number of wait queues.
     pub(crate) queues: usize,
     pub(crate) capacity: usize,
-    /// Likely number of threads: the producers', and one for each handle of a stage that does not
-    /// share its thread.
+    /// Likely number of threads: one for a single producer or two for many, one per handle of a
+    /// stage with its own thread, and one per shared thread.
     pub(crate) threads: usize,
-    /// Whether claims may be given up after others have claimed behind them.
+    /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
-    /// Whether publications are stamped. If not, the cursor says how far events are published, and
-    /// the first stages stand behind it as behind a stage.
+    /// Whether publications are stamped. Without stamps the cursor publishes events, and the first
+    /// stages follow the cursor as they would follow a stage's frontier.
     pub(crate) stamped: bool,
 }
 
 impl Plan {
     /// Checks a declared graph and fixes it.
     ///
-    /// `wait` is the strategy of stages that have none of their own, `producer_wait` that of the
-    /// producers.
+    /// `wait` is the strategy of stages that have none of their own. `producer_wait` is the
+    /// strategy of the producers.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -169,20 +172,21 @@ impl Plan {
         })
     }
 
-    /// Returns the stage that has this line.
+    /// Returns the number of the stage that has this line.
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
             .position(|stage| (stage.line..stage.line + stage.delivery.lines()).contains(&line))
     }
 
-    /// Returns whether a stage learns from stamps what is published.
+    /// Returns whether a stage reads stamps to see which events are published.
     pub(crate) fn reads_stamps(&self, stage: usize) -> bool {
         let stage = &self.stages[stage];
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
-    // Parties: the stages by number, and the producers beyond the last.
+    // A party is a stage or the producers. The number of a stage is also its number as a party, and
+    // the producers have the next number.
 
     /// Returns the producers' number among the parties.
     #[inline(always)]
@@ -204,7 +208,8 @@ impl Plan {
     }
 }
 
-/// A plan in the making: numbers queues and lines, and says which party notifies which queue.
+/// The state of making a plan: it numbers queues and lines, and decides which party notifies which
+/// queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
     strategies: Vec<Contained<Wait>>,
@@ -229,7 +234,7 @@ impl<'s> Draft<'s> {
         Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines: FIRST_LINE }
     }
 
-    /// Makes the stages, each with its lines and the queues that it notifies.
+    /// Makes all stages, each with its lines and the queues that it notifies.
     fn stages(&mut self) -> Vec<Stage> {
         (0..self.specs.len()).map(|stage| self.stage(stage)).collect()
     }
@@ -257,7 +262,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Takes a line for a party that comes after `after`, if taps are among these.
+    /// Makes the guard of a party that follows the stages in `after`, and assigns a line to it.
+    /// `None`: none of these stages is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -273,14 +279,15 @@ impl<'s> Draft<'s> {
         matches!(self.specs[stage].delivery, Delivery::Tap(_))
     }
 
-    /// Returns whether a stage follows another one directly; `None`: the producers.
+    /// Returns whether stage `follower` follows `upstream` directly, which is a stage, or the
+    /// producers if `None`.
     fn follows(&self, upstream: Option<usize>, follower: usize) -> bool {
         let after = &self.specs[follower].after;
         upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
     }
 
-    /// Returns the queues of the parties that sleep behind a stage, or behind the producers. A queue
-    /// at which no party sleeps is not notified.
+    /// Returns the queues of the parties that sleep directly behind `upstream`, or behind a tap
+    /// that follows it. A queue at which no party sleeps is not notified.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
@@ -288,7 +295,8 @@ impl<'s> Draft<'s> {
             let sleeps = self.parks[follower];
             let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
             queues.extend(sleeps.then_some(self.queue_of[follower]));
-            // What passes a tap without a member passes at once.
+            // A tap without a member holds nothing, so progress before the tap is also progress for
+            // the parties behind it.
             if self.is_tap(follower) {
                 let behind = |&next: &usize| self.parks[next] && self.follows(Some(follower), next);
                 let behind = twin!("behind-tap-unnotified": stages.clone() => 0..0).filter(behind);
@@ -308,7 +316,7 @@ impl<'s> Draft<'s> {
         if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
-        // Idle workers stay until the last chunk is done, and end with it.
+        // A release of the last chunk ends a pool, so it must wake the pool's idle workers.
         let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
         let idle_workers = twin!("idle-workers-unnotified": is_pool => false);
         if idle_workers && self.parks[stage] && !queues.contains(&self.queue_of[stage]) {
@@ -319,7 +327,7 @@ impl<'s> Draft<'s> {
 
     fn producer_notifies(&self) -> Vec<usize> {
         let mut queues = self.notified_by(None);
-        // Without a stage a publication moves the sentinel, for which producers wait.
+        // Without a stage, producers wait for the sentinel, which moves over publications.
         if twin!("publication-unnotified": self.specs.is_empty() => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
@@ -327,8 +335,8 @@ impl<'s> Draft<'s> {
     }
 }
 
-/// Assigns a wait queue to each stage: stages of one thread share one, and so do stages behind the
-/// same stages.
+/// Assigns a wait queue to each stage. Stages of one thread share a queue, and stages that follow
+/// the same stages share a queue.
 fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
     let mut keys: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
     let mut queues = Vec::with_capacity(specs.len());
@@ -346,7 +354,7 @@ fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
     queues
 }
 
-/// Lists for each tap the lines on which the parties behind it announce positions.
+/// Lists for each tap the lines on which the parties behind the tap announce positions.
 fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     let guards = stages.iter().filter_map(|stage| stage.guard.as_ref()).chain(producers);
     let pairs: Vec<(usize, usize)> =
@@ -354,15 +362,16 @@ fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     pairs.into_iter().for_each(|(tap, line)| stages[tap].announced.push(line));
 }
 
-/// Has the last party that may change an event before a sharded stage compute its shard id. Returns
-/// the stages for which that is the producer.
+/// Assigns the shard ids of each sharded stage to the last party before it that may change events.
+/// Returns the sharded stages whose shard ids the producers compute.
 fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     let mut producers = Vec::new();
     for sharded in 0..stages.len() {
         if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
             continue;
         }
-        // Stages that write come one after the other (I1), so the last one has the most before it.
+        // Writing stages are ordered one after the other (I1), so the last of them has the most
+        // stages before it.
         let writers = (0..stages.len())
             .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
         let stages_before = |&writer: &usize| before[writer].iter().filter(|is| **is).count();
@@ -374,7 +383,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     producers
 }
 
-/// One for each handle, and one for each label that stages share.
+/// Counts one thread for each handle of a stage with its own thread, and one for each thread that
+/// stages share.
 fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);
@@ -386,7 +396,8 @@ fn count_threads(specs: &[StageSpec]) -> usize {
 }
 
 impl fmt::Display for Plan {
-    /// One line per place where the graph goes on: what follows what.
+    /// Prints one line per stage with the stages that it follows, and then which stages gate the
+    /// producers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {
@@ -455,7 +466,7 @@ mod tests {
         );
         let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
         assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
-        // d comes after b only, so it stands beside c.
+        // Stage d comes after b only, so d and c are not ordered.
         let deep = plan(vec![
             stage("a", Write, &[]),
             stage("b", Read, &[0]),
@@ -480,7 +491,7 @@ mod tests {
             plan(vec![read("a", &[0])]).err().unwrap(),
             BuildError::Cycle { stage: "a".into() }
         );
-        // The named stage is on the cycle, not only behind it.
+        // The error names a stage of the cycle, not one that only follows the cycle.
         let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
         assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
         assert_eq!(
@@ -534,18 +545,19 @@ mod tests {
         let tap = |after: &[usize]| StageSpec { delivery: Delivery::Tap(1), ..read("tap", after) };
         let queues = |plan: &Plan| plan.stages.iter().map(|stage| stage.queue).collect::<Vec<_>>();
 
-        // A stage, a tap, and a stage behind the tap.
+        // The graph has a stage, a tap, and a stage behind the tap.
         let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
         let own = queues(&between);
         assert_eq!(
             (&between.stages[0].notifies[..], &between.stages[1].notifies[..]),
             (&own[1..], &own[2..])
         );
-        // A stage, and a tap at the end of the graph.
+        // The graph has a stage, and a tap that no stage follows.
         let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
         assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
         assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
-        // A tap directly behind the producers, and a tap alone.
+        // One graph has a tap directly behind the producers and a stage behind the tap, the other a
+        // tap alone.
         let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
         assert_eq!(first.producer_notifies, queues(&first));
         let alone = plan(vec![tap(&[])]).unwrap();
@@ -575,8 +587,8 @@ mod tests {
         let plan =
             |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
 
-        // Stages a and b share a queue, and only b sleeps there; c, behind them, spins; producers
-        // sleep.
+        // Stages a and b share a queue, and only b sleeps there. Stage c, behind both, spins. The
+        // producers sleep.
         let some = plan(Wait::Blocking, Wait::ADAPTIVE);
         assert_eq!(
             (some.stages[0].queue, some.stages[0].parks, some.stages[1].parks),

@@ -1,8 +1,10 @@
-//! The policy of a stage: how it goes on when its handler fails, and how much it handles at a time.
+//! The policy of a stage: what the stage does when its handler fails, and how many events it
+//! handles between two releases.
 //!
 //! Invariants
-//! - I1: a stage that goes on after a failure has released only events that it handled or skipped.
-//!   A retry begins at its last release. A skip releases the failed event as if it were handled.
+//! - I1: a stage that survives a failure has released only events that it handled or skipped. A
+//!   retry begins at the stage's last release. A skip releases the failed event as if it were
+//!   handled.
 //! - I2: a stage marks an event as skipped before it releases the event, so every later stage sees
 //!   the mark.
 
@@ -13,11 +15,11 @@ use std::time::Duration;
 use crate::base::name::Name;
 use crate::base::sync::{AtomicU64, Relaxed, array};
 
-/// How a stage goes on when its handler returns an error or panics. Default: it stops, and the
+/// What a stage does when its handler returns an error or panics. Default: the stage stops, and the
 /// graph fails.
 ///
 /// [`Chain::on_error`](crate::Chain::on_error) and [`Chain::on_panic`](crate::Chain::on_panic) set
-/// it for one stage.
+/// this choice for one stage.
 ///
 /// ```
 /// use slipring::OnFault;
@@ -38,7 +40,7 @@ use crate::base::sync::{AtomicU64, Relaxed, array};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnFault {
-    /// Number of retries before the next release.
+    /// Largest number of retries between two releases.
     retries: u32,
     /// Time before each retry.
     pause: Duration,
@@ -47,33 +49,36 @@ pub struct OnFault {
 }
 
 impl OnFault {
-    /// Fails the graph: every other stage and the producer end with an error too.
+    /// Fails the graph: every other stage and the producer end with an error, too.
     ///
     /// Example: [`OnFault`].
     pub const fn stop() -> OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// Skips the event at which the handler failed, and counts it.
+    /// Skips the event at which the handler failed, and counts it in
+    /// [`StageReport::skipped`](crate::StageReport::skipped).
     ///
     /// Example: [`OnFault`].
     ///
-    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`] they
-    /// can tell that it was skipped. A skipped event ends its batch. A stage that handles batches
-    /// ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole batch.
+    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`]
+    /// later stages can ask whether an event was skipped. A skipped event ends its batch. A stage
+    /// that handles batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole
+    /// batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// Goes back to the stage's last release and handles the events again, up to `times` times
-    /// before the stage releases more; then the graph fails.
+    /// Goes back to the stage's last release and handles the events since then again. After `times`
+    /// retries without a new release the graph fails.
     ///
     /// Example: [`OnFault`].
     ///
-    /// So the handler gets events again that it has handled. A handler that may write finds them
-    /// changed as it left them. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 it gets
-    /// only the failed event again.
+    /// So the handler gets events again that it has handled before. A handler that may write gets
+    /// these events with the changes that it has made to them. With a
+    /// [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets only the failed event
+    /// again.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }
@@ -86,7 +91,7 @@ impl OnFault {
         OnFault { pause, ..self }
     }
 
-    /// Skips when no retry is left, in place of stopping.
+    /// Lets the stage skip when no retry is left, instead of stopping.
     ///
     /// ```
     /// use slipring::OnFault;
@@ -102,8 +107,8 @@ impl OnFault {
         OnFault { skips: true, ..self }
     }
 
-    /// Returns the decision after a failure that follows `tries` others since the last release;
-    /// `None` stops the stage.
+    /// Returns the decision after a failure that `tries` other failures since the last release
+    /// preceded; `None`: the stage stops.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
         if tries < self.retries {
             Some(Verdict::Retried)
@@ -118,13 +123,13 @@ impl OnFault {
     }
 }
 
-/// How a stage goes on after a failure.
+/// What a stage does after a failure that it survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It handles the events since its last release again.
+    /// The stage handles the events since its last release again.
     Retried,
-    /// It skips the event, or the batch.
+    /// The stage skips the event, or the batch.
     Skipped,
 }
 
@@ -135,11 +140,12 @@ pub enum Verdict {
 pub struct Faulted {
     /// The stage.
     pub stage: Name,
-    /// Position of the event at which the handler failed; `None` if it failed between events.
+    /// Position of the event at which the handler failed; `None`: the handler failed between
+    /// events.
     pub seq: Option<u64>,
     /// Message of the error or the panic.
     pub message: String,
-    /// How the stage goes on.
+    /// What the stage does next.
     pub verdict: Verdict,
 }
 
@@ -157,8 +163,9 @@ impl fmt::Display for Faulted {
     }
 }
 
-/// The events that one stage skipped, for later stages to ask.
-/// [`Chain::marks`](crate::Chain::marks) makes a stage note them. Clones are the same marks.
+/// Marks of the events that one stage skipped, which later stages can read.
+/// [`Chain::marks`](crate::Chain::marks) makes a stage mark the events that it skips. Clones share
+/// the same marks.
 ///
 /// ```
 /// use slipring::{Marks, OnFault};
@@ -188,11 +195,12 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The answer is right for a handler of a later stage that asks about an event in its hands.
-    /// Other callers may get either answer. It costs one relaxed load.
+    /// The answer is right if a later stage's handler asks about an event that it is handling.
+    /// Other callers may get either answer. A call costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // Relaxed: the later stage acquired the release of the event, which the mark precedes (I2).
+        // The load is relaxed, because the later stage has acquired the event's release, which the
+        // mark precedes (I2).
         self.0.get().is_some_and(|marks| {
             marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
         })
@@ -201,13 +209,13 @@ impl Marks {
     /// Size of the marks, in bytes per slot.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
-    /// Allocates the marks of a ring that begins at `start`. Returns `false` if they are allocated
-    /// already, `None` if there is no memory for them.
+    /// Allocates the marks of a ring that begins at `start`. Returns `false` if the marks were
+    /// allocated before, and `None` if there is no memory for them.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // Each slot begins as marked for the position that it would hold one lap before the first,
-        // which is never asked about.
+        // Each slot begins with the mark of a position in the lap before the ring's first one. No
+        // stage handles an event at that position.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
@@ -228,17 +236,17 @@ impl Marks {
     }
 }
 
-/// The options of one stage of a chain, besides its strategy and its thread.
+/// The options of one stage of a chain, except its strategy and its thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) on_error: OnFault,
     pub(crate) on_panic: OnFault,
-    /// Most events between two releases.
+    /// Largest number of events between two releases.
     pub(crate) max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
-    /// Whether the user's own loop runs the stage, so that it cannot share a thread.
+    /// Whether the user's own loop runs the stage. Such a stage cannot share a thread.
     pub(crate) user_loop: bool,
 }
 

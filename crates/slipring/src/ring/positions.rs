@@ -1,21 +1,24 @@
-//! The positions that a ring's handles share: one word a line, numbered by the plan.
+//! The positions that a ring's handles share. Each position is a word on a cache line of its own,
+//! which the plan numbers.
 //!
-//! The words lie behind [`Positions`] alone, so they may lie on the heap or in a segment. The plan
-//! is passed in: it never changes, and every process can hold its own copy.
+//! Only [`Positions`] accesses these words, so they may lie on the heap or in shared memory. The
+//! plan is a parameter of the methods, because it never changes and each process can hold its own
+//! copy.
 //!
 //! Invariants
 //! - I1: a released position only grows, and the stage has handled every event before it. A thread
-//!   that loaded it (acquire) may do with those slots what the stage's followers may
+//!   that acquires a released position may access the slots before it as the stage's followers may
 //!   (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
-//!   that are not idle. A worker publishes its bound before it takes a chunk off the claim word. A
-//!   reader of the frontier loads the claim word *first*: so it sees the bound of every chunk that
-//!   this word has given away (`edge::chunk_taken`).
-//! - I3: a party that passes a tap up to a position has announced that position, fenced, and then
-//!   found every member at that position or later (`edge::joined`).
-//! - I4: the landmark of a pool is a position that the claim word has passed, by no more than 2^32
-//!   and one lap of the ring. A worker stores it after the swap that crosses a multiple of 2^32,
-//!   and before it releases that chunk. Until then the chunk's bound keeps the word within one lap.
+//!   that are not idle. A worker stores its bound before it takes a chunk by moving the claim word.
+//!   A thread that computes the frontier loads the claim word *first*. So the thread sees the bound
+//!   of every chunk that workers had taken up to the loaded word (`edge::chunk_taken`).
+//! - I3: a party passes a tap up to a position only after it announced the position, fenced, and
+//!   found every member there or later (`edge::joined`).
+//! - I4: the landmark of a pool is a position that the claim word has passed, by at most 2^32
+//!   positions and one lap of the ring. A worker stores the landmark after the swap that crosses a
+//!   multiple of 2^32, and before it releases that chunk. Until that release the chunk's bound
+//!   keeps the claim word within one lap.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -29,10 +32,11 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Size of one line, in bytes.
+    /// Size of one shared line, in bytes.
     pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
 
-    /// Makes the lines of a plan, all at `start`. `None`: there is no memory for so many.
+    /// Makes the lines of a plan, with all positions at `start`. `None`: there is no memory for so
+    /// many lines.
     pub(crate) fn new(plan: &Plan, start: u64) -> Option<Positions> {
         let mut lines = array(plan.lines, |_| Line(AtomicU64::new(start)))?;
         let mut set = |first: usize, len: usize, word: u64| {
@@ -67,26 +71,28 @@ impl Positions {
         &self.lines[CLAIM_LINE].0
     }
 
-    /// Returns the position in a claim word, however far others claimed since the caller learned of
-    /// `lower_bound`.
+    /// Returns the position in a claim word, however far other producers have claimed since the
+    /// caller loaded `lower_bound`.
     ///
-    /// The word has 63 bits of the position. The last one comes from a stage, which is within a
-    /// lap. Not for the usual way of a claim: this loads a stage's line.
+    /// The word has 63 bits of the position. The highest bit comes from the frontier of a stage,
+    /// which is within a lap of the claim word. The fast path of a claim does not call this method,
+    /// because it loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
-        // A model's producers go a few positions. The line changes nothing there, and a load of it
-        // multiplies the orders.
+        // A model's producers claim only a few positions, so `lower_bound` is near enough. A load
+        // of the line would multiply the states of the model.
         if cfg!(slipring_loom) {
             return word.seq(lower_bound);
         }
         let required = |stage: &Stage| !matches!(stage.delivery, Delivery::Tap(_));
         match plan.stages.iter().position(required) {
             Some(stage) => word.seq(self.position(plan, stage)),
-            // The sentinel stands for the stages.
+            // If no stage gates the producers, the sentinel is within a lap of the claim word.
             None => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
         }
     }
 
-    /// Returns how far many producers have claimed, and whether the ring is closed to claims.
+    /// Returns the position up to which many producers have claimed, and whether the ring is closed
+    /// to claims.
     pub(crate) fn claimed(&self, plan: &Plan, lower_bound: u64) -> (u64, bool) {
         let word = ClaimWord(self.claim().load(Relaxed));
         (self.claim_at(plan, word, lower_bound), word.is_closed())
@@ -94,7 +100,8 @@ impl Positions {
 
     // Frontiers.
 
-    /// Returns what a stage has released, which is at least `lower_bound`.
+    /// Returns the frontier of stage `number`: the position before which the stage has released all
+    /// events. The position is at least `lower_bound`.
     #[inline]
     pub(crate) fn frontier(&self, plan: &Plan, number: usize, lower_bound: u64) -> u64 {
         let stage = &plan.stages[number];
@@ -114,18 +121,18 @@ impl Positions {
     #[inline]
     fn pool_frontier(&self, stage: &Stage, room: usize, lower_bound: u64) -> u64 {
         let claim = self.line(stage.line);
-        // I2: the claim word first.
+        // I2: the claim word is loaded before the bounds.
         let word = PoolWord(edge::chunk_taken::see_for_frontier(claim));
         let bounds = self.least_bound(stage, room, lower_bound);
         let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
         let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
-        // A worker that lost a race for a chunk may show an old bound for a moment; what was
-        // released stays released.
+        // A worker that lost a race for a chunk may show an old bound for a moment. The frontier
+        // does not go back below `lower_bound`.
         lower_bound.wrapping_add(least.max(0) as u64)
     }
 
-    /// Returns how far ahead of `lower_bound` the least bound of a pool's workers or a tap's members
-    /// is; `i64::MAX`: all of them are idle.
+    /// Returns the distance from `lower_bound` to the smallest bound of a pool's workers or a tap's
+    /// members, in events; `i64::MAX`: all workers or members are idle.
     #[inline(always)]
     fn least_bound(&self, stage: &Stage, room: usize, lower_bound: u64) -> i64 {
         let mut least = i64::MAX;
@@ -138,16 +145,15 @@ impl Positions {
         least
     }
 
-    /// Returns the least position that the shards of a stage have passed, which is at least
-    /// `lower_bound`.
+    /// Returns the smallest position among the shards of a stage, which is at least `lower_bound`.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| ahead(edge::released::see_shard(self.line(line + shard)), lower_bound);
         lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 
-    /// Returns the least frontier of these stages, and the stage that holds it. All of them are
-    /// known to have released everything before `lower_bound`.
+    /// Returns the smallest frontier of these stages, and the stage that causes it. Each of these
+    /// stages has released all events before `lower_bound`.
     #[inline]
     pub(crate) fn least_frontier(
         &self,
@@ -162,7 +168,7 @@ impl Positions {
                 (least, slowest) = (distance, stage);
             }
         }
-        // Where no member of a tap holds the events, the stages before the tap do.
+        // If no member of a tap holds events back, a stage before the tap is the cause.
         if let Some(tap) = plan.stages.get(slowest)
             && matches!(tap.delivery, Delivery::Tap(_))
             && self.held(tap, lower_bound) > least
@@ -172,13 +178,13 @@ impl Positions {
         (lower_bound.wrapping_add(least.max(0) as u64), slowest)
     }
 
-    /// Returns the cursor: how far a single producer has published where nothing is stamped.
+    /// Returns the cursor of a single producer: the position before which all events are published.
     #[inline]
     pub(crate) fn cursor(&self) -> u64 {
         edge::cursor_moved::see(&self.lines[CURSOR_LINE].0)
     }
 
-    /// Stores the cursor.
+    /// Stores the cursor, after the events before `end` were written.
     #[inline(always)]
     pub(crate) fn move_cursor(&self, end: u64) {
         edge::cursor_moved::move_to(&self.lines[CURSOR_LINE].0, end);
@@ -190,9 +196,9 @@ impl Positions {
         &self.lines[SENTINEL_LINE].0
     }
 
-    /// Returns how far `stage` may go where it reads no stamps: what the stages before it have
-    /// released, and which of them holds it. Where the sentinel stands for the producers, a caller
-    /// moves it first: see `Core::upstream`.
+    /// Returns the position up to which `stage`, if it reads no stamps, may go, and the party
+    /// before it that causes this limit. If the plan has a sentinel, a caller first moves it: see
+    /// `Core::upstream`.
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -204,7 +210,7 @@ impl Positions {
         }
     }
 
-    /// Returns a stage's frontier, for a caller that knows no lower bound of it.
+    /// Returns a stage's frontier, for a caller that has no lower bound of the frontier.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
@@ -213,7 +219,7 @@ impl Positions {
             Delivery::Pool { .. } => {
                 self.frontier(plan, number, a_lap_before(self.landmark(stage)))
             }
-            // No shard is further ahead of the others than that.
+            // No shard is more than a lap ahead of another.
             Delivery::Shards(_) => {
                 self.frontier(plan, number, a_lap_before(self.line(stage.line).load(Relaxed)))
             }
@@ -241,8 +247,8 @@ impl Positions {
         furthest.expect("a stage or the producers come after every tap")
     }
 
-    /// Returns how far ahead of `lower_bound` the members of a tap let others pass; `i64::MAX`: the
-    /// tap has no member.
+    /// Returns the number of events from `lower_bound` on that the members of a tap let others
+    /// pass; `i64::MAX`: the tap has no member.
     #[inline]
     pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
         if edge::left::see(self.line(tap.line)) == 0 {
@@ -251,7 +257,8 @@ impl Positions {
         self.least_bound(tap, tap.delivery.room(), lower_bound)
     }
 
-    /// Returns how far a party may pass its taps, of `to` and at least `lower_bound` (I3).
+    /// Returns the position up to which a party may pass its taps, from `lower_bound` to at most
+    /// `to` (I3).
     #[inline(always)]
     pub(crate) fn secure(
         &self,

@@ -1,14 +1,16 @@
-//! Detection of threads that wait for themselves: which stages the current thread is inside of.
+//! Detection of threads that would wait for themselves: a list of the stages inside whose handlers
+//! the current thread is.
 //!
 //! Invariants
-//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it. It
-//!   leaves when that loop does, also by a panic. The ring is alive meanwhile: the loop has a
-//!   handle. A loop enters once, not for each batch; so `poll`, which is a batch, does not enter:
-//!   that took 2 to 3 ns of the 17 that publishing and polling one event take.
-//! - I2: a self-wait may be detected late, never falsely: a stage that this thread is inside of does
-//!   not move on while this thread waits. One exception: a worker could adopt a colleague's chunk,
-//!   which lies before what it waits for. To wait for that would be to wait for ever where the
-//!   colleague keeps its chunk.
+//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it.
+//!   The thread leaves the stage when that loop ends, also by a panic. The ring is alive meanwhile,
+//!   because the loop has a handle. A loop enters the stage once, not for each batch. A `poll` is
+//!   one batch and does not enter: entering took 2 to 3 ns of the 17 ns for publishing and polling
+//!   one event.
+//! - I2: a self-wait may be detected late, but never falsely, because a stage that this thread is
+//!   inside of does not progress while this thread waits. There is one exception: a waiting worker
+//!   might later adopt a chunk of another worker that lies before the awaited position. Such a wait
+//!   is refused all the same, because it would last for ever if the other worker kept its chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,14 +20,15 @@ use crate::base::sync::Relaxed;
 use crate::ring::control::Control;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
-/// Largest depth of nested stages that is detected. The list has a fixed length, because a loop
-/// allocates nothing.
+/// Largest depth of nested stages that is detected. The list of stages has a fixed length, so that
+/// a loop allocates nothing.
 const DEPTH: usize = 16;
 
-/// A ring, by its address, and the line on which one of its positions releases.
+/// The address of a ring's control, and the number of the line on which a stage, worker or shard
+/// releases.
 type Entry = (*const Control, usize);
 
-/// The stages that a thread is inside of. Entries from `depth` on are left over.
+/// The stages that a thread is inside of. The entries from `depth` on are not in use.
 struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
@@ -41,20 +44,23 @@ thread_local! {
     static INSIDE: Nesting = const { Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
 }
 
-/// Returns the default under the model checker, which runs all threads of a model on one.
+/// Calls `look` with this thread's nesting. In a model, returns the default, because all threads of
+/// a model run on one thread.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
-/// Leaves when it is dropped, in the opposite order of entering. The pointer keeps it on one thread.
+/// A guard whose drop leaves the entered stages. Guards are dropped in the opposite order of
+/// entering. The pointer keeps a guard on its thread.
 pub(crate) struct Inside {
-    /// Depth of the thread before it entered.
+    /// Depth of the nesting before the guard entered.
     before: usize,
     thread: PhantomData<*const ()>,
 }
 
-/// Notes that the current thread runs the handlers of the positions that release on these lines.
+/// Records that the current thread runs the handlers of the stages, workers or shards that release
+/// on these lines.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     let before = with(|nest| {
@@ -79,7 +85,7 @@ impl Drop for Inside {
     }
 }
 
-/// Notes that a position which released on the line `from` releases on the line `to` from now on.
+/// Records that a worker which released on the line `from` releases on the line `to` from now on.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
@@ -88,8 +94,8 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
-/// Returns a stage that this thread is inside of and that has not released everything before
-/// `seq(stage)`. `None` there: that stage does not matter.
+/// Returns a stage that this thread is inside of and that has not released all events before
+/// `seq(stage)`. A stage for which `seq` returns `None` does not matter.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -108,17 +114,17 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     })
 }
 
-/// Returns the stage that this thread is inside of and that holds events before `seq`. A producer
-/// on this thread that waits for those would wait for ever.
+/// Returns a stage that this thread is inside of and that has not released all events before `seq`.
+/// A producer on this thread that waited for their release would wait for ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// As [`stuck`], for a consumer of `stage` that waits for the event at `next`, if the stream goes on
-/// there: a stage before it has to release that event.
+/// As [`stuck`], for a consumer of `stage` that waits for the event at `next`, which is known to
+/// come. Stages before `stage` have to release that event first.
 ///
-/// A stage that is not before it does not matter, even if the slot of `next` is free only when that
-/// stage releases: the producers may close instead, and the wait ends.
+/// Stages that are not before `stage` do not matter, even if the slot of `next` becomes free only
+/// when they release. The producers may close instead, which ends the wait.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

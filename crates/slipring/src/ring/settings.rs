@@ -1,4 +1,4 @@
-//! The options of a ring: one set, which both fronts offer through [`ring_options!`].
+//! The options of a ring. Both fronts offer the same options through [`ring_options!`].
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ pub(crate) struct Settings {
     pub(crate) capacity: usize,
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Strategy of every stage, and of producers, that has none of its own.
+    /// Strategy of each stage without one of its own, and of the producers if they have none of
+    /// their own.
     pub(crate) wait: Contained<Wait>,
     /// Strategy of producers, if it differs from that of the stages.
     pub(crate) producer_wait: Option<Contained<Wait>>,
@@ -20,10 +21,10 @@ pub(crate) struct Settings {
     pub(crate) many_producers: bool,
     /// Longest time from the build to the end of the last wait.
     pub(crate) deadline: Option<Duration>,
-    /// Whether loops and pools adapt to the clock. Without it, the same calls always have the same
-    /// outcome.
+    /// Whether loops and pools adapt to the clock. Without the clock, the same calls always have
+    /// the same outcome.
     pub(crate) timed: bool,
-    /// Whether a single producer publishes its position.
+    /// Whether a single producer stores its cursor for reports, even if publications are stamped.
     pub(crate) publish_cursor: bool,
     /// Latency sampling interval, in events.
     pub(crate) sample_every: Option<u64>,
@@ -51,8 +52,8 @@ impl Settings {
     }
 }
 
-/// Defines the methods of a front that set options of its ring. The front has a method
-/// `settings_mut`, and gives each option an example.
+/// Defines the methods of a front that set options of its ring. A front that uses the macro has a
+/// method `settings_mut`, and passes an example for each option.
 macro_rules! ring_options {
     (
         $(#[$wait:meta])* wait;
@@ -64,7 +65,7 @@ macro_rules! ring_options {
         /// Sets how stages wait for events, and producers for room. Default: [`Wait::ADAPTIVE`].
         ///
         /// [`Chain::stage_wait`](crate::Chain::stage_wait) and [`Key::wait`](crate::Key::wait)
-        /// override it for one stage, `producer_wait` for producers.
+        /// override this strategy for one stage, and `producer_wait` for producers.
         ///
         $(#[$wait])*
         #[doc(alias = "WaitStrategy")]
@@ -89,10 +90,10 @@ macro_rules! ring_options {
             self
         }
 
-        /// Ends every wait of the library this long after the build: the graph fails then, and the
+        /// Ends every wait of the library this long after the build. The graph then fails, and the
         /// error names the stage or producer that waited.
         ///
-        /// The library does not interrupt user code. It wakes no task either: a task meets the
+        /// The library does not interrupt user code. The deadline wakes no task: a task gets the
         /// error at its next poll.
         ///
         $(#[$deadline])*
@@ -101,9 +102,9 @@ macro_rules! ring_options {
             self
         }
 
-        /// Samples one of `every` events for
-        /// [`StageReport::latency`](crate::StageReport::latency): the time from its publication to
-        /// its release by each stage. `every` is rounded up to a power of two.
+        /// Samples one of `every` events for [`StageReport::latency`](crate::StageReport::latency),
+        /// the time from an event's publication to its release by each stage. `every` is rounded up
+        /// to a power of two.
         ///
         /// A sampled event costs its producer, and each stage, one reading of the clock.
         ///

@@ -1,14 +1,16 @@
 //! Storage of events and stamps.
 //!
-//! [`Storage`] gives an algorithm the stamp and the event of a position. Two heap layouts implement
-//! it. Shared memory can be a third one, below the same algorithms.
+//! The trait [`Storage`] gives access to the stamp and the event of a position. Two layouts on the
+//! heap implement the trait. A layout in shared memory could be a third, under the same algorithms.
 //!
 //! Invariants
-//! - I1: `stamp(seq)` and `event(seq)` stay valid, and at the same place, from `allocate` until
+//! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
 //!   `free`.
 //! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot
-//!   is never left empty: events are made once, overwritten in place, and dropped when the ring is.
-//! - I3: the protocol (PROTOCOL.md) decides which thread may touch an event, never this module.
+//!   is never empty in that time: its event is made once, overwritten in place, and dropped with
+//!   the ring.
+//! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
+//!   module.
 
 use std::alloc::{Layout as Bytes, alloc, dealloc};
 use std::any::Any;
@@ -23,12 +25,12 @@ use crate::ring::stamp::{self, Run};
 
 /// A layout of slots in memory: [`Interleaved`] or [`Contiguous`].
 ///
-/// The trait is sealed: these two are all.
+/// The trait is sealed, so no other layouts exist.
 pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
-    /// The storage itself. Not for use outside the library.
+    /// The storage of slots. Not for use outside the library.
     #[doc(hidden)]
     type Storage<E>: Storage<E>;
-    /// Name of this layout where a graph is printed.
+    /// Name of this layout in the text of a printed graph.
     #[doc(hidden)]
     const ALIAS: &'static str;
     /// Whether a single producer publishes by a cursor instead of stamps. See ARCHITECTURE.md
@@ -37,23 +39,23 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
     const CURSOR: bool;
 }
 
-/// The default layout: each slot holds an event and its stamp. A consumer that keeps up fetches one
-/// cache line per event, not two.
+/// The default layout: each slot holds an event and its stamp. With small events, a consumer that
+/// keeps up fetches one cache line per event, not two.
 ///
-/// A slot takes the event and 8 bytes, rounded up to the alignment.
+/// The size of a slot is that of the event plus 8 bytes, rounded up to the alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved;
 
-/// Events side by side without gaps: batches are lent as slices
+/// The layout of events without gaps, which lends batches as slices
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
-/// A single producer publishes by one position, the cursor. Many producers stamp their runs, in an
-/// array beside the events: 8 bytes a slot.
+/// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
+/// in an array beside the events, which takes 8 bytes per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
-/// [`for_each`](crate::Consumer::for_each) does. A poll at once takes the cursor's cache line away
-/// from the producer, for every publication: 5 ns an event instead of 1.5 in batches of ten
-/// (`records/`).
+/// [`for_each`](crate::Consumer::for_each) does. A poll without such a pause takes the cursor's
+/// cache line away from the producer at every publication. In batches of ten this costs 5 ns per
+/// event instead of 1.5 ns (`records/`).
 ///
 /// ```
 /// let mut sum = 0;
@@ -88,38 +90,38 @@ impl Layout for Contiguous {
     const CURSOR: bool = true;
 }
 
-/// A copyable view of storage. Its owner frees it.
+/// A copyable view of storage. The owner of the storage frees it.
 ///
 /// # Safety
-/// An implementation keeps I1 and I2 of this module, and `seq` and `seq + capacity` name the same
-/// slot.
+/// An implementation keeps I1 and I2 of this module. The positions `seq` and `seq + capacity` have
+/// the same slot.
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
-    /// Allocates a power of two of slots, with stamps or without. The events are not made yet.
-    /// `None`: there is no memory for so many.
+    /// Allocates `capacity` slots, a power of two, with or without stamps. The events are not made
+    /// yet. `None`: there is no memory for so many slots.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
-    /// Returns whether there are stamps.
+    /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
     /// Returns the number of slots minus one.
     fn mask(&self) -> u64;
     /// Returns log2 of the number of slots.
     fn shift(&self) -> u32;
-    /// Returns the stamp word of a position. Only where there are stamps.
+    /// Returns the address of the stamp of a position. Called only if the storage has stamps.
     fn stamp(&self, seq: u64) -> *const AtomicU64;
-    /// Returns the event cell of a position.
+    /// Returns the address of the event of a position.
     fn event(&self, seq: u64) -> *mut E;
     /// Distance from one event to the next, in bytes, except at the ring's end.
     const STRIDE: usize;
-    /// Returns the size of a slot in bytes, with its stamp if it has one.
+    /// Returns the size of a slot in bytes, with its stamp if `stamped`.
     fn bytes_per_slot(stamped: bool) -> usize;
     /// Frees the memory, without dropping events.
     ///
     /// # Safety
-    /// Called once, and no view is used afterwards.
+    /// Called once, and no view of the storage is used afterwards.
     unsafe fn free(self);
 
-    /// Stamps every slot blank for positions from `start` on, then makes the events. `Err`: the
-    /// factory panicked at this index, and all events made before are dropped.
+    /// Stores the blank stamps of a ring that begins at `start`, then makes the events. `Err`: the
+    /// factory panicked at this index, and the events made before were dropped.
     ///
     /// # Safety
     /// Called once, before any other use of the storage.
@@ -151,11 +153,11 @@ pub unsafe trait Storage<E>: Copy {
         Ok(())
     }
 
-    /// Drops the first `count` events, each on its own, so that a panic does not keep the others.
-    /// Returns the first panic.
+    /// Drops the first `count` events one by one, so that a panic of one drop does not prevent the
+    /// others. Returns the first panic.
     ///
     /// # Safety
-    /// Those events are made, no reference to them is left, and this is called once.
+    /// The first `count` events exist, no reference to them is left, and the method is called once.
     unsafe fn drop_events(&self, count: u64) -> Option<Box<dyn Any + Send>> {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
@@ -191,7 +193,7 @@ pub struct InterleavedStorage<E> {
 /// See [`Contiguous`].
 #[doc(hidden)]
 pub struct ContiguousStorage<E> {
-    /// One stamp per event, or none.
+    /// Array of one stamp per event; empty if not `stamped`.
     stamps: NonNull<AtomicU64>,
     events: NonNull<UnsafeCell<E>>,
     mask: u64,
@@ -212,7 +214,7 @@ impl<E> Clone for ContiguousStorage<E> {
 }
 impl<E> Copy for ContiguousStorage<E> {}
 
-/// The slots of one ring, as handles carry them: a copy of their address.
+/// The slots of one ring, by a copy of their address, which each handle has.
 pub(crate) struct View<E, L: Layout>(pub(crate) L::Storage<E>);
 
 impl<E, L: Layout> Clone for View<E, L> {
@@ -231,8 +233,9 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 }
 
 impl<E, L: Layout> View<E, L> {
-    /// Whether a single producer does without stamps. Events without a size keep them: a word has
-    /// to bound a ring of nothing.
+    /// Whether a single producer publishes by the cursor, without stamps. Rings of zero-sized
+    /// events always have stamps, because otherwise their slots would take no memory and no
+    /// allocation would bound their capacity.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     #[inline(always)]
@@ -241,22 +244,22 @@ impl<E, L: Layout> View<E, L> {
         edge::slot_published::see(unsafe { &*self.stamp(seq) })
     }
 
-    /// Returns whether a run of exactly `len` events is published at a position.
+    /// Returns whether a run of exactly `len` events is published at position `seq`.
     #[inline(always)]
     pub(crate) fn is_run_of(&self, seq: u64, len: u64) -> bool {
         self.word_at(seq) == stamp::live(seq, self.shift(), len)
     }
 
-    /// Returns what the stamp at a position says.
+    /// Returns what the stamp of position `seq` publishes.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
         stamp::read(self.word_at(seq), seq, self.shift())
     }
 }
 
-// SAFETY: a view is an address; every use of what it points to is decided by the protocol, which
-// moves an event between threads (`E: Send`) and lets several threads read it at once only where
-// the stages that do so asked for `E: Sync`.
+// SAFETY: a view is an address. The protocol decides which thread accesses the slots, and moves
+// events between threads (`E: Send`). Several threads read an event at once only if their stages
+// required `E: Sync`.
 unsafe impl<E: Send, L: Layout> Send for View<E, L> {}
 // SAFETY: as above.
 unsafe impl<E: Send, L: Layout> Sync for View<E, L> {}
@@ -271,7 +274,7 @@ fn allocate_array<T>(len: usize) -> Option<NonNull<T>> {
 }
 
 /// # Safety
-/// `array` came from [`allocate_array`] with the same length, and is not used afterwards.
+/// [`allocate_array`] returned `array` for the same length, and `array` is not used afterwards.
 unsafe fn free_array<T>(array: NonNull<T>, len: usize) {
     if let Ok(bytes) = Bytes::array::<T>(len)
         && bytes.size() != 0

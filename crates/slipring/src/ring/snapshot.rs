@@ -6,7 +6,8 @@ use crate::errors::{Report, StageReport};
 use crate::ring::control::Control;
 use crate::ring::words::ahead;
 
-/// Returns how far events are published, or with many producers claimed; `None`: no word says it.
+/// Returns the position before which all events are published (with many producers: claimed);
+/// `None`: no shared word holds that position.
 fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     if control.plan.many_producers {
         let lower_bound = positions.first().copied().unwrap_or(control.start);
@@ -16,7 +17,7 @@ fn published(control: &Control, positions: &[u64]) -> Option<u64> {
     }
 }
 
-/// Returns the positions and counts of all parties, as of about now.
+/// Returns the positions and counts of all parties, loaded one after the other.
 pub(crate) fn report(control: &Control) -> Report {
     let positions: Vec<u64> =
         (0..control.plan.stages.len()).map(|stage| control.position(stage)).collect();
@@ -59,8 +60,8 @@ pub(crate) fn report(control: &Control) -> Report {
         stages: stages.collect(),
         waited: waited.collect(),
         capacity: control.plan.capacity,
-        // A producer tells others than the stages afterwards, and a stage may be past that
-        // already.
+        // A stage may be ahead of the cursor, because a producer stores its cursor after the
+        // stamps.
         published: published.map(|_| newest),
         remaining: published.and_then(|_| {
             Some(control.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))

@@ -1,4 +1,5 @@
-//! A graph as it is declared: stages by number, what they may do, and which ones they follow.
+//! The declaration of a graph: its stages by number, what each stage may do, and which stages it
+//! follows.
 
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
@@ -17,12 +18,12 @@ pub(crate) enum Access {
 pub(crate) enum Delivery {
     /// One handle sees every event.
     Each,
-    /// Each event goes to one of `workers`. More workers may join, up to `room` at a time.
+    /// One of `workers` handles sees each event. More workers may join, up to `room` at a time.
     Pool { workers: usize, room: usize },
-    /// Each event goes to one of so many shards, by a key.
+    /// One of this number of shards handles each event, chosen by a key.
     Shards(usize),
-    /// Readers join and leave while the graph runs, up to so many at a time. Without a member
-    /// everything passes.
+    /// Readers join and leave while the graph runs, up to this number at a time. A tap without a
+    /// member holds no events back.
     Tap(usize),
 }
 
@@ -48,12 +49,12 @@ impl Delivery {
             Delivery::Shards(shards) => shards,
         }
     }
-    /// Returns whether its handles release by bounds, whose lowest bit says that the handle is
-    /// idle.
+    /// Returns whether the stage's handles release by bounds. The lowest bit of a bound says that
+    /// the handle is idle.
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of lines that it takes: see [`Stage::line`].
+    /// Returns the number of lines that a stage takes: see the plan's `Stage::line`.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -70,12 +71,13 @@ pub(crate) struct StageSpec {
     pub(crate) name: String,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
-    /// Numbers of the stages that it follows.
+    /// Numbers of the stages that this stage follows.
     pub(crate) after: Vec<usize>,
-    /// Label of its thread. Stages with the same label share a thread, and so a wait queue.
+    /// Label of the stage's thread; `None`: a thread of its own. Stages with the same label share a
+    /// thread, and so a wait queue.
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Strategy of its own; `None`: the graph's.
+    /// Waiting strategy of the stage; `None`: that of the graph.
     pub(crate) wait: Option<Contained<Wait>>,
 }
 
@@ -100,8 +102,8 @@ impl StageSpec {
 
 /// The stages declared so far, and the first mistake among the declarations.
 ///
-/// A stage is known by its number. Fronts note a mistake instead of panicking, so that the build
-/// reports it.
+/// The number of a stage identifies it. A front records a mistake instead of panicking, and the
+/// build reports the mistake.
 #[derive(Default)]
 pub(crate) struct StageList {
     specs: Vec<StageSpec>,
@@ -126,27 +128,27 @@ impl StageList {
         &self.specs
     }
 
-    /// Returns the stage with this number, to be changed.
+    /// Returns a mutable reference to the stage with this number.
     pub(crate) fn spec_mut(&mut self, stage: usize) -> &mut StageSpec {
         &mut self.specs[stage]
     }
 
-    /// Returns the stage declared last, to be changed.
+    /// Returns a mutable reference to the stage declared last.
     pub(crate) fn last_mut(&mut self) -> Option<&mut StageSpec> {
         self.specs.last_mut()
     }
 
-    /// Notes a mistake; the build reports the first one.
+    /// Records a mistake; the build reports the first one.
     pub(crate) fn note(&mut self, problem: BuildError) {
         self.problem.get_or_insert(problem);
     }
 
-    /// Notes a declaration that has no meaning where it stands, or contradicts another one.
+    /// Records a declaration that has no meaning in its place, or contradicts another declaration.
     pub(crate) fn reject(&mut self, problem: impl Into<String>) {
         self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// Returns the first mistake.
+    /// Returns the first mistake, if there is one.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }

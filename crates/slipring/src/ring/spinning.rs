@@ -1,4 +1,4 @@
-//! Warnings about parties that spin on a core that another thread of the graph needs.
+//! Warnings about parties that spin on a core which another thread of the graph needs.
 
 use std::thread::{self, ThreadId};
 
@@ -33,12 +33,12 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties that are bound to a single core. Each party is asked once, at its first wait
-/// that lasts.
+/// The spinning parties that are bound to a single core. The core of each party is looked up once,
+/// at the party's first wait that lasts.
 pub(crate) struct Cores {
-    /// 1 for a party that was asked, or that does not spin.
+    /// By party, 1 if its core was looked up or if the party does not spin, else 0.
     asked: Box<[Statistic]>,
-    /// Core, party and thread.
+    /// Core, party and thread of each spinning party that is bound to one core.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
 }
 
@@ -51,7 +51,8 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on this thread; warns if another party spins on its only core.
+    /// Records that `party` waits on this thread. Warns if a party of another thread spins on this
+    /// thread's only core.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];
@@ -60,7 +61,7 @@ impl Cores {
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        // Parties of one thread take turns there anyway.
+        // Parties of the same thread do not delay each other by spinning, because they take turns.
         let thread = thread::current().id();
         let other = held
             .iter()

@@ -1,4 +1,4 @@
-//! Stamps: the word at the first slot of a run that publishes the run.
+//! Stamps: a stamp is the word at the first slot of a run that publishes the run.
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -9,37 +9,37 @@
 //!
 //! Invariants
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
-//!   that position. A slot is stamped for at most one position per lap. Its word is never 2^46 laps
-//!   old, because a producer stamps each slot of a run, not only the first one, in the last two of
-//!   every 2^44 laps ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap
-//!   and repeats after 2^64 events; there the last two laps of each 2^62 events are enough.
-//! - I2: a slot's first word (see [`blank`]) carries the lap before the slot's first use, so it
-//!   never reads as published.
-//! - I3: a run never has length 0 and never more than [`MAX_RUN`]; longer publications are several
-//!   runs.
+//!   that position. A slot is stamped for at most one position per lap. No stamp becomes 2^46 laps
+//!   old, because producers stamp each slot of a run, not only the first, in the last two of every
+//!   2^44 laps ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap, and
+//!   repeats after 2^64 events. In such a ring producers stamp each slot in the last two laps of
+//!   every 2^62 events.
+//! - I2: a slot's first stamp (see [`blank`]) has the lap before the slot's first use, so it never
+//!   reads as published.
+//! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A longer publication is several runs.
 
-/// Length of the longest run, in slots. A longer publication is several runs, stamped back to
-/// front, so that the head is seen last. Models have shorter runs, so that a publication in a small
-/// ring can have several.
+/// Length of the longest run, in slots. A longer publication is several runs, stamped from back to
+/// front, so that the first run becomes visible last. Runs are shorter in models, so that a
+/// publication in a small ring can have several.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
-/// Laps from one refresh of all stamps to the next. Far fewer than the 2^46 after which a lap field
-/// repeats.
+/// log2 of the number of laps from one refresh of all stamps to the next. The interval is far
+/// shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
-/// Events from one refresh to the next where that comes earlier, which is in large rings. Positions
-/// repeat after 2^64.
+/// log2 of the largest number of events from one refresh to the next. This limit applies to large
+/// rings, because positions repeat after 2^64 events.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
-/// What a stamp says at a position.
+/// The meaning of a stamp at a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Nothing is published at this position yet.
+    /// No event is published at this position yet.
     Unpublished,
-    /// A run of so many events is published at this position.
+    /// A run of this many events is published from this position on.
     Live(u64),
-    /// So many slots from this position on were claimed and given up.
+    /// This many slots from this position on were claimed and given up.
     Tombstone(u64),
 }
 
@@ -60,9 +60,9 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Returns whether every slot of a run that begins at `seq` is stamped, with what is left of the
-/// run from there on. A run is at most a lap long. So a run that reaches into the last lap of a
-/// period begins in one of the last two.
+/// Returns whether a run that begins at `seq` must stamp all of its slots, each with the rest of
+/// the run from that slot on. A run is at most a lap long. So a run that reaches into the last lap
+/// of a refresh period begins in one of the last two laps.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
@@ -74,7 +74,7 @@ pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
 
-/// Reads a word at the position it was loaded for.
+/// Returns the meaning of a stamp that was loaded for position `seq`.
 #[inline(always)]
 pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
     let rest = word ^ field(seq, shift);
@@ -97,7 +97,7 @@ mod tests {
         for shift in 0..60 {
             let repeats = if shift < LAP_SHIFT { 1u128 << (46 + shift) } else { 1 << 64 };
             let lap = 1u128 << shift;
-            // The last two laps before a quarter of that.
+            // Stamps are refreshed in the last two laps before each quarter of that number.
             let period = repeats / 4;
             assert!(
                 [period - 1, period - lap, period - 2 * lap]

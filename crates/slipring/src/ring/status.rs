@@ -1,9 +1,9 @@
 //! Whether a graph runs, and how it ended.
 //!
 //! Invariants
-//! - I1: the last position is stored before the closed bit (`edge::closed`), and nothing is claimed
-//!   once the bit is set.
-//! - I2: of several failures the first is kept, and it is stored before the failed bit
+//! - I1: the last position is stored before the closed bit (`edge::closed`), and no slot is claimed
+//!   after the bit is set.
+//! - I2: the first of several failures is kept, and is stored before the failed bit
 //!   (`edge::failed`).
 
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Makes the status of a graph that runs. A deadline beyond the clock's range is none.
+    /// Makes the status of a graph that runs. A deadline beyond the clock's range is ignored.
     pub(crate) fn new(deadline: Option<Duration>) -> Status {
         Status {
             words: Line(Words { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
@@ -41,7 +41,7 @@ impl Status {
         }
     }
 
-    /// Stores the last position and closes. The caller notifies all queues.
+    /// Stores the last position and then sets the closed bit. The caller notifies all queues.
     pub(crate) fn close(&self, final_seq: u64) {
         let words = &self.words.0;
         twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
@@ -49,13 +49,13 @@ impl Status {
         edge::closed::close(&words.bits, CLOSED);
     }
 
-    /// Halts. The caller notifies all queues.
+    /// Sets the halted bit. The caller notifies all queues.
     pub(crate) fn halt(&self) {
         self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
     }
 
-    /// Records a failure, unless there is one already. The caller notifies all queues; `Err`: the
-    /// failure was not taken.
+    /// Records a failure, unless there is one already. The caller notifies all queues. `Err`: the
+    /// failure was not recorded, and the cause is returned.
     pub(crate) fn fail(
         &self,
         failure: impl FnOnce(Cause) -> Failure,
@@ -64,7 +64,8 @@ impl Status {
         let bits = &self.words.0.bits;
         twin!("failed-before-why": () => edge::failed::fail(bits, FAILED));
         let mut first = lock(&self.failure);
-        // A handle that is dropped after a halt harms no other party.
+        // A handle that is dropped after a halt is no failure, because no party needs its releases
+        // any more.
         let is_late = matches!(cause, Cause::Dropped) && bits.load(Relaxed) & HALTED != 0;
         if is_late || twin!("last-failure-stays": first.is_some() => false) {
             return Err(cause);
@@ -91,7 +92,8 @@ impl Status {
         self.words.0.bits.load(Relaxed) != 0
     }
 
-    /// Returns whether publishing and handling may go on. One load of a line that seldom changes.
+    /// Returns whether producers may still publish and stages may still handle events: the graph
+    /// was neither halted nor has it failed. Costs one load of a line that seldom changes.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
         self.words.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
@@ -103,7 +105,7 @@ impl Status {
         if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
     }
 
-    /// Returns why the graph ended before its time, if it did.
+    /// Returns the failure or the halt that ended the graph; `None`: neither happened.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.0.bits);
@@ -113,10 +115,11 @@ impl Status {
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// Returns why a stage that found nothing at `next` never will, if so.
+    /// Returns why a stage that found no event at `next` will never find one there; `None`: an
+    /// event may still come.
     ///
-    /// `None` after a close means: poll again. Everything published before the close is visible
-    /// from now on.
+    /// If the ring is closed and the result is `None`, the stage polls again, because all events
+    /// published before the close are visible now.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = edge::closed::see(&self.words.0.bits);
@@ -132,12 +135,12 @@ impl Status {
             .then_some(WaitError::Closed)
     }
 
-    /// Returns the time at which all waits of the graph end.
+    /// Returns the time at which all waits of the graph end, if the graph has a deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline.map(|(deadline, _)| deadline)
     }
 
-    /// Returns the limit that the graph was given, once it has passed.
+    /// Returns the deadline as a time after the build, if the deadline has passed.
     pub(crate) fn overdue(&self) -> Option<Duration> {
         self.deadline.filter(|(deadline, _)| Instant::now() >= *deadline).map(|(_, after)| after)
     }

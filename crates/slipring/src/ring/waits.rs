@@ -1,8 +1,8 @@
-//! The wait queues of a ring, and how its parties wait there.
+//! The wait queues of a ring, and the waits of its parties.
 //!
 //! Invariants
-//! - I1: a queue is notified after the progress that its waiters wait for was stored, and every
-//!   queue after an ending was.
+//! - I1: a queue is notified after the store of progress for which its waiters wait. All queues are
+//!   notified after the store of the graph's end.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
     /// Whether the graph has more threads than cores.
     oversubscribed: bool,
-    /// Which parties spin on which core.
+    /// The spinning parties that are bound to a single core.
     pub(crate) cores: Cores,
 }
 
@@ -30,7 +30,7 @@ impl Waits {
         }
     }
 
-    /// Notifies queues after progress was stored.
+    /// Notifies these queues; called after progress was stored.
     #[inline]
     pub(crate) fn notify(&self, queues: &[usize]) {
         if !queues.is_empty() {
@@ -38,19 +38,19 @@ impl Waits {
         }
     }
 
-    /// Notifies the queues of a publication, where a quiet check says that it must.
+    /// Notifies the queues of a publication; called if the quiet check returned `false`.
     pub(crate) fn notify_publication(&self, plan: &Plan) {
         if !plan.producer_notifies.is_empty() {
             queue::notify_fenced(&self.queues, &plan.producer_notifies);
         }
     }
 
-    /// Notifies all queues, after an ending was stored.
+    /// Notifies all queues; called after the graph's end was stored.
     pub(crate) fn notify_all(&self) {
         queue::notify_all(&self.queues);
     }
 
-    /// Returns the check by which producers learn whether a publication has to notify a queue.
+    /// Returns the check by which producers decide whether a publication has to notify a queue.
     pub(crate) fn quiet_check(&self, plan: &Plan) -> QuietCheck {
         QuietCheck::at(&self.queues, &plan.producer_notifies)
     }
@@ -61,8 +61,8 @@ impl Waits {
         &self.queues[queue]
     }
 
-    /// Has a task woken when `ready`, unless it is: then returns `true`. Where no party notifies,
-    /// the task is woken at once, to poll again.
+    /// Returns `true` if `ready` does; otherwise has the task woken at the next notification. If no
+    /// party notifies the queue, the task is woken at once, to poll again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,
@@ -81,8 +81,7 @@ impl Waits {
         ready
     }
 
-    /// Waits as [`wait::wait_until`] does, by the strategy of a stage or of the producers, until
-    /// the earlier of two deadlines.
+    /// Calls [`wait::wait_until`] with the strategy of `party` and the earlier of two deadlines.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
@@ -99,7 +98,7 @@ impl Waits {
             parks: plan.parks(party),
             queue: self.queue_of(plan, party),
             deadline: own.into_iter().chain(theirs).min(),
-            // A caller that states a deadline does not mean an earlier one.
+            // A caller's own deadline replaces the strategy's timeout.
             timeout: if theirs.is_none() { wait.timeout() } else { None },
         };
         wait::wait_until(site, learned, lasts, ready)

@@ -1,22 +1,24 @@
-//! Positions, and the shared words that hold one beside something else.
+//! Positions, and the shared words that hold a position and other bits.
 //!
-//! Positions are `u64`s that wrap. A word with fewer bits for a position is widened from a position
-//! that its reader knows.
+//! Positions are `u64`s that wrap. If a word has fewer than 64 bits for a position, its reader
+//! restores the others from a nearby position.
 //!
 //! Invariants
 //! - I1: two positions that are compared differ by less than 2^62.
 
 use crate::base::sync::twin;
 
-/// Bit of a bound: its worker or member holds nothing.
+/// Bit of a bound: its worker or member holds no events.
 pub(crate) const IDLE: u64 = 1;
 
-/// Bits of a pool's claim word that hold what is left of a run. The position stands above.
+/// Number of low bits of a pool's claim word that hold the rest of a run. The position is in the
+/// bits above.
 const LEFT_BITS: u32 = 16;
 
 /// Returns the position nearest to `lower_bound` whose low `bits` bits are `low`.
 ///
-/// Nearest in both directions: a handle may know more than the word that it loaded says.
+/// The result may be below `lower_bound`, because a handle may know a later position than the word
+/// that it loaded.
 #[inline(always)]
 fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
     let spare = 64 - bits;
@@ -25,7 +27,7 @@ fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
         .wrapping_add(twin!("widened-forwards": (away as i64 >> spare) as u64 => away >> spare))
 }
 
-/// Returns how far `to` is ahead of `from`, in events; negative: behind.
+/// Returns the number of events by which `to` is ahead of `from`; negative: `to` is behind.
 #[inline(always)]
 pub(crate) fn ahead(to: u64, from: u64) -> i64 {
     to.wrapping_sub(from) as i64
@@ -37,15 +39,15 @@ pub(crate) fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
 
-/// Returns how far a bound, which has 63 bits of a position, is ahead of `lower_bound`; negative:
-/// behind.
+/// Returns the number of events by which a bound, which has 63 bits of a position, is ahead of
+/// `lower_bound`; negative: the bound is behind.
 #[inline(always)]
 pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
     ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
 }
 
-/// A pool's claim word: the end of the last chunk that a worker took, and how many events of the
-/// run there are left.
+/// A pool's claim word: the end of the last chunk that a worker took, and the number of events left
+/// of that chunk's run.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolWord(pub(crate) u64);
 
@@ -55,13 +57,13 @@ impl PoolWord {
         PoolWord(seq << LEFT_BITS | left)
     }
 
-    /// Returns the position, widened from one that differs by less than 2^47.
+    /// Returns the whole position. `lower_bound` differs from it by less than 2^47.
     #[inline(always)]
     pub(crate) fn seq(self, lower_bound: u64) -> u64 {
         widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
     }
 
-    /// Returns how many events of the run are left behind the position.
+    /// Returns the number of events of the run that are left from the position on.
     #[inline(always)]
     pub(crate) fn left(self) -> u64 {
         self.0 & ((1 << LEFT_BITS) - 1)
@@ -80,7 +82,7 @@ impl ClaimWord {
         ClaimWord(seq << 1)
     }
 
-    /// Returns the position, widened from one that differs by less than 2^62.
+    /// Returns the whole position. `lower_bound` differs from it by less than 2^62.
     #[inline(always)]
     pub(crate) fn seq(self, lower_bound: u64) -> u64 {
         widen(self.0 >> 1, 63, lower_bound)

@@ -1,21 +1,21 @@
-//! The adaptive strategy: it learns when to spin, when to sleep, and when the next event is due.
+//! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
-//! A waiter plans a wait once, at the clock's first reading. It learns from the previous wait only
-//! then, so that the learning delays no event. It tracks these values:
+//! A waiter plans a wait once, at the clock's first reading. The waiter learns from the previous
+//! wait only when it plans, so that the learning delays no event. A waiter tracks these values:
 //!
-//! - *Wake latency*: time from a notification until the waiter runs. It depends on how long the
-//!   core was idle.
-//! - *Short waits*: the share of waits that end within two wake latencies. While it is at least
-//!   half, the waiter spins, for up to four wake latencies. Each wait moves the share by an eighth,
-//!   so a waiter spins for a few waits after a burst, and one late event changes nothing. Spinning
-//!   that is bounded by the cost of a sleep costs at most a constant factor more than the optimum
-//!   (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems,
-//!   Algorithmica 11, 1994).
-//! - *Gap*: time between arrivals. If it varies by less than a few wake latencies, the waiter
+//! - *Wake latency*: time from a notification until the waiter runs. The wake latency depends on
+//!   how long the core was idle.
+//! - *Short waits*: the share of waits that end within two wake latencies. While the share is at
+//!   least half, the waiter spins, for up to four wake latencies. Each wait moves the share by an
+//!   eighth of the distance. So a waiter still spins in a few waits after a burst, and one late
+//!   event changes nothing. If a waiter spins for no longer than a sleep costs, its cost is at most
+//!   a constant factor above the optimum (Karlin et al., Algorithmica 11, 1994: "Competitive
+//!   randomized algorithms for nonuniform problems").
+//! - *Gap*: time between arrivals. If the gap varies by less than a few wake latencies, the waiter
 //!   sleeps until shortly before the next event is due, and then spins.
 //! - *Timer lateness*: time from a timer's set time until the waiter runs.
-//! - *Contention*: two readings of the clock in one spin lay far apart, so another thread ran on
-//!   the core. For a while the waiter sleeps at once.
+//! - *Contention*: if two readings of the clock in one spin lie far apart, another thread ran on
+//!   the core. For a while afterwards the waiter sleeps without spinning.
 //!
 //! Where threads outnumber cores, the waiter yields a few times and then sleeps.
 //!
@@ -32,24 +32,26 @@ use super::strategy::{
     WaitLearner, YIELD_COST,
 };
 
-/// Assumed wake latency, in nanoseconds, until one is measured.
+/// Assumed wake latency and timer lateness, in nanoseconds, until one is measured.
 const FIRST_WAKE_LATENCY: f64 = 30_000.0;
-/// Least wake latency that a plan assumes, in nanoseconds.
+/// Smallest wake latency that a plan assumes, in nanoseconds.
 const LEAST_WAKE_LATENCY: f64 = 1_000.0;
-/// Greatest wake latency that is learned, in nanoseconds.
+/// Largest wake latency that is learned, in nanoseconds.
 const MOST_WAKE_LATENCY: f64 = 1_000_000.0;
-/// Shortest timed sleep that gains anything, in nanoseconds.
+/// Shortest nap that a plan contains, in nanoseconds. A nap is a sleep until shortly before an
+/// event is due.
 const LEAST_NAP: f64 = 5_000.0;
-/// Time that a nap ends early beside the learned margins, in nanoseconds.
+/// Time by which a nap ends early, in addition to the learned margins, in nanoseconds.
 const NAP_MARGIN: f64 = 2_000.0;
 /// Longest spin for an event at an unknown time, in multiples of [`Adaptive::spin_worth`].
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
-/// Time between two readings of the clock in a spin, in nanoseconds, from which another thread ran
-/// on the core meanwhile.
+/// Time between two readings of the clock in a spin, in nanoseconds. A longer time means that
+/// another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
-/// Time for which a core counts as contended, in multiples of the time that its waiter was off it.
+/// Time for which a core counts as contended, in multiples of the time for which the waiter did not
+/// run on the core.
 const CONTENDED: f64 = 32.0;
 /// Longest time for which a core counts as contended, in nanoseconds.
 const LONGEST_CONTENDED: f64 = 200_000_000.0;
@@ -57,13 +59,13 @@ const LONGEST_CONTENDED: f64 = 200_000_000.0;
 /// The plan for the rest of a wait.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// There is no plan yet.
+    /// The wait has no plan yet.
     Unplanned,
     /// Sleep until `wake`, then spin until `give_up`.
     Nap { wake: Instant, give_up: Instant },
-    /// The same, when the sleep has begun.
+    /// The sleep of [`Phase::Nap`] has begun.
     Napping { wake: Instant, give_up: Instant },
-    /// Spin until the time.
+    /// Spin until this time.
     Spin(Instant),
     /// Yield a few times, then sleep.
     Yield,
@@ -85,9 +87,9 @@ pub(super) struct Adaptive {
     wake_latency: MovingAverage,
     timer_lateness: MovingAverage,
     gap: MovingAverage,
-    /// Share of waits that ended within two wake latencies.
+    /// Share of waits that ended within two wake latencies, from 0 to 1.
     short_waits: f64,
-    /// The last wait, until the next plan learns from it.
+    /// The last wait that the learner has not learned from yet.
     last: Option<EndedWait>,
     /// Time of the last arrival that was learned.
     last_arrival: Option<Instant>,
@@ -95,7 +97,7 @@ pub(super) struct Adaptive {
     gap_unknown: bool,
     /// Start of the present streak of waits, of which all but the last timed out.
     streak_began: Option<Instant>,
-    /// Whether the last sleep was for the budget's refill. The next one must be one that a
+    /// Whether the last sleep was for the budget's refill. If so, the next sleep must be one that a
     /// notification ends.
     slept_for_budget: bool,
     contended_until: Option<Instant>,
@@ -124,8 +126,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns the time for which spinning costs as much as a sleep, in nanoseconds: the wake
-    /// latency, and as much again for the CPU time of both threads.
+    /// Returns the time for which spinning costs as much as a sleep, in nanoseconds. A sleep costs
+    /// its wake latency, and as much again in CPU time of both threads.
     fn spin_worth(&self) -> f64 {
         2.0 * self.wake_latency.mean.max(LEAST_WAKE_LATENCY)
     }
@@ -141,7 +143,8 @@ impl Adaptive {
         if let Some(before) = self.last_arrival.replace(arrival)
             && !std::mem::take(&mut self.gap_unknown)
         {
-            // Clamped, so that one pause among regular arrivals does not unlearn their gap.
+            // The sample is clamped, so that one pause among regular arrivals does not unlearn
+            // their gap.
             let most =
                 if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
@@ -170,7 +173,8 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // While little is known of this machine's timers, the nap may be much too long.
+            // Until there are eight samples of the timers' lateness, the margin is bounded, so that
+            // naps happen and give samples. Such a nap may end too late.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -181,7 +185,8 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // Without a nap there is no new sample, and the old ones may be from a busy machine.
+            // A wait without a nap gives no new sample of the timers' lateness, and the old samples
+            // may be from a busy machine.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -195,7 +200,8 @@ impl Adaptive {
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
-            // Short waits end before a plan asks the budget, so an overdrawn one is asked here.
+            // A short wait ends before it has a plan, and only a plan asks the budget. So an
+            // overdrawn budget is checked here.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -212,7 +218,8 @@ impl WaitLearner for Adaptive {
             }
             self.phase = self.plan(now, context.oversubscribed);
         } else if let Phase::Yield = self.phase {
-            // Only the yield itself is charged: during it other threads use the core.
+            // The budget is charged for the yield alone, because other threads use the core
+            // meanwhile.
             let paid =
                 self.budget.as_mut().is_none_or(|budget| budget.charge(now, nanos(YIELD_COST)));
             if !paid || context.polls >= OVERSUBSCRIBED_POLLS {
@@ -236,7 +243,7 @@ impl WaitLearner for Adaptive {
         }
         self.last_reading = Some(now);
         if let Phase::Napping { wake, give_up } = self.phase {
-            // A notification without progress for this waiter ended the nap early.
+            // If time is left, a notification without progress for this waiter ended the nap early.
             if nanos(wake.saturating_duration_since(now)) >= LEAST_NAP {
                 self.phase = Phase::Nap { wake, give_up };
             } else {
@@ -278,7 +285,8 @@ impl WaitLearner for Adaptive {
                 budget.charge(now, nanos(now.saturating_duration_since(last_reading)));
             }
             if spun {
-                // The polls before the clock's first reading, or since its last one.
+                // The clock has not timed the polls before its first reading, or those since its
+                // last one.
                 budget.charge_polls(context.polls % CLOCK_INTERVAL);
             }
             budget.finish_sleep();
@@ -297,7 +305,8 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // A waiter that takes wake-ups for slow spins, so it never measures one again.
+            // The average decays here, because a waiter that overestimates wake-ups only spins and
+            // so measures none.
             self.wake_latency.decay();
         }
         if progress {
@@ -306,7 +315,7 @@ impl WaitLearner for Adaptive {
                 context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
-            // The next wait continues this one.
+            // The wait timed out, so the next wait continues the streak.
             let since = *self.streak_began.get_or_insert(began);
             if nanos(now.saturating_duration_since(since)) >= self.spin_worth() {
                 self.count_wait(false);
@@ -322,14 +331,16 @@ impl Adaptive {
         }
     }
 
-    /// Sleeps until the budget affords a wake-up. No notification ends that sleep.
+    /// Returns the action that sleeps until the budget affords a wake-up. No notification ends that
+    /// sleep.
     fn sleep_for_budget(&mut self, time: Duration) -> WaitAction {
         self.slept_for_budget = true;
         self.charge_sleep();
         WaitAction::Sleep(time)
     }
 
-    /// Learns the lateness of the timer that was set for `due`, unless a notification came before.
+    /// Learns the lateness of the timer that was set for `due`, unless a notification ended the
+    /// sleep first.
     fn learn_lateness(&mut self, context: &WaitContext, due: Instant) {
         let timed = |&now: &Instant| context.wake_latency.is_none() && now >= due;
         if let Some(now) = context.now.filter(timed) {

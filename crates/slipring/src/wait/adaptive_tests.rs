@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::adaptive::Adaptive;
 use super::strategy::{CLOCK_INTERVAL, WaitAction, WaitContext, WaitLearner};
 
-/// One waiter on a simulated machine. All times are in nanoseconds.
+/// One waiter on a simulated machine. All times of the machine are in nanoseconds.
 struct Machine {
     waiter: Adaptive,
     /// The clock's reading at time 0.
@@ -28,7 +28,7 @@ impl Machine {
     fn new(budget: Option<u8>) -> Machine {
         let mut waiter = Adaptive::new(budget);
         if let Some(budget) = &mut waiter.budget {
-            // The machine's constants below are the CPU times.
+            // The budget uses the machine's constants below as CPU times.
             budget.cpu_time = || None;
         }
         Machine {
@@ -49,9 +49,9 @@ impl Machine {
         (self.spun + self.sleeps * self.sleep_cost) as f64 / (self.now - from) as f64
     }
 
-    /// Waits for the event that arrives at `arrival`. Each of `notifies` is the time of a
-    /// notification without progress. Returns the waiter's lateness; `None` if the wait timed
-    /// out at `until`.
+    /// Waits for the event that arrives at `arrival`. Each item of `notifies` is the time of a
+    /// notification without progress. Returns the waiter's lateness in nanoseconds; `None`: the
+    /// wait timed out at `until`.
     fn wait(
         &mut self,
         arrival: u64,
@@ -111,8 +111,8 @@ impl Machine {
         }
     }
 
-    /// Waits for `events` events, each `gap` after the one before. Returns the waiter's sorted
-    /// latenesses at the second half of them.
+    /// Waits for `events` events, each `gap` nanoseconds after the one before. Returns the waiter's
+    /// latenesses at the second half of the events, sorted, in nanoseconds.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
         for event in 0..events {
@@ -130,7 +130,7 @@ impl Machine {
     }
 }
 
-/// Returns exponentially distributed gaps, from a fixed seed.
+/// Returns exponentially distributed gaps in nanoseconds, from a fixed seed.
 fn random(mean: f64) -> impl FnMut(u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(7);
     move |_| (-(1.0 - random.f64()).ln() * mean) as u64
@@ -147,7 +147,7 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
-/// Spinning for the whole time in which the event may arrive would cost more than a wake-up.
+/// Spinning for the whole time in which an event may arrive would cost more than a wake-up.
 #[test]
 fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
     for gap in [10_000_000, 100_000_000, 1_000_000_000] {
@@ -179,7 +179,8 @@ fn a_waiter_spins_through_short_waits_and_sleeps_through_long_ones() {
     assert!(latenesses[latenesses.len() / 2] < 500, "{latenesses:?}");
 }
 
-/// On a machine that is suspended during a wake-up, the measured latency is the suspension.
+/// If the machine is suspended during a wake-up, the waiter measures the time of the suspension as
+/// its wake latency.
 #[test]
 fn a_waiter_forgets_one_very_slow_wake_up() {
     for slow in [5_000_000, 100_000_000, 10_000_000_000] {

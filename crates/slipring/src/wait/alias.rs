@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::built_in::{ASLEEP, AWAKE, Wait};
 
-/// Units of time in aliases, and their lengths in nanoseconds, the longest first.
+/// Units of time in aliases, with their lengths in nanoseconds, the longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time that prints as a whole number of the longest unit that divides it.
+/// A duration that prints as a whole number of the longest unit that divides it.
 struct Time(Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Saturates at more than five hundred years.
+        // The number of nanoseconds saturates at more than five hundred years.
         let nanos = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
         let divides = |&&(_, length): &&(&str, u64)| nanos.is_multiple_of(length) && nanos != 0;
         match UNITS.iter().find(divides) {
@@ -72,7 +72,7 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// Form of the alias, if its name is known.
+    /// Required form of the alias, if its name is known; otherwise the name is unknown.
     form: Option<&'static str>,
 }
 
@@ -117,7 +117,7 @@ impl FromStr for Wait {
     }
 }
 
-/// Deepest nesting of strategies that is parsed. The bound keeps a long alias from overflowing the
+/// Deepest nesting of strategies that is parsed. This bound keeps a long alias from overflowing the
 /// stack.
 const DEPTH: usize = 4;
 

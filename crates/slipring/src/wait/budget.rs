@@ -1,11 +1,11 @@
-//! The CPU budget of a waiter that learns: a token bucket, refilled by the clock.
+//! The CPU budget of a waiter that learns: a token bucket that the clock refills.
 //!
-//! The budget covers waiting, not the handler's work. Costs become known in three ways:
+//! The budget covers waiting, not the handler's work. Costs of waiting become known in three ways:
 //!
 //! - Spinning costs the time between two readings of the clock.
 //! - Polls before the clock's first reading cost the measured average of a poll.
-//! - A sleep and its wake-up cost the measured average of the thread's CPU time for them. One sleep
-//!   in sixteen is measured, because reading the CPU time is a system call.
+//! - A sleep and its wake-up cost the CPU time that they took on average in measured sleeps. One
+//!   sleep in sixteen is measured, because reading the CPU time is a system call.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use super::moving_average::{MovingAverage, duration, nanos};
 use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
-/// A token bucket of CPU time, in nanoseconds. It is refilled by a share of the time that passes,
-/// and charged for spinning, polling and waking up.
+/// A token bucket of CPU time, in nanoseconds. The clock refills the bucket by a share of the time
+/// that passes. Spinning, polling and waking up are charged to the bucket.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
     /// Refill rate, as a fraction of one core.
     share: f64,
-    /// CPU time left, in nanoseconds; negative while overdrawn. It never exceeds
+    /// CPU time left, in nanoseconds; negative while overdrawn. The balance never exceeds
     /// [`CpuBudget::CAPACITY`], which bounds the excess over the share in any second.
     balance: f64,
     refilled_at: Option<Instant>,
-    /// CPU time of a sleep and its wake-up.
+    /// CPU time of a sleep and its wake-up, in nanoseconds.
     sleep_cost: MovingAverage,
     /// Number of sleeps, modulo 2^32.
     sleeps: u32,
     /// The thread's CPU time before the present sleep, if that sleep is measured.
     cpu_time_before: Option<Duration>,
-    /// CPU time of a poll.
+    /// CPU time of a poll, in nanoseconds.
     poll_cost: MovingAverage,
     /// Source of the thread's CPU time.
     pub(super) cpu_time: fn() -> Option<Duration>,
@@ -38,11 +38,11 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance, in nanoseconds: one percent of a core over one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Sleeps per measured sleep.
+    /// Number of sleeps of which one is measured.
     const MEASURED: u32 = 16;
-    /// Assumed cost of a sleep until one is measured.
+    /// Assumed cost of a sleep until one is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed cost of a poll until one is measured: too high rather than too low.
+    /// Assumed cost of a poll until one is measured, in nanoseconds; rather too high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -61,7 +61,7 @@ impl CpuBudget {
 
     pub(super) fn refill(&mut self, now: Instant) {
         if let Some(before) = self.refilled_at.replace(now) {
-            // A debt is bounded, so that paying it back takes bounded time.
+            // The debt is bounded, so that the refill pays it back in bounded time.
             let balance = self.balance.max(-Self::CAPACITY);
             let refill = nanos(now.saturating_duration_since(before)) * self.share;
             self.balance = (balance + refill).min(Self::CAPACITY);
@@ -77,7 +77,7 @@ impl CpuBudget {
         self.balance < -self.sleep_cost.mean
     }
 
-    /// Charges polls that no clock has timed.
+    /// Charges polls that the clock has not timed, by their average cost.
     pub(super) fn charge_polls(&mut self, polls: u64) {
         self.balance -= self.poll_cost.mean * polls as f64;
     }
@@ -87,22 +87,22 @@ impl CpuBudget {
         self.poll_cost.learn(nanos / CLOCK_INTERVAL as f64);
     }
 
-    /// Refills the budget and charges `nanos`. Returns whether anything is left.
+    /// Refills the budget and charges `nanos`. Returns whether a positive balance is left.
     pub(super) fn charge(&mut self, now: Instant, nanos: f64) -> bool {
         self.refill(now);
         self.balance -= nanos;
         self.balance > 0.0
     }
 
-    /// Returns the time until the refill pays for the debt and for one sleep; `None` if both are
-    /// paid for.
+    /// Returns the time until the refill has paid the debt and one sleep; `None`: the balance pays
+    /// for a sleep now.
     pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);
         let missing = self.sleep_cost.mean - self.balance;
         (missing > 0.0).then(|| duration(missing / self.share))
     }
 
-    /// Charges a sleep that begins now, and starts its measurement if its turn has come.
+    /// Charges a sleep that begins now. Starts to measure every [`CpuBudget::MEASURED`]th sleep.
     pub(super) fn charge_sleep(&mut self) {
         self.balance -= self.sleep_cost.mean;
         self.sleeps = self.sleeps.wrapping_add(1);
@@ -111,7 +111,7 @@ impl CpuBudget {
         }
     }
 
-    /// Ends the measurement of a sleep, if there is one.
+    /// Learns the cost of the last sleep, if that sleep is measured.
     pub(super) fn finish_sleep(&mut self) {
         if let Some(before) = self.cpu_time_before.take()
             && let Some(now) = (self.cpu_time)()

@@ -1,8 +1,8 @@
 //! The built-in strategies, and the enum that names each of them.
 //!
 //! Invariants
-//! - I1: all windows and counts of a [`Wait`] may have any value, zero and the maximum included:
-//!   sums saturate, and no division is by zero.
+//! - I1: every window and count of a [`Wait`] may have any value, zero and the maximum included.
+//!   Sums saturate, and no division is by zero.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,11 @@ use super::strategy::{
 /// | `Adaptive` | low for frequent or regular events, else one wake-up by the system | little | everything; it is the default |
 ///
 /// `slipring lab waits` measures each strategy on your machine. [`Wait::YIELDING`],
-/// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are strategies with their usual parameters.
+/// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are three of the strategies with their usual
+/// parameters.
 ///
-/// Each strategy has an alias that it prints and that it is parsed from. Parameters follow a colon.
-/// Times are whole numbers of `ns`, `us`, `ms` or `s`:
+/// Each strategy prints as an alias, and an alias parses to its strategy. In an alias the
+/// parameters follow a colon. Times in an alias are whole numbers of `ns`, `us`, `ms` or `s`:
 ///
 /// ```
 /// use slipring::Wait;
@@ -48,11 +49,12 @@ use super::strategy::{
 /// ```
 ///
 /// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
-/// thread needs. There each count and window of spins is a tenth of the number given. The
-/// alternating strategies yield there instead of spinning, once per microsecond of their window.
+/// thread needs. In such a graph each count and window of spins is a tenth of the given one. In
+/// such a graph the alternating strategies yield instead of spinning, once per microsecond of their
+/// window.
 ///
-/// A thread that sleeps for a limited time in a wait keeps sharp timers for the rest of its life:
-/// on Linux its timer slack becomes 1 ns instead of 50 µs.
+/// The first timed sleep in a wait makes the thread's timers sharp for the rest of the thread's
+/// life. On Linux the thread's timer slack becomes 1 ns instead of 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -70,53 +72,58 @@ pub enum Wait {
         spins: u32,
         /// Number of yields before the first sleep.
         yields: u32,
-        /// Duration of a sleep, without the time that the system takes to wake the thread.
+        /// Duration of each sleep, without the time that the system takes to wake the thread.
         pause: Duration,
     },
-    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, it
-    /// polls 5 times, yields 55 times, and then sleeps.
+    /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, the
+    /// waiter polls 5 times, yields 55 times, and then sleeps.
     ///
-    /// While no waiter sleeps, each publication and each release pays one load for the check, if
-    /// the system has membarrier(2) (Linux). Elsewhere, and while waiters sleep now and then, it
-    /// pays a full memory fence.
+    /// On Linux, which has membarrier(2), each publication and each release costs one more load
+    /// while no waiter sleeps. On other systems, and while waiters sleep now and then, each costs a
+    /// full memory fence.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
     /// The fallback sees the polls and the time of the whole wait. So a fallback that begins with
-    /// spins or yields may be past them, and one that learns ([`Wait::Adaptive`]) only parks.
+    /// spins or yields may skip them. A fallback does not learn: [`Wait::Adaptive`] acts as
+    /// [`Wait::Blocking`] there.
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
-        /// Duration of yielding after that.
+        /// Duration of yielding after the spins.
         yields: Duration,
-        /// The strategy that follows.
+        /// The strategy after the yields.
         fallback: Arc<Wait>,
     },
-    /// Yields for a time, then sleeps until notified or for a time, in turn.
+    /// Alternates between yielding for a time and sleeping for a time. A notification ends the
+    /// sleep.
     ///
-    /// The four alternating strategies are Kaser's, from his wait strategies for the Disruptor. He
-    /// wrote them because spinning waiters starved other processes on machines with few cores.
+    /// The four alternating strategies are those that Kaser wrote for the Disruptor, where spinning
+    /// waiters starved other processes on machines with few cores.
     AlternatingYieldBlock {
         /// Duration of yielding.
         yields: Duration,
         /// Longest duration of a sleep.
         block: Duration,
     },
-    /// Spins for a time, then sleeps until notified or for a time, in turn.
+    /// Alternates between spinning for a time and sleeping for a time. A notification ends the
+    /// sleep.
     AlternatingSpinBlock {
         /// Duration of spinning.
         spin: Duration,
         /// Longest duration of a sleep.
         block: Duration,
     },
-    /// Yields for a time, then sleeps for a time, in turn. Publications do not check for sleepers.
+    /// Alternates between yielding for a time and sleeping for a time. No notification ends the
+    /// sleep, so publications do not check for sleepers.
     AlternatingYieldSleep {
         /// Duration of yielding.
         yields: Duration,
         /// Duration of a sleep.
         sleep: Duration,
     },
-    /// Spins for a time, then sleeps for a time, in turn. Publications do not check for sleepers.
+    /// Alternates between spinning for a time and sleeping for a time. No notification ends the
+    /// sleep, so publications do not check for sleepers.
     AlternatingSpinSleep {
         /// Duration of spinning.
         spin: Duration,
@@ -126,30 +133,31 @@ pub enum Wait {
     /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
-    /// otherwise. When events come at regular times, it sleeps until shortly before the next one.
-    /// After a burst it spins for a few more waits. It does not spin where threads outnumber cores,
-    /// or while another thread competes for its core.
+    /// otherwise. When events come at regular times, the waiter sleeps until shortly before the
+    /// next event. After a burst the waiter still spins in a few waits. Where threads outnumber
+    /// cores, or while another thread competes for the core, the waiter polls a few times and does
+    /// not spin further.
     Adaptive {
-        /// Largest share of a core that one waiter spends on spinning and on waking up, in percent,
-        /// kept within two points over any second. `None` and values from 100 mean no limit; 0
-        /// counts as 1.
+        /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
+        /// The share of any second exceeds the budget by two points at most. `None` and values from
+        /// 100 on mean no limit; 0 counts as 1.
         ///
-        /// If waking up for every event costs more than that, events wait.
+        /// If waking up for every event costs more than the budget, events wait.
         budget: Option<u8>,
     },
     /// Follows another strategy, and ends a wait that lasts longer than `after`.
     ///
-    /// A chain calls its handler's [`idle`](crate::ReadHandler::idle) then, and waits again. A call
-    /// without a deadline of its own returns
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut); it has done nothing, and may be called
-    /// again.
+    /// After such a timeout a chain calls its handler's [`idle`](crate::ReadHandler::idle) and
+    /// waits again. On a handle, a call without a deadline of its own returns
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut). Such a call has changed nothing and may
+    /// be repeated.
     Timeout {
         /// Longest duration of a wait.
         after: Duration,
         /// The strategy during the wait.
         wait: Arc<Wait>,
     },
-    /// Follows a strategy of the user's own.
+    /// Follows a strategy that the user wrote.
     Custom(Arc<dyn WaitStrategy>),
 }
 
@@ -166,15 +174,15 @@ pub(super) const AWAKE: Duration = Duration::from_micros(50);
 pub(super) const ASLEEP: Duration = Duration::from_micros(200);
 
 impl Wait {
-    /// [`Wait::Yielding`] after 100 polls.
+    /// [`Wait::Yielding`] that begins to yield after 100 polls.
     pub const YIELDING: Wait = Wait::Yielding { spins: 100 };
-    /// [`Wait::Sleeping`] for 50 µs after 100 polls and 100 yields.
+    /// [`Wait::Sleeping`] that sleeps for 50 µs at a time, after 100 polls and 100 yields.
     pub const SLEEPING: Wait =
         Wait::Sleeping { spins: 100, yields: 100, pause: Duration::from_micros(50) };
     /// [`Wait::Adaptive`] without a budget.
     pub const ADAPTIVE: Wait = Wait::Adaptive { budget: None };
 
-    /// Returns one strategy of each kind, with its usual parameters; no [`Wait::Timeout`] and no
+    /// Returns one strategy of each kind, with its usual parameters, except [`Wait::Timeout`] and
     /// [`Wait::Custom`].
     ///
     /// ```
@@ -208,7 +216,8 @@ impl Wait {
         ]
     }
 
-    /// Returns this strategy with waits that last no longer than `after`. See [`Wait::Timeout`].
+    /// Returns this strategy with a limit: a wait lasts no longer than `after`. See
+    /// [`Wait::Timeout`].
     ///
     /// ```
     /// # use slipring::{Graph, Wait, WaitError};
@@ -228,15 +237,16 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
-    /// Returns the action at this time of a period that has an awake window and then a sleep.
+    /// Returns the action of an alternating strategy at the present time of its period. A period is
+    /// an awake window and then a sleep.
     fn alternate(
         context: &WaitContext,
         (awake, action): (Duration, WaitAction),
         (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
     ) -> WaitAction {
         if context.oversubscribed {
-            // Yields are counted and not timed: during a yield other threads use the core, among
-            // them the awaited one.
+            // The window is counted in yields, not timed, because other threads use the core during
+            // a yield, among them the awaited one.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {
@@ -260,7 +270,7 @@ impl WaitStrategy for Wait {
     fn next_action(&self, context: &WaitContext) -> WaitAction {
         let polls = context.polls;
         match *self {
-            // To the model checker, polls before the sleep are only more states.
+            // In a model the waiter sleeps at once, because polls before the sleep only add states.
             Wait::Blocking | Wait::Adaptive { .. } if cfg!(slipring_loom) => WaitAction::Park,
             Wait::BusySpin => WaitAction::Spin(1),
             Wait::Yielding { spins } if context.polls_below(spins) => WaitAction::Spin(1),
@@ -272,7 +282,7 @@ impl WaitStrategy for Wait {
                 WaitAction::Yield
             }
             Wait::Sleeping { pause, .. } => WaitAction::Sleep(pause),
-            // Only a bounded number of yields: a yield to another program may last for that
+            // The number of yields is bounded, because a yield to another program may last for that
             // program's time slice.
             Wait::Blocking | Wait::Adaptive { .. } if context.oversubscribed => match polls {
                 ..OVERSUBSCRIBED_SPINS => WaitAction::Spin(1),

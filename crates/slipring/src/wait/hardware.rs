@@ -1,4 +1,5 @@
-//! Properties of the hardware that waiting depends on: the number of cores, the cost of a pause.
+//! Properties of the hardware on which waiting depends: the number of cores, and the time of a spin
+//! hint.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use crate::base::sync::spin_loop;
 
 /// Returns the number of cores on which the calling thread may run.
 ///
-/// Each build asks anew, because another thread may be bound to other cores.
+/// The result is not cached, because another thread may be bound to other cores.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -22,7 +23,7 @@ pub(crate) fn spacing() -> u32 {
     static SPIN_HINTS: OnceLock<u32> = OnceLock::new();
     *SPIN_HINTS.get_or_init(|| {
         const PROBE: u32 = 64;
-        // The shortest probe counts, because an interrupt only makes a probe longer.
+        // The shortest of five probes counts, because an interrupt only makes a probe longer.
         let probe = (0..5).map(|_| {
             let begin = Instant::now();
             (0..PROBE).for_each(|_| spin_loop());
@@ -33,6 +34,6 @@ pub(crate) fn spacing() -> u32 {
     })
 }
 
-/// Time between a consumer's polls after a short batch. An earlier poll would fetch the cache line
-/// that the producer is about to write.
+/// Time between a consumer's polls after a short batch. A poll before this time would fetch the
+/// cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);

@@ -5,7 +5,7 @@
 //! watches the deadline. The wait queue ([`queue`]) puts threads and tasks to sleep and wakes them.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. The loop polls and the wait queue sleeps, so no
+//! - I1: a strategy only returns a decision. The loop polls and the wait queue puts to sleep, so no
 //!   strategy, not even a user's, can lose a wake-up.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
 //!   strategy decides.
@@ -27,7 +27,7 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// For `queue.rs`, which names them by `super`.
+// `queue.rs` imports these modules by `super`.
 use crate::base::{edge, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;

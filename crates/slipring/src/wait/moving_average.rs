@@ -2,31 +2,32 @@
 
 use std::time::{Duration, Instant};
 
-/// Weight of a new sample in an average.
+/// Weight of a new sample in an average, from 0 to 1.
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Least mean that [`MovingAverage::learn_clamped`] clamps by, in nanoseconds. It lets an average
-/// that has decayed to nothing grow again.
+/// Smallest mean by which [`MovingAverage::learn_clamped`] clamps a sample, in nanoseconds. This
+/// bound lets an average that has decayed to nothing grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
-/// An exponential moving average of samples and of their distance from it.
+/// An exponential moving average of samples, and the average distance of samples from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MovingAverage {
     pub(super) mean: f64,
-    /// Mean absolute deviation.
+    /// Average distance of the samples from the mean.
     pub(super) deviation: f64,
     /// Number of samples, saturating.
     pub(super) samples: u32,
 }
 
 impl MovingAverage {
-    /// Returns an average without samples. Its mean is a guess that the first sample replaces.
+    /// Returns an average without samples. The given mean is a guess, which the first sample
+    /// replaces.
     pub(super) fn new(mean: f64) -> MovingAverage {
         MovingAverage { mean, deviation: mean, samples: 0 }
     }
     pub(super) fn learn(&mut self, sample: f64) {
-        // The first samples weigh as in a plain mean. The sum is a float, because the count may be
-        // at its maximum.
+        // The first eight samples weigh as in an arithmetic mean. The sum is computed as a float,
+        // because the count may be at its maximum.
         let weight = WEIGHT.max(1.0 / (f64::from(self.samples) + 1.0));
         let distance = (sample - self.mean).abs();
         self.deviation = if self.samples == 0 {
@@ -37,13 +38,13 @@ impl MovingAverage {
         self.mean += weight * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// Learns a sample that, after the first eight, is clamped to twice the mean: an outlier tells
-    /// about one moment and not about the machine.
+    /// Learns a sample. From the ninth on, samples are clamped to twice the mean, because an
+    /// outlier describes one moment and not the machine.
     pub(super) fn learn_clamped(&mut self, sample: f64) {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_CLAMP) };
         self.learn(sample.min(most));
     }
-    /// Lowers the average by one percent, where there is no sample.
+    /// Lowers the average by one percent, in place of learning a sample.
     pub(super) fn decay(&mut self) {
         self.mean *= 0.99;
         self.deviation *= 0.99;
@@ -62,7 +63,7 @@ pub(super) fn duration(nanos: f64) -> Duration {
     Duration::from_nanos(nanos.clamp(0.0, 1e18) as u64)
 }
 
-/// Returns the instant `nanos` after `time`, or `time` if the clock cannot represent that.
+/// Returns the instant `nanos` after `time`, or `time` if the clock cannot represent that instant.
 pub(super) fn after(time: Instant, nanos: f64) -> Instant {
     time.checked_add(duration(nanos)).unwrap_or(time)
 }
@@ -82,7 +83,7 @@ mod tests {
         assert!(average.is_steady());
     }
 
-    /// A waiter forgets the lateness of timers while events come too fast for a timer.
+    /// A waiter forgets the lateness of timers while events come too fast for a nap.
     #[test]
     fn an_average_that_decayed_for_long_learns_again_within_fifty_samples() {
         let mut average = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };

@@ -1,4 +1,5 @@
-//! The wait queue: threads and tasks sleep in it until progress is made, and lose no wake-up.
+//! The wait queue: threads and tasks sleep in the queue until progress is made, and lose no
+//! wake-up.
 //!
 //! [`WaitQueue`] documents the dangers, the protocol and the invariants.
 
@@ -8,7 +9,8 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-// By `super`, because `queue_model.rs` includes this file a second time, on a simulated machine.
+// These imports begin with `super`, because `queue_model.rs` includes this file a second time, on a
+// simulated machine.
 use super::edge::announced;
 use super::sync::{
     AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
@@ -21,17 +23,17 @@ pub(super) const QUIET: u32 = 0;
 pub(super) const FENCED: u32 = 1;
 /// The state word's increment for each announced sleeper, a thread or a task.
 ///
-/// The count does not overflow: 2^31 tasks would be as many handles, and arming each of them
-/// searches all that are armed.
+/// The count of sleepers does not overflow. For that 2^31 tasks would have to be armed, and arming
+/// one searches all armed ones.
 pub(super) const SLEEPER: u32 = 2;
 
-/// Number of fenced notifications without a sleeper after which a queue may become quiet. So many
-/// fences cost more than the barrier that ends the quiet.
+/// Number of fenced notifications without a sleeper after which a queue may become quiet. This
+/// number of fences costs more than the barrier that ends the quiet.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
-/// Reciprocal of the share of time that one queue spends on barriers. A barrier counts twice,
-/// because it interrupts other threads for about as long again.
+/// Reciprocal of the largest share of time that one queue spends on barriers. The time of a barrier
+/// counts twice, because a barrier interrupts other threads for about as long again.
 const BARRIER_SHARE: u64 = 128;
-/// Least time from a barrier until the queue may become quiet again.
+/// Shortest time from a barrier until the queue may become quiet again.
 const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 
 /// The sleepers of a queue.
@@ -39,22 +41,23 @@ const BARRIER_PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct Sleepers {
     /// Number of threads that sleep.
     pub(super) threads: usize,
-    /// Number of notifications that woke all threads.
+    /// Number of notifications that found an announced sleeper.
     pub(super) wake_ups: u64,
-    /// Task numbers and their wakers. The vector grows to the largest number of tasks that sleep at
-    /// once.
+    /// Numbers and wakers of the armed tasks. The vector grows to the largest number of tasks that
+    /// sleep at once.
     tasks: Vec<(u64, Waker)>,
-    /// An empty vector of the same capacity, so that waking tasks does not allocate again.
+    /// An empty vector that replaces `tasks` when a notification takes the tasks out, so that later
+    /// tasks need no allocation.
     spare_buffer: Vec<(u64, Waker)>,
 }
 
-/// The words that notifiers read at each notification, on a cache line of their own.
+/// The words of a queue that notifiers access without its lock, on a cache line of their own.
 struct QueueState {
     /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper.
     word: AtomicU32,
     /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
     fenced_notifies: Statistic,
-    /// Time from which the queue may become quiet, in nanoseconds since it was created.
+    /// Time from which the queue may become quiet, in nanoseconds since the queue was created.
     quiet_after: Statistic,
     /// Time of the first notification since a thread last fell asleep, in nanoseconds since the
     /// queue was created; 0 if there was none.
@@ -63,72 +66,77 @@ struct QueueState {
 
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
 ///
-/// An eventcount is a condition variable whose condition no lock guards (D. Vyukov, "Eventcounts",
-/// 1024cores.net; Folly's `EventCount`). Here the condition is the progress that notifiers store in
-/// the ring's atomic words: a stamp, a cursor, a close. All producers share one queue, and so do
-/// the stages behind the same dependencies.
+/// An eventcount is a condition variable whose condition no lock guards (Dmitry Vyukov,
+/// "Eventcounts", 1024cores.net; Folly's `EventCount`). Here the condition is the progress that
+/// notifiers store in the ring's atomic words: a stamp, a cursor, a close. All producers share one
+/// queue. Stages with the same dependencies share one queue, too.
 ///
-/// This eventcount has one more state than those: it becomes *quiet* after many notifications
-/// without a sleeper. A notification of a quiet queue is one load and no fence. The next sleeper
-/// pays for that with membarrier(2), a full memory barrier in every thread of the process.
+/// This eventcount has a state that others lack: the queue becomes *quiet* after many notifications
+/// without a sleeper. A notification of a quiet queue is one load and no fence. The next sleeper in
+/// a quiet queue makes up for the missing fence with membarrier(2), a full memory barrier in every
+/// thread of the process.
 ///
 /// # Dangers
 ///
 /// - **A lost wake-up.** The sleeper polls and finds nothing; the notifier stores its progress and
-///   finds no sleeper; the sleeper falls asleep. If no more progress follows, it sleeps for ever.
-///   Each side must store before it loads (I1, I4), and store buffers and compilers undo exactly
-///   that order.
+///   finds no sleeper; the sleeper falls asleep. If no more progress follows, the sleeper sleeps
+///   for ever. Sleeper and notifier must each store before they load (I1, I4), but store buffers
+///   and compilers undo exactly that order.
 /// - **A notification between the last poll and the sleep.** The notifier finds the sleeper
 ///   announced and notifies a condition variable on which no thread sleeps yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
-/// - **A dangling [`QuietCheck`].** It points to the state word and does not keep it alive (I5).
+/// - **A dangling [`QuietCheck`].** The check points to the state word of a queue and does not keep
+///   the queue alive (I5).
 ///
 /// # Protocol
 ///
 /// A sleeper:
 ///
 /// 1. locks the queue;
-/// 2. announces itself: it adds [`SLEEPER`] to the state word. If the word was [`QUIET`], it issues
-///    a membarrier and then sets [`FENCED`];
+/// 2. announces itself by adding [`SLEEPER`] to the state word. If the word was [`QUIET`], the
+///    sleeper issues a membarrier and then sets [`FENCED`];
 /// 3. issues a `SeqCst` fence;
-/// 4. polls. If it finds progress, it withdraws its announcement and unlocks;
-/// 5. otherwise a thread sleeps on the condition variable, which unlocks. A task leaves its waker
-///    and unlocks.
+/// 4. polls. If the sleeper finds progress, it withdraws its announcement and unlocks;
+/// 5. otherwise falls asleep. A thread waits on the condition variable, which unlocks the queue. A
+///    task leaves its waker in the queue and unlocks.
 ///
 /// A notifier:
 ///
 /// 1. stores its progress;
-/// 2. loads the state word after a compiler fence. If it is [`QUIET`], the notification is over;
-/// 3. issues a `SeqCst` fence and loads the word again;
-/// 4. if sleepers are announced, locks the queue, takes all of them out and unlocks;
-/// 5. withdraws their announcements, so that later notifiers do not wake them again, and wakes
-///    them. It does so after it unlocked, so that no woken thread blocks on the lock and no waker
-///    runs under it;
-/// 6. if no sleeper is announced, counts the notification. After [`NOTIFIES_BEFORE_QUIET`] of them
-///    it swaps [`FENCED`] for [`QUIET`].
+/// 2. loads the state word after a compiler fence. If the word is [`QUIET`], the notification is
+///    over;
+/// 3. issues a `SeqCst` fence and loads the state word again;
+/// 4. if sleepers are announced, locks the queue, takes all sleepers out, withdraws the threads'
+///    announcements and unlocks;
+/// 5. withdraws the tasks' announcements and wakes threads and tasks. The notifier wakes after it
+///    unlocked, so that no woken thread blocks on the lock and no waker runs under the lock;
+/// 6. if no sleeper is announced, counts the notification. After [`NOTIFIES_BEFORE_QUIET`] such
+///    notifications the notifier swaps [`FENCED`] for [`QUIET`].
 ///
 /// # Invariants
 ///
 /// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet
-///   stores its progress, fences and loads the state word. Of two `SeqCst` fences one comes first,
-///   so either the poll sees the progress or the load sees the announcement ([`announced`]).
+///   stores its progress, fences and loads the state word. One of the two `SeqCst` fences comes
+///   first, so either the poll sees the progress or the load sees the announcement ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
 ///   after it saw the announcement, so its notification finds the sleeper asleep.
-/// - I3: no user code runs under the lock: a task's waker is cloned before, and woken or dropped
-///   after. No thread notifies while it holds a queue's lock. A poll under the lock may lock the
-///   graph's failure, whose holder takes no other lock. So no threads wait for each other in a
-///   circle.
+/// - I3: no user code runs under the lock: a task's waker is cloned before the queue is locked, and
+///   woken or dropped after it is unlocked. No thread notifies while it holds a queue's lock. A
+///   poll under the lock may take the lock of the graph's failure, under which no thread takes
+///   another lock. So no two threads wait for each other's lock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
-///   before its poll, under the lock. Every notifier passes that barrier at some point of its code.
-///   If the point comes before the notifier's load, the load does not return [`QUIET`]. Otherwise
-///   it comes after the notifier's store, and the poll sees the progress. A queue becomes quiet
-///   only by a swap from [`FENCED`], which fails while a sleeper is announced. So a sleeper that
-///   does not find the queue quiet relies on the notifiers' fences.
-/// - I5: the ring's control owns its queues in a box. They neither move nor drop before the ring,
-///   and the handles keep the ring alive.
+///   before its poll, under the lock. In every notifier the membarrier takes effect at some point
+///   of its code. If the point comes before the notifier's load, the load does not return
+///   [`QUIET`]. Otherwise the point comes after the notifier's store, and the sleeper's poll sees
+///   the progress. A queue becomes quiet only by a swap from [`FENCED`], which fails while a
+///   sleeper is announced. So a sleeper that does not find the queue quiet relies on the notifiers'
+///   fences.
+/// - I5: the ring's control owns its queues in a box. The queues neither move nor drop before the
+///   ring, and the handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: Line<QueueState>,
-    /// Whether the queue ever becomes quiet: whether membarrier was available when it was created.
+    /// Whether the queue may become quiet: whether membarrier was available when the queue was
+    /// created.
     can_be_quiet: bool,
     created: Instant,
     sleepers: Mutex<Sleepers>,
@@ -164,7 +172,7 @@ impl WaitQueue {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until notified, or at most for `limit`, unless `ready` returns `true`. May return
+    /// Sleeps until notified, at most for `limit`, unless `ready` returns `true`. The sleep may end
     /// early. Returns the time since the notification, if a notification ended the sleep.
     pub(crate) fn sleep(
         &self,
@@ -188,7 +196,7 @@ impl WaitQueue {
                 Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
             };
             if guard.wake_ups != before {
-                // The notifier has withdrawn the announcement.
+                // A notifier has withdrawn this sleeper's announcement.
                 let notified_at = self.state.0.notified_at.load(Relaxed);
                 return (notified_at != 0)
                     .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
@@ -199,8 +207,8 @@ impl WaitQueue {
         None
     }
 
-    /// Announces one more sleeper; called under the lock (I4). Returns `false` if the barrier was
-    /// refused. Then I1 does not hold, and the caller must not sleep.
+    /// Announces one more sleeper; called under the lock (I4). Returns `false` if the system
+    /// refused the barrier; then the caller must not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
         let state = &self.state.0;
         if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
@@ -216,7 +224,7 @@ impl WaitQueue {
         state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
-            // The system granted the barrier when the queue was created, and refuses it now. Stores
+            // The system granted barriers when the queue was created, and refuses one now. Stores
             // that notifiers made without a fence reach memory during this pause. From now on the
             // notifiers fence.
             sleep(BARRIER_PAUSE);
@@ -224,13 +232,13 @@ impl WaitQueue {
         barred
     }
 
-    /// Withdraws the announcements of `sleepers` sleepers.
+    /// Withdraws the announcements of `sleepers` threads or tasks.
     fn withdraw(&self, sleepers: usize) {
         self.state.0.word.fetch_sub(SLEEPER * sleepers as u32, Relaxed);
     }
 
     /// Continues a notification after its fence: wakes all sleepers, or counts the notification if
-    /// there are none.
+    /// no sleeper is announced.
     #[inline]
     fn notify_fenced(&self) {
         match self.state.0.word.load(Relaxed) {
@@ -241,8 +249,9 @@ impl WaitQueue {
         }
     }
 
-    /// Counts a fenced notification without a sleeper, and makes the queue quiet after enough of
-    /// them. Notifiers may overwrite each other's counts; the quiet then comes a little later.
+    /// Counts a fenced notification without a sleeper, and makes the queue quiet after
+    /// [`NOTIFIES_BEFORE_QUIET`] such notifications. Notifiers may overwrite each other's counts;
+    /// then the queue becomes quiet a little later.
     fn count_fenced_notify(&self) {
         let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;
@@ -259,10 +268,10 @@ impl WaitQueue {
     #[cold]
     fn wake(&self) {
         self.state.0.fenced_notifies.store(0, Relaxed);
-        // The sleepers' wake latency counts from the first notification that finds them.
+        // The wake latency counts from the first notification that finds the sleepers.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier withdraws the sleepers' announcements. If the sleepers did, notifications
-        // before they run would make the system call again.
+        // The notifier withdraws the sleepers' announcements. If the sleepers did so, notifications
+        // before the sleepers run would make the system call again.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -278,7 +287,8 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // The executor's code. Its panic must not leave the other tasks asleep.
+            // `wake` is code of the task's executor. A panic of that code must not leave the other
+            // tasks asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::base::panics::drop_payload(panic);
             }
@@ -313,13 +323,15 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // Both wakers are user code. A panic in one drop during the other's unwinding would abort.
+        // Both wakers' drops are user code. A panic of one drop while the other unwinds would abort
+        // the process.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
     }
 
-    /// Removes a task's waker, if there is one: the task waits for something else, or is gone.
+    /// Removes a task's waker, if the task is armed. Called when the task no longer waits in this
+    /// queue.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
         // The waker's drop is user code, and the caller may be unwinding.
@@ -334,7 +346,7 @@ impl WaitQueue {
     }
 }
 
-/// Access for the tests and the model.
+/// Access to private fields for the tests and the model.
 #[cfg(all(test, not(slipring_loom)))]
 impl WaitQueue {
     pub(super) fn word(&self) -> &AtomicU32 {
@@ -354,8 +366,8 @@ impl WaitQueue {
     }
 }
 
-/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify one
-/// queue, and a lookup in the plan took 5 ns of a publication's 12 ns.
+/// A direct pointer to the state word of the queue that a handle notifies. The pointer spares the
+/// lookup in the plan, which took 5 ns of a publication's 12 ns. Most handles notify one queue.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
 // SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive
@@ -385,9 +397,9 @@ impl QuietCheck {
         quiet_check
     }
 
-    /// Returns whether the queue is quiet, so that its notification is over. The caller stores its
-    /// progress and issues a compiler fence first. A handle that notifies several queues gets
-    /// `false`.
+    /// Returns whether the queue is quiet, so that its notification is over. The caller first
+    /// stores its progress and issues a compiler fence. The check of a handle that notifies several
+    /// queues always returns `false`.
     ///
     /// # Safety
     /// The queues that the check was created for are alive (I5).
@@ -404,7 +416,7 @@ impl QuietCheck {
 }
 
 /// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored.
-/// Costs one load per queue if all of them are quiet.
+/// Costs one load per queue if all these queues are quiet.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).
@@ -417,10 +429,11 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`, of which at least one is not quiet.
+/// Notifies those `queues` whose indices are in `notifies`. Called if at least one of these queues
+/// is not quiet.
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
-    // One fence for all queues.
+    // One fence serves all queues.
     announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());

@@ -1,19 +1,19 @@
 //! Models of quiet queues: every state that a few sleepers and notifiers can reach (queue::I4).
 //!
-//! The loom models have no membarrier, so no queue is quiet there. These models have one, on a
-//! simulated machine whose cores and compiler delay stores ([`machine`]). **They explore `queue.rs`
-//! itself**: this module includes the file a second time, on the machine's [`sync`] and [`system`].
-//! A changed step of `queue.rs` is a changed step of its models.
+//! The loom models have no membarrier, so no queue is quiet there. The models here have a
+//! membarrier, on a simulated machine whose cores and compiler delay stores ([`machine`]). **The
+//! models explore `queue.rs` itself**: this module includes the file a second time, on the
+//! machine's [`sync`] and [`system`]. So a change of a step in `queue.rs` changes its models, too.
 //!
 //! Not covered here:
 //!
 //! - memory orderings, which the loom models cover;
 //! - the choice of the queues that a publication notifies, which loom and the plan's tests cover;
-//! - the loads of `QuietCheck`, which are those of `notify` through a pointer. `cargo xtask asm`
-//!   checks that the compiled publication stores before it loads the state word.
+//! - the loads of `QuietCheck`, which are the loads of `notify` through a pointer. `cargo xtask
+//!   asm` checks that the compiled publication stores before it loads the state word.
 //!
-//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at
-//! the end has lost its wake-up. An announcement that is left at the end would make every later
+//! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
+//! model's end has lost its wake-up. An announcement without a sleeper would make every later
 //! notification fence and lock.
 
 #[path = "../base/edge/announced.rs"]
@@ -45,11 +45,11 @@ struct Shared {
     queues: Vec<WaitQueue>,
     /// Indices of the queues that a publication notifies: all of them.
     notifies: Vec<usize>,
-    /// Number of publications made, by notifier.
+    /// Number of publications that each notifier has made.
     progress: Vec<AtomicU32>,
     /// Number of publications that each notifier makes.
     publications: u8,
-    /// The task's wakers; it alternates between them.
+    /// The wakers between which the task alternates.
     wakers: [Arc<Woken>; 2],
 }
 
@@ -78,7 +78,7 @@ impl Shared {
         self.progress.iter().all(|progress| progress.load(Relaxed) == u32::from(self.publications))
     }
 
-    /// Returns a notifier. Each call is one publication.
+    /// Returns a notifier's program. Each call is one publication.
     fn publishes(&self, notifier: usize) -> Program<'_> {
         Box::new(move |published| {
             self.progress[notifier].store(u32::from(published) + 1, Relaxed);
@@ -87,8 +87,8 @@ impl Shared {
         })
     }
 
-    /// Returns a sleeper. Each call is one sleep, as in a wait. The first `limited` sleeps have a
-    /// time limit.
+    /// Returns a sleeper's program. Each call is one sleep, as in a wait. The first `limited`
+    /// sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);
@@ -97,8 +97,8 @@ impl Shared {
         })
     }
 
-    /// Returns a task. The first two calls are polls, each with another waker. The third waits for
-    /// the second waker.
+    /// Returns a task's program. The first two calls are polls with different wakers. The third
+    /// call waits until the second waker is woken.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
@@ -117,7 +117,7 @@ impl Shared {
         })
     }
 
-    /// Returns a task that polls once and disarms.
+    /// Returns the program of a task that polls once and disarms.
     fn polls_and_disarms(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| match call {
             0 => {
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// The number of states, or the reason why one of them is wrong.
+/// The number of states, or the reason why a state is wrong.
 type Explored = Result<usize, String>;
 
 fn two_notifiers(twin: &'static str) -> Explored {
@@ -162,7 +162,7 @@ fn two_notifiers(twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// The second sleeper's first sleep has a time limit.
+/// Explores one notifier and two sleepers. The second sleeper's first sleep has a time limit.
 fn two_sleepers(twin: &'static str) -> Explored {
     let shared = Shared::new(1, 1, 2);
     let threads = vec![
@@ -173,7 +173,7 @@ fn two_sleepers(twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// A task with two wakers, and a task that polls once and disarms.
+/// Explores a notifier, a task with two wakers, and a task that polls once and disarms.
 fn two_tasks(twin: &'static str) -> Explored {
     let shared = Shared::new(1, 1, 2);
     let threads = vec![
@@ -184,7 +184,7 @@ fn two_tasks(twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// One publication notifies two queues, with a sleeper in each.
+/// Explores publications that notify two queues, each with one sleeper.
 fn two_queues(twin: &'static str) -> Explored {
     let shared = Shared::new(2, 1, 2);
     let threads = vec![
@@ -195,7 +195,7 @@ fn two_queues(twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// The system may refuse barriers.
+/// Explores a sleeper and a task on a system that may refuse barriers.
 fn refused_barriers(twin: &'static str) -> Explored {
     let shared = Shared::new(1, 1, 2);
     let threads = vec![

@@ -1,6 +1,6 @@
 //! Tests of `queue.rs` on the real machine.
 //!
-//! They stand outside of `queue.rs`, because `queue_model.rs` includes that file a second time.
+//! The tests are not in `queue.rs`, because `queue_model.rs` includes that file a second time.
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,7 +14,7 @@ use crate::base::sync::{Line, Relaxed, Statistic, lock, spin_loop};
 use crate::base::system::BARRIER_OMITTED;
 use crate::wait::queue::{self, FENCED, NOTIFIES_BEFORE_QUIET, QUIET, SLEEPER, WaitQueue};
 
-/// Time that no wake-up exceeds, even on a busy machine.
+/// Time within which every wake-up comes, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Returns whether the tests are to run for long.
@@ -30,8 +30,8 @@ fn word(queue: &WaitQueue) -> u32 {
     queue.word().load(Relaxed)
 }
 
-/// Makes a queue quiet, if it can be, by the last of many notifications without a sleeper. Returns
-/// whether it is quiet.
+/// Makes a queue quiet by the last of many notifications without a sleeper. Returns whether the
+/// queue is quiet.
 fn make_quiet(queue: &WaitQueue) -> bool {
     queue.quiet_after().store(0, Relaxed);
     queue.fenced_notifies().store(NOTIFIES_BEFORE_QUIET - 1, Relaxed);
@@ -43,32 +43,32 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 ///
 /// In each round the sleeper makes the queue quiet, stores a question, and takes the steps of a
 /// sleep up to its poll. The notifier stores the answer and notifies. No thread really sleeps, so a
-/// round takes about a microsecond. A wake-up is lost if the poll did not see the answer and the
-/// notification did not see the sleeper.
+/// round takes about a microsecond. A round loses a wake-up if the poll did not see the answer and
+/// the notification did not see the sleeper.
 struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
-    /// Lines that the notifier writes before the answer. These stores miss the caches, so the
-    /// answer stays in the store buffer behind them.
+    /// Cache lines that the notifier writes before the answer. The stores to these lines miss the
+    /// caches, so the answer stays in the store buffer behind them.
     ballast: Vec<Line<Statistic>>,
 }
 
 #[derive(Default, Debug)]
 struct Outcome {
     rounds: u64,
-    /// Rounds that began with a quiet queue.
+    /// Number of rounds that began with a quiet queue.
     quiet: u64,
-    /// Answers that the sleeper's poll did not see.
+    /// Number of answers that the sleeper's poll did not see.
     unseen: u64,
-    /// Lost wake-ups.
+    /// Number of lost wake-ups.
     lost: u64,
 }
 
 /// The question that ends the race.
 const OVER: u64 = u64::MAX;
-/// Number of the notifier's stores before each answer.
+/// Number of stores that the notifier makes to the ballast before each answer.
 const STORES: u64 = 40;
 
 impl Race {
@@ -95,7 +95,8 @@ impl Race {
         })
     }
 
-    /// Waits until `word` reaches `round`. Returns whether both threads ran meanwhile.
+    /// Waits until `word` reaches `round`. Returns whether both threads seem to have run at the
+    /// same time.
     fn wait(word: &AtomicU64, round: u64) -> bool {
         let (began, mut polls) = (Instant::now(), 0u32);
         while word.load(Acquire) < round {
@@ -115,15 +116,16 @@ impl Race {
     fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // Adjusted so that the poll sees half of the answers: then poll and answer come at about
-        // the same moment.
+        // The delay is adjusted so that the poll sees half of the answers: then poll and answer
+        // come at about the same moment.
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
             outcome.quiet += u64::from(make_quiet(&self.queue));
             let wake_ups = lock(self.queue.sleepers()).wake_ups;
             self.asked.0.store(round, Release);
-            // Ends at about the moment when the answer leaves the notifier's store buffer.
+            // This loop ends at about the moment when the answer leaves the notifier's store
+            // buffer.
             (0..delay + round % 16).for_each(|step| {
                 std::hint::black_box(step);
             });
@@ -133,7 +135,7 @@ impl Race {
                 true
             });
             let together = Self::wait(&self.notified_at.0, round);
-            // A notification of a queue that is not quiet wakes its sleepers, or is counted.
+            // A notification of a queue that is not quiet either wakes the sleepers or is counted.
             let notified = self.queue.fenced_notifies().load(Relaxed) != 0
                 || lock(self.queue.sleepers()).wake_ups != wake_ups;
             delay = match saw {
@@ -175,9 +177,9 @@ fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     }
 }
 
-/// Two threads send a number to and fro. No other publication makes up for a lost wake-up, because
-/// each one waits for the other side's answer. The queue has just become quiet at each publication,
-/// and the other side falls asleep at about that moment.
+/// Two threads send a number to and fro. Each publication waits for the other thread's answer, so
+/// no later publication makes up for a lost wake-up. At each publication the queue has just become
+/// quiet, and the other thread falls asleep at about that moment.
 #[test]
 fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());
@@ -201,12 +203,12 @@ fn a_quiet_queue_loses_no_wake_up() {
         });
         for round in 1..=rounds {
             // The delay varies, so that the publication comes before, during and after the other
-            // side's poll.
+            // thread's poll.
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
-            // These stores miss the caches, so the publication stays in the store buffer behind
-            // them.
+            // The stores to the ballast miss the caches, so the publication stays in the store
+            // buffer behind these stores.
             for store in 0..16 {
                 let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
                     % ballast.len();
@@ -214,7 +216,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // Spins in most rounds: a thread that slept would publish too late for the race.
+            // The thread spins in most rounds, because after a sleep it would publish too late for
+            // the race.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;
@@ -230,8 +233,8 @@ fn a_quiet_queue_loses_no_wake_up() {
     }
 }
 
-/// A queue becomes quiet after 512 notifications, after the pause that its barrier sets, and only
-/// if it can be quiet.
+/// A queue becomes quiet after 512 notifications, and not before the pause is over that its barrier
+/// set. A queue without membarrier never becomes quiet.
 #[test]
 fn a_queue_becomes_quiet_only_if_it_can_and_after_its_pause() {
     let queue = WaitQueue::with_quiet(false);
@@ -261,7 +264,7 @@ fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
     assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
 }
 
-/// The race's twin, which omits the barrier.
+/// The twin of the race test: the sleeper omits the barrier.
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
 fn without_the_barrier_the_race_loses_a_wake_up() {
@@ -363,7 +366,7 @@ fn waker_of(functions: &'static RawWakerVTable) -> ManuallyDrop<Waker> {
 }
 
 /// After a waker's panic no announcement is left, the lock is free, and the other tasks are woken.
-/// Two panics at once do not abort the process.
+/// Panics of two wakers in one call do not abort the process.
 #[test]
 fn a_queue_survives_wakers_that_panic() {
     let (queue, panicking) = (WaitQueue::new(), waker_of(&PANICS_WHEN_WOKEN));

@@ -1,38 +1,40 @@
-//! The contract of a waiting strategy: the context that it is given and the action that it returns.
+//! The contract of a waiting strategy: the context that the strategy is given, and the action that
+//! the strategy returns.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Polls before the clock's first reading in a wait, and polls between readings while the waiter
-/// spins. So many polls take about as long as ten readings of the clock.
+/// Number of polls before the clock's first reading in a wait, and between readings while the
+/// waiter spins. Sixteen polls take about as long as ten readings of the clock.
 pub(super) const CLOCK_INTERVAL: u64 = 16;
 
 /// Estimated CPU time of one yield.
 pub(super) const YIELD_COST: Duration = Duration::from_micros(1);
 
-/// Polls before the first yield of a sleeping strategy, where threads outnumber cores.
+/// Number of polls before the first yield of a strategy that parks, where threads outnumber cores.
 pub(super) const OVERSUBSCRIBED_SPINS: u64 = 5;
 
-/// Polls before the first sleep of a sleeping strategy, where threads outnumber cores.
+/// Number of polls before the first sleep of a strategy that parks, where threads outnumber cores.
 pub(super) const OVERSUBSCRIBED_POLLS: u64 = 60;
 
 /// The state of a wait, as its strategy sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct WaitContext {
-    /// Number of polls in this wait that found nothing.
+    /// Number of polls in this wait that found nothing and were followed by an action.
     pub polls: u64,
-    /// Whether the graph has more threads than cores. A spinning waiter may then hold the core that
-    /// the awaited thread needs.
+    /// Whether the graph has more threads than cores. In such a graph a spinning waiter may hold
+    /// the core that the awaited thread needs.
     ///
-    /// The graph counts one thread for each stage or worker that does not share its thread, and one
-    /// for each producer that it knows of.
+    /// The graph counts one thread for each of its stages' handles, and one for all stages that
+    /// share a thread. The graph counts one thread for a single producer, and two for many
+    /// producers.
     pub oversubscribed: bool,
-    /// The clock's last reading in this wait; `None` before the first one. The clock is read first
-    /// after 16 polls, or before the first action other than [`WaitAction::Spin`]. From then on it
-    /// is read after every sixteenth spin and after every other action.
+    /// The clock's last reading in this wait; `None` before the first one. The first reading comes
+    /// after 16 polls, or before the first action other than [`WaitAction::Spin`]. Later readings
+    /// come after every sixteenth spin and after every other action.
     pub now: Option<Instant>,
-    /// The clock's first reading in this wait.
+    /// The clock's first reading in this wait; `None` before that reading.
     pub started: Option<Instant>,
     /// Time from the notification until this waiter ran, if the last action was a sleep that a
     /// notification ended.
@@ -45,7 +47,8 @@ impl WaitContext {
         WaitContext { polls: 0, oversubscribed, now: None, started: None, wake_latency: None }
     }
 
-    /// Returns the duration of this wait at the clock's last reading; zero before the first one.
+    /// Returns the duration of this wait up to the clock's last reading; zero before the first
+    /// reading.
     ///
     /// ```
     /// use slipring::{WaitAction, WaitContext};
@@ -65,13 +68,13 @@ impl WaitContext {
             .map_or(Duration::ZERO, |(now, started)| now.saturating_duration_since(started))
     }
 
-    /// Returns whether fewer than `spins` polls were made, or a tenth of that where threads
-    /// outnumber cores.
+    /// Returns whether fewer than `spins` polls were made; where threads outnumber cores, fewer
+    /// than a tenth of `spins`.
     pub(super) fn polls_below(&self, spins: u32) -> bool {
         self.polls < u64::from(if self.oversubscribed { spins / 10 } else { spins })
     }
 
-    /// Returns `spin`, or a tenth of it where threads outnumber cores.
+    /// Returns `spin`, or a tenth of `spin` where threads outnumber cores.
     pub(super) fn spin_window(&self, spin: Duration) -> Duration {
         if self.oversubscribed { spin / 10 } else { spin }
     }
@@ -81,7 +84,8 @@ impl WaitContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAction {
-    /// Execute so many spin hints of the processor (5 to 60 ns each), holding the core.
+    /// Execute this number of the processor's spin hints (5 to 60 ns each), at least 1 and at most
+    /// 65,536. The waiter keeps its core meanwhile.
     Spin(u32),
     /// Read the clock, so that [`WaitContext::now`] is set at the next decision.
     Clock,
@@ -92,11 +96,11 @@ pub enum WaitAction {
     /// Sleep until a notification of progress, close or failure. If the strategy's
     /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
     Park,
-    /// [`WaitAction::Park`] with a limit, by the sharpest timer that the system has.
+    /// As [`WaitAction::Park`], at most for this time, by the most exact timer that the system has.
     ParkFor(Duration),
 }
 
-/// A waiting strategy. Implement it for a strategy of your own, and pass that as
+/// A waiting strategy. Implement this trait for a strategy of your own, and pass the strategy as
 /// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
@@ -123,14 +127,15 @@ pub enum WaitAction {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
-    /// Returns the action to take after a poll that found nothing. Every waiter calls it once per
-    /// poll, and many threads call it at once. It must not block or panic.
+    /// Returns the action to take after a poll that found nothing. Every waiter calls this method
+    /// after each such poll, and several threads may call it at once. An implementation must not
+    /// block or panic.
     ///
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
     /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
-    /// [`WaitAction::ParkFor`]. The build of a graph calls it once. Where it returns `false`,
-    /// publications and releases do not check for sleepers.
+    /// [`WaitAction::ParkFor`]. The build of a graph calls this method once. If the result is
+    /// `false`, publications and releases do not check for sleepers.
     ///
     /// Example: [`WaitStrategy`].
     fn parks(&self) -> bool;
@@ -138,23 +143,24 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
-    /// Returns whether a waiter holds its core for long while other threads want it. A graph with
-    /// too few cores for such a strategy warns ([`Warning`](crate::Warning)).
+    /// Returns whether a waiter holds its core for long while other threads want it. The build
+    /// warns if a graph has such a strategy and more threads than cores
+    /// ([`Warning`](crate::Warning)).
     ///
     /// Example: [`WaitStrategy`].
     fn spins(&self) -> bool {
         false
     }
     /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
-    /// wait without a deadline of its own calls it once.
+    /// wait without a deadline of its own calls this method once.
     ///
     /// Example: [`Wait::or_timeout`](crate::Wait::or_timeout).
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// Returns the learning state of one handle, if this strategy learns. Each handle calls it
-    /// once. From then on the handle calls [`WaitLearner::next_action`] instead of
-    /// [`WaitStrategy::next_action`].
+    /// Returns the learning state of one handle, if this strategy learns. Each handle calls this
+    /// method once. If a learner is returned, the handle then calls [`WaitLearner::next_action`]
+    /// instead of [`WaitStrategy::next_action`].
     ///
     /// Example: [`WaitLearner`].
     fn learner(&self) -> Option<Box<dyn WaitLearner>> {
@@ -162,7 +168,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     }
 }
 
-/// The state that a learning strategy keeps for one handle. [`WaitStrategy::learner`] makes it.
+/// The state that a learning strategy keeps for one handle. [`WaitStrategy::learner`] creates the
+/// state.
 ///
 /// ```
 /// use slipring::{Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};
@@ -197,16 +204,17 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WaitLearner: fmt::Debug + Send + Sync {
-    /// Returns the action to take after a poll that found nothing. It must not block or panic.
+    /// Returns the action to take after a poll that found nothing. An implementation must not block
+    /// or panic.
     ///
     /// Example: [`WaitLearner`].
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
     /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
-    /// of the graph. It is `false` if the wait ended at its deadline or timeout, or would never
-    /// have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout, or would
+    /// never have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
-    /// The waiter handles its event right after this call. So an implementation only stores here,
-    /// and computes during the next wait.
+    /// The waiter handles its event right after this call. So an implementation should only store
+    /// values in this call, and compute in the next wait.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

@@ -1,4 +1,4 @@
-//! The loop of a wait: poll, act as the strategy decides, poll again.
+//! The loop of a wait, which polls, acts as the strategy decides, and polls again.
 
 use std::time::{Duration, Instant};
 
@@ -36,30 +36,31 @@ pub(crate) struct WaitOptions<'a> {
     pub(crate) parks: bool,
     pub(crate) queue: &'a WaitQueue,
     pub(crate) deadline: Option<Instant>,
-    /// Longest duration of the wait, from the clock's first reading.
+    /// Longest duration of the wait, from the clock's first reading on.
     pub(crate) timeout: Option<Duration>,
 }
 
 /// Measurements of one wait.
 pub(crate) struct WaitStats {
-    /// Time between the clock's first and last readings in the wait. A wait of a few polls counts
-    /// as zero, because a reading of the clock would take longer.
+    /// Time between the clock's first and last readings in the wait. The time of a wait of a few
+    /// polls is zero, because a reading of the clock would take longer than the wait.
     pub(crate) time: Duration,
     /// Number of sleeps.
     pub(crate) sleeps: u64,
 }
 
-/// Duration of a sleep in place of parking, where progress notifies no queue.
+/// Duration of a sleep in place of [`WaitAction::Park`], where progress notifies no queue.
 const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
-/// Longest sleep that no notification ends, so that the waiter sees a close or a failure in time.
+/// Longest sleep that no notification ends. The bound lets the waiter see a close or a failure in
+/// time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Polls `ready` until it returns `true`, acting in between as the strategy decides. Returns
-/// whether `ready` did so before the deadline and the timeout. `ready` runs no user code.
+/// Calls `ready` until it returns `true`, and acts in between as the strategy decides. Returns
+/// `false` if the deadline or the timeout ended the wait first. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` once, at the clock's first reading. If that returns `false`, the wait ends
-/// after one more poll.
+/// Calls `keep_waiting` once, at the clock's first reading, if the wait lasts until then. If
+/// `keep_waiting` returns `false`, the wait ends after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,
@@ -71,7 +72,8 @@ pub(crate) fn wait_until(
     let mut context = WaitContext::new(oversubscribed);
     let mut sleeps = 0;
     let in_time = loop {
-        // An event that is there is handled before the clock is read.
+        // The first poll comes before any reading of the clock, so that an event that is available
+        // is not delayed.
         if ready() {
             break true;
         }
@@ -182,7 +184,8 @@ mod tests {
         }
     }
 
-    /// A wait that is not to go on ends after one more poll, and succeeds if that poll does.
+    /// If `keep_waiting` returns `false`, the wait ends after one more poll, and succeeds if that
+    /// poll does.
     #[test]
     fn a_wait_that_must_not_go_on_polls_once_more() {
         let _watched = crate::watchdog::watched();

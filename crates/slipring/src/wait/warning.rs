@@ -1,4 +1,5 @@
-//! Warnings about graphs that work and are likely to be slow: threads that spin on too few cores.
+//! Warnings about graphs that work but are likely to be slow, because threads spin on too few
+//! cores.
 
 use std::fmt;
 use std::io::Write as _;
@@ -9,18 +10,19 @@ use crate::base::name::Name;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
-/// A likely cause of slowness in a graph that works. Each kind is given at most once per process.
+/// A likely cause of slowness in a graph that works. Each kind of warning is given at most once per
+/// process.
 ///
 /// Example: [`on_warning`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A strategy spins, and the graph has more threads than cores. A spinning thread may then hold
-    /// the core that the awaited thread needs.
+    /// A strategy spins, and the graph has more threads than cores. In such a graph a spinning
+    /// thread may hold the core that the awaited thread needs.
     Oversubscribed {
         /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
         stage: Name,
-        /// Alias of its strategy.
+        /// Alias of the stage's strategy.
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
@@ -30,11 +32,11 @@ pub enum Warning {
     },
     /// Two threads that spin are bound to the same core, so each one delays the other.
     SharedCore {
-        /// Name of the stage of one thread.
+        /// Name of the stage that runs on one of the two threads.
         stage: Name,
-        /// Name of the stage of the thread that was bound to the core before.
+        /// Name of the stage on the other thread, which was found on the core first.
         other: Name,
-        /// Number of the core.
+        /// Number of the core, as the system counts cores.
         core: usize,
     },
 }
@@ -64,15 +66,16 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that receives warnings, instead of a line on the standard error stream. Each
-/// kind of warning is given at most once per process.
+/// Sets the function that receives warnings. Without such a hook a warning is a line on the
+/// standard error stream. Each kind of warning is given at most once per process.
 ///
-/// Returns `false` and changes nothing if a hook is set already, or if the first warning was given.
+/// Returns `false` and changes nothing if a hook is set already, or if a warning was given before.
 ///
-/// `hook` runs on the thread that builds the graph or waits, and under no lock of the library. A
-/// panic of `hook` is contained, and a warning that cannot be printed is dropped. So no warning
-/// fails a graph. Without a hook the warning is written under the lock of [`std::io::Stderr`]: a
-/// thread that holds that lock must not wait for another thread's build of a graph.
+/// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
+/// own meanwhile. A panic of `hook` is contained, and a warning that cannot be printed is dropped.
+/// So a warning never fails a graph. Without a hook the warning is written under the lock of
+/// [`std::io::Stderr`]. So a thread that holds that lock must not wait for another thread that
+/// builds a graph.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));
@@ -81,8 +84,9 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning, unless `given` says that its kind was given. Runs user code (the hook, a
-/// strategy's alias), so the caller holds no lock. Panics of that code are contained.
+/// Gives a warning, unless `given` says that a warning of its kind was given. This runs user code
+/// (the hook, a strategy's alias), so the caller holds no lock. Panics of the user code are
+/// contained.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     if given.swap(1, Relaxed) == 0
         && let Err(panic) =

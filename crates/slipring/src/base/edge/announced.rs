@@ -1,10 +1,11 @@
-//! Of a sleeper that announces itself and a notifier that stores progress, one sees the other.
+//! The edge between a sleeper that announces itself and a notifier that stores progress: at least
+//! one of them sees the other's store.
 //!
-//! Each side stores one word and then loads another, so each side issues a fence in between. The
-//! notifiers of a quiet queue issue none: the sleeper issues a barrier in every thread instead.
+//! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
+//! notifiers of a quiet queue issue no fence: the sleeper issues a barrier in every thread instead.
 //!
-//! Paths go by `super`, because `queue_model.rs` includes this file a second time, on a simulated
-//! machine.
+//! Imports begin with `super`, because `queue_model.rs` includes this file a second time, on a
+//! simulated machine.
 
 use super::sync::{SeqCst, compiler_fence, fence, twin};
 use super::system;
@@ -21,8 +22,8 @@ pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders an announcement in a quiet queue before the last poll, by a barrier in every thread of
-/// the process. Returns `false` if the system refused the barrier.
+/// Orders a sleeper's announcement in a quiet queue before its last poll, by a barrier in every
+/// thread of the process. Returns `false` if the system refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)
@@ -34,14 +35,14 @@ pub(crate) fn fence_notifier() {
     twin!("notifier-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders an ending before the loads of all queues' state words.
+/// Orders the store of the graph's end before the loads of all queues' state words.
 #[inline(always)]
 pub(crate) fn fence_ending() {
     fence(SeqCst);
 }
 
-/// Orders a notifier's progress before its load of a quiet queue's state word, for the compiler.
-/// The sleeper's barrier does so for the processor.
+/// Keeps the compiler from moving a notifier's store of progress behind its load of a quiet queue's
+/// state word. The sleeper's barrier orders the two accesses for the processor.
 #[inline(always)]
 pub(crate) fn order_quiet_check() {
     compiler_fence(SeqCst);

@@ -1,29 +1,30 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! An edge orders one thread's accesses before its store of a word with another thread's accesses
-//! after its load of that word. The module's name is the edge's label: `edge::slot_published` is
-//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Both ends stand side by side.
-//! The compiler rejects an edge that does not exist, and `cargo xtask tidy` checks that each end is
-//! used and each label is explained.
+//! An edge orders two threads: the accesses of one before it stores a word come before the accesses
+//! of the other after it loads that store. The module's name is the edge's label:
+//! `edge::slot_published` is `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each
+//! module has both ends of its edge side by side. The compiler rejects an edge that does not exist,
+//! and `cargo xtask tidy` checks that each end is used and each label is explained.
 //!
 //! Invariants
 //! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, except
 //!   the owners' count (`ring/owner_count.rs`), which works as `Arc`'s does.
-//! - I2: an access releases or acquires. Only fences are `SeqCst`, where a store must come before a
-//!   later load of another word.
+//! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
+//!   load of another word.
 //!
-//! Where a model weakens one use of an end alone, that use has a function of its own, with the
-//! twin's name in it.
+//! If a twin weakens only one use of an end, that use has a function of its own, and the function
+//! contains the twin's name.
 
 pub(crate) mod announced;
 
-// `announced` imports these by `super`; in `queue_model.rs` it imports the simulated machine's.
+// `announced` imports these items by `super`, so that `queue_model.rs` can substitute those of the
+// simulated machine.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
 };
 use super::system;
 
-/// A slot's stamp publishes the events of a run, or gives its slots up.
+/// A slot's stamp publishes the events of a run, or declares its slots a tombstone.
 pub(crate) mod slot_published {
     use super::*;
 
@@ -57,12 +58,12 @@ pub(crate) mod cursor_moved {
     }
 }
 
-/// A stage's frontier, or the bound of a worker or a member, releases events to the stages behind
+/// A stage's frontier, or the bound of a worker or a member, releases events to the later stages
 /// and to the producers.
 pub(crate) mod released {
     use super::*;
 
-    /// Stores a position, after the handler returned for every event before it.
+    /// Stores a position after the handler has returned for every event before that position.
     #[inline(always)]
     pub(crate) fn release(line: &AtomicU64, word: u64) {
         line.store(word, twin!("released-relaxed": Release => Relaxed));
@@ -74,8 +75,8 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins, after the accesses of the seat's last
-    /// member.
+    /// Stores the position that a joining member pins, after the accesses of the member that had
+    /// the seat before.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -112,7 +113,7 @@ pub(crate) mod released {
     }
 }
 
-/// The sentinel gates the producers in place of stages, where no stage does.
+/// The sentinel gates the producers of a graph in which no stage gates them.
 pub(crate) mod sentinel {
     use super::*;
 
@@ -125,7 +126,7 @@ pub(crate) mod sentinel {
         sentinel.compare_exchange(from, to, order, lost)
     }
 
-    /// Loads the sentinel before this thread moves it.
+    /// Loads the sentinel before this thread moves the sentinel.
     #[inline(always)]
     pub(crate) fn see(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
@@ -148,8 +149,8 @@ pub(crate) mod chunk_taken {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
-    /// Takes a chunk: moves the claim word, after the worker's bound was stored. The load of `seen`
-    /// was the acquiring access.
+    /// Takes a chunk by moving the claim word, after the worker stored its bound. The load that
+    /// returned `seen` acquires, so a failed swap need not acquire.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -170,84 +171,87 @@ pub(crate) mod chunk_taken {
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Counts a chunk that was stored under the lock. The lock orders the data.
+    /// Adds 1 to the number of orphans, after the orphan was stored under the lock. The lock orders
+    /// the orphan's data.
     #[inline(always)]
     pub(crate) fn leave(count: &AtomicUsize) {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Loads the number of chunks, before the lock is taken.
+    /// Loads the number of orphans, before the lock is taken.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicUsize) -> usize {
         count.load(Relaxed)
     }
 }
 
-/// The last worker of a pool acts after the others' releases.
+/// The last worker of a pool ends the pool after the releases of all other workers.
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Counts a worker out and returns the previous count. This is both ends of the edge: the last
-    /// worker acquires all others' releases.
+    /// Subtracts one worker and returns the previous number. The operation is both ends of the
+    /// edge: the last worker acquires the releases of all others.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
     }
 }
 
-/// A producer handle that is the only one left claims without a swap.
+/// A maker that has become the only one claims without a swap, after the last claims of all former
+/// makers.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Counts a maker out, after its last claim.
+    /// Subtracts one maker, after its last claim.
     #[inline(always)]
     pub(crate) fn leave(makers: &AtomicU64, one: u64) {
         makers.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
     }
 
-    /// Loads the count of makers, before a claim.
+    /// Loads the number of makers, before a claim.
     #[inline(always)]
     pub(crate) fn see(makers: &AtomicU64) -> u64 {
         makers.load(twin!("alone-relaxed": Acquire => Relaxed))
     }
 }
 
-/// The last producer closes the ring after the failures of all others.
+/// The last producer handle closes the ring after the failures of all other producer handles.
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Counts a producer's handle out, after its failure, and returns the previous count. This is
-    /// both ends of the edge: the last handle acquires the others' failures.
+    /// Subtracts one producer handle, after its failure, and returns the previous number. The
+    /// operation is both ends of the edge: the last handle acquires the failures of all others.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
     }
 }
 
-/// A member of a tap leaves, and the stages behind no longer wait for it.
+/// A member leaves its tap, and the stages behind the tap no longer wait for that member.
 pub(crate) mod left {
     use super::*;
 
-    /// Stores that the member holds no events, after its last event.
+    /// Stores a bound that holds no events, after the member's last event.
     #[inline(always)]
     pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Counts the member out, after its last event.
+    /// Subtracts one member, after its last event.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of members, before a passer takes the positions that they held.
+    /// Loads the number of members, before a passer goes beyond the positions of members that left.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
     }
 }
 
-/// Of a member that joins a tap and a party that passes the tap, one sees the other.
+/// The edge between a member that joins a tap and a party that passes the tap: at least one of them
+/// sees the other's store.
 pub(crate) mod joined {
     use super::*;
 
@@ -281,7 +285,7 @@ pub(crate) mod closed {
     }
 }
 
-/// The failed bit announces a failure that a lock guards.
+/// The failed bit says that the lock guards a failure.
 pub(crate) mod failed {
     use super::*;
 
@@ -298,11 +302,11 @@ pub(crate) mod failed {
     }
 }
 
-/// A mark publishes one whole put in a mirror's slot.
+/// A mark publishes one complete put in a mirror's slot.
 pub(crate) mod mirrored {
     use super::*;
 
-    /// Stores the mark of a whole put, after its words.
+    /// Stores the mark of a complete put, after the words of the put.
     #[inline(always)]
     pub(crate) fn put(mark: &AtomicU64, done: u64) {
         mark.store(done, twin!("put-relaxed": Release => Relaxed));
@@ -332,24 +336,24 @@ pub(crate) mod overwritten {
     }
 }
 
-/// The count of completed puts publishes them.
+/// The number of completed puts publishes those puts.
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores the count, after the last put.
+    /// Stores the number of completed puts, after the last of them.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the count, before the marks of those puts are loaded.
+    /// Loads the number of completed puts, before their marks are loaded.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// The closed word announces that the writer of a mirror is gone.
+/// The closed word says that the writer of a mirror was dropped.
 pub(crate) mod mirror_closed {
     use super::*;
 

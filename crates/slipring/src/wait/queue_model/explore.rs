@@ -1,4 +1,4 @@
-//! The exploration: every state that a model's threads can reach.
+//! The exploration of every state that a model's threads can reach.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,23 +7,23 @@ use super::machine::{Sleep, State, Step, Stop, Thread, choose_twin, run};
 use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
-/// A thread's program. It makes the call with this argument and returns the argument of the next
-/// call, or `None` after the last one.
+/// A thread's program. The function makes the call with the given argument and returns the argument
+/// of the next call; `None`: that was the last call.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
-/// Threads, each of which begins with call 0.
+/// A model: threads, each of which begins with the call of argument 0.
 #[derive(Default)]
 pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,
-    /// Whether a barrier may be refused.
+    /// Whether the simulated system may refuse a barrier.
     pub(crate) refuses: bool,
-    /// Assertions about the state after all threads' last calls.
+    /// Assertions on the state after the last call of every thread.
     pub(crate) end: Option<Box<dyn Fn() + 'm>>,
 }
 
 impl Model<'_> {
     /// Explores every state, with the step `twin` weakened. Returns the number of states, or the
-    /// reason why one of them is wrong.
+    /// reason why a state is wrong.
     pub(crate) fn explore(&self, twin: &'static str) -> Result<usize, String> {
         choose_twin(twin);
         set_refuses(self.refuses);
@@ -37,8 +37,8 @@ impl Model<'_> {
             postponed: false,
         };
         let first = State::new(self.threads.iter().map(thread).collect());
-        // States are told apart by a 64-bit digest. A collision would hide a state, and is less
-        // likely than a hardware fault.
+        // A 64-bit digest identifies a state. A collision of two digests would hide a state, but is
+        // less likely than a hardware fault.
         let mut known = HashSet::from([first.digest()]);
         let mut left = vec![first];
         while let Some(state) = left.pop() {

@@ -1,20 +1,21 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
 //! The machine runs no thread. A thread is a function that makes *calls*, and each step replays the
-//! present call: the earlier accesses return their earlier results, one new access changes the
-//! state, and the next one unwinds out of the call. So a state is plain data, and the code between
-//! two accesses is the library's own.
+//! present call. In a replay the earlier accesses return their earlier results, one new access
+//! changes the state, and the access after it unwinds out of the call. So a state is plain data,
+//! and the code between two accesses is that of the library.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load sees its own thread's buffer first. A fence, a read-modify-write
-//!   operation and a lock wait until the buffer is empty. A membarrier empties every buffer.
+//!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
+//!   A fence, a read-modify-write operation and a lock wait until the buffer is empty. A membarrier
+//!   empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next fence of either kind or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
-//! - **Statistics** are not part of the state: a load returns each value that the code
-//!   distinguishes.
+//! - **Statistics** are not part of the state. The exploration tries every value of a load that
+//!   `queue.rs` distinguishes.
 //!
-//! Not covered: memory orderings (the loom models cover them; here all accesses are as strong as on
-//! x86), spurious wake-ups, and the clock.
+//! The machine does not cover memory orderings, which the loom models cover, nor spurious wake-ups,
+//! nor the clock. All its accesses are as strong as on x86.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -71,7 +72,7 @@ pub(super) enum Sleep {
         condvar: usize,
         limited: bool,
     },
-    /// Woken, but without the lock yet.
+    /// Woken, but not in possession of the lock yet.
     Woken,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Store {
     /// Address of the word.
     pub(super) word: usize,
     pub(super) value: u32,
-    /// Whether the compiler has emitted it, so that it is in the core's store buffer.
+    /// Whether the compiler has emitted the store, so that the store is in the core's store buffer.
     pub(super) emitted: bool,
 }
 
@@ -120,7 +121,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Returns the first state: no word was written, and no thread has taken a step.
+    /// Returns the first state, in which no word was written and no thread has taken a step.
     pub(super) fn new(threads: Vec<Thread>) -> State {
         State { threads, ..State::default() }
     }
@@ -148,7 +149,7 @@ impl State {
         &mut self.locks[at]
     }
 
-    /// Moves a thread's oldest store to memory. Returns whether there was one.
+    /// Moves a thread's oldest store to memory. Returns whether the thread had a store.
     pub(super) fn drain(&mut self, thread: usize) -> bool {
         let has_store = !self.threads[thread].buffer.is_empty();
         if has_store {
@@ -160,8 +161,8 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other. That leads to no other states, because
-    /// a store may reach memory at any time anyway.
+    /// A real barrier reaches the cores one after the other. Such an order reaches no other states,
+    /// because a store may reach memory at any time anyway.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -184,18 +185,18 @@ pub(super) struct Step {
     thread: usize,
     /// Number of accesses that were replayed or made.
     accesses: usize,
-    /// Whether this step's visible access was made.
+    /// Whether this step has made its visible access.
     stepped: bool,
     /// Whether the call must unwind.
     pub(super) over: bool,
-    /// The choices of this step: the number taken and the number of alternatives.
+    /// The choices of this step, each as the number chosen and the number of alternatives.
     pub(super) choices: Vec<(u32, u32)>,
     /// Number of choices made.
     chosen: usize,
 }
 
 impl Step {
-    /// Returns the step of `thread` from `state`, with these choices first.
+    /// Returns the step of `thread` from `state` that begins with these choices.
     pub(super) fn new(state: State, thread: usize, choices: Vec<(u32, u32)>) -> Step {
         Step { state, thread, accesses: 0, stepped: false, over: false, choices, chosen: 0 }
     }
@@ -214,13 +215,13 @@ impl Step {
     }
 }
 
-/// The payload that unwinds out of a call after the access of a step.
+/// The panic payload that unwinds out of a call after the access of a step.
 pub(super) struct Stop;
 
 thread_local! {
-    /// The present step, or the state that an end's assertions inspect.
+    /// The present step; at a model's end, the state that the assertions inspect.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
-    /// Name of the weakened step; empty for none.
+    /// Name of the chosen twin; empty: none.
     static TWIN: Cell<&'static str> = const { Cell::new("") };
 }
 
@@ -240,13 +241,13 @@ pub(super) fn run<T>(step: Step, f: impl FnOnce() -> T) -> (Step, T) {
     (STEP.take().expect("`f` leaves the step in place"), result)
 }
 
-/// Returns what `read` reads of the present step.
+/// Calls `read` with the present step and returns its result.
 pub(super) fn with_step<T>(read: impl FnOnce(&mut Step) -> T) -> T {
     STEP.with_borrow_mut(|step| read(step.as_mut().expect("the machine is explored")))
 }
 
 /// Makes an access, or returns its result from an earlier step. `act` returns `None` if the thread
-/// must wait. A step has one access that is `visible` to other threads.
+/// must wait. A step has at most one access that is `visible` to other threads.
 pub(super) fn access(visible: bool, act: impl FnOnce(&mut Step) -> Option<Seen>) -> Seen {
     let seen = with_step(|step| {
         let made = step.accesses;
@@ -277,12 +278,12 @@ pub(super) fn access_word(act: impl FnOnce(&mut Step) -> Option<u32>) -> u32 {
     }
 }
 
-/// Returns whether the present call must unwind, or there is none.
+/// Returns whether the present call must unwind, or no call is present.
 pub(super) fn is_over() -> bool {
     STEP.with_borrow(|step| step.as_ref().is_none_or(|step| step.over))
 }
 
-/// Returns a number below `count`. The exploration takes each of them once.
+/// Returns a number below `count`. The exploration tries each number below `count` once.
 pub(super) fn choose(count: u32) -> u32 {
     let seen = access(false, |step| {
         let at = step.chosen;

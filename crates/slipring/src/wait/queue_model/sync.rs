@@ -1,6 +1,7 @@
 //! Stand-ins for `base::sync` and for the standard library's locks, on the simulated machine.
 //!
-//! They have the names of the real ones, so that `queue.rs` compiles against them unchanged.
+//! The stand-ins have the names of the real items, so that `queue.rs` compiles against the
+//! stand-ins unchanged.
 
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
@@ -20,7 +21,7 @@ macro_rules! twin {
 }
 pub(crate) use twin;
 
-/// A word, identified by its address. The field is its initial value.
+/// A word, identified by its address. The field is the word's initial value.
 pub(crate) struct AtomicU32(u32);
 
 impl AtomicU32 {
@@ -101,7 +102,8 @@ impl AtomicU32 {
     }
 }
 
-/// A number on which no protocol depends. A load returns each value that `queue.rs` distinguishes.
+/// A number on which no protocol depends. The exploration tries every value of a load that
+/// `queue.rs` distinguishes.
 pub(crate) struct Statistic;
 
 impl Statistic {
@@ -158,10 +160,10 @@ impl Instant {
     }
 }
 
-/// A lock, identified by its address. The field is the initial value of its data.
+/// A lock, identified by its address. The field is the initial value of the lock's data.
 pub(crate) struct Mutex<T>(T);
 
-/// A copy of the lock's data. Dropping the guard writes it back.
+/// A copy of the lock's data. Dropping the guard writes the copy back.
 pub(crate) struct MutexGuard<'a, T: Clone + Debug + 'static> {
     mutex: &'a Mutex<T>,
     value: Option<T>,
@@ -176,7 +178,7 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock; waits while the thread sleeps.
+    /// Takes the lock. The thread waits while the lock is held or the thread is asleep.
     fn take(&self) -> MutexGuard<'_, T> {
         let seen = access(true, |step| {
             let me = step.index();
@@ -259,7 +261,7 @@ impl Condvar {
         limited: bool,
     ) -> MutexGuard<'a, T> {
         let (mutex, value) = (guard.mutex, guard.value.take());
-        // Falling asleep and unlocking are one access.
+        // A thread falls asleep and unlocks in one access.
         access(true, |step| {
             assert!(
                 !step.thread().refused,

@@ -18,7 +18,8 @@ pub(crate) fn membarrier_available() -> bool {
     true
 }
 
-/// A full barrier in all threads. A model with [`set_refuses`] explores its refusal, too.
+/// Executes a full barrier in all threads. A model with [`set_refuses`] explores the refusal of the
+/// barrier, too.
 pub(crate) fn membarrier() -> bool {
     let refused = REFUSES.get() && choose(2) == 1;
     access(true, |step| {
