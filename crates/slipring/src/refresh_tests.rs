@@ -1,5 +1,5 @@
-//! Stamps that are refreshed before a later lap repeats them, and the laps in which publications
-//! take the slow path for it.
+//! Tests of the refresh of stamps: every stamp is refreshed before its lap repeats, and only the
+//! laps of a refresh take the slow path.
 
 use crate::base::panics::Contained;
 use crate::consumer::handle::{Consumer, Reader};
@@ -12,8 +12,8 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes `lens` in turn from four laps before the end of a refresh period on, and says what
-/// the stamps answer 2^46 laps after each position of the first two of these laps.
+/// Publishes runs of `lens` events, from four laps before the end of a refresh period on. Returns
+/// how the stamps of two laps read after 2^46 more laps.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -39,7 +39,7 @@ fn answers_later<L: Layout, S: Sharing>(
     let mut seen = 0;
     for &len in lens {
         if raw {
-            // What is known of the room changes while the claim is open.
+            // The call of `available` updates the producer's limit while the claim is open.
             let mut open = tx.into_raw();
             let first = open.next_n(len).unwrap();
             open.available();
@@ -57,8 +57,7 @@ fn answers_later<L: Layout, S: Sharing>(
         .collect()
 }
 
-/// Whether the stamps of a claim are to be refreshed is asked from the start on, and not of
-/// positions before it.
+/// The check for a refresh of stamps regards no positions before the ring's start.
 #[test]
 fn a_ring_begins_on_the_short_way() {
     let capacity = 8u64;
@@ -78,7 +77,8 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // A ring that starts with a period, and one that starts before it, as it goes on.
+    // Rings that start at the beginning of a refresh period, and rings that start before it, at
+    // several positions.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),
@@ -95,13 +95,13 @@ fn a_ring_begins_on_the_short_way() {
     }
 }
 
-/// A slot that was once the head of a run, and then lay inside of runs for 2^46 laps.
+/// A slot is the head of a run once, and then lies inside other runs for 2^46 laps. The slot's old
+/// stamp must not read as that of a new run.
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
-    // A lap of single events, then runs of a whole lap: from the first slot, from the second,
-    // and so that some slots lie in a run from the lap before in the last lap of the period,
-    // and in one from slot 0 in the next.
+    // A lap of single events comes first, then runs of up to a lap. The runs begin at the first
+    // slot, at the second, or so that they cross the ends of laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

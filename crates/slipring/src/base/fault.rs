@@ -91,8 +91,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The return types of handlers: `()`, or `Result<(), _>` with any error. An error fails the graph,
-/// and [`Error`](crate::Error) then names the stage and the event's position.
+/// The return types of handlers: `()`, or `Result<(), _>` with any error. By default an error fails
+/// the graph, and [`Error`](crate::Error) names the stage and the event's position.
 ///
 /// The library implements this trait for every type that a handler may return. The library itself
 /// calls the trait's method.

@@ -134,7 +134,7 @@ fn note_fence(thread: loom::thread::ThreadId) {
 /// Returns the number of threads that issued a `SeqCst` fence since the last call.
 ///
 /// In the model checker any two `SeqCst` fences synchronise, whatever the threads load and store.
-/// If only one thread issued such fences, they ordered nothing between threads.
+/// If only one thread issued `SeqCst` fences, these fences ordered nothing between threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()
@@ -142,8 +142,8 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether this thread of a model unwinds. The standard library cannot answer this, because all
-    /// threads of a model run on one thread of the system.
+    /// Whether this thread of a model unwinds. The standard library does not know whether a model's
+    /// thread unwinds, because all threads of a model run on one thread of the system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 

@@ -76,7 +76,8 @@ mod chosen {
     }
 }
 
-/// Returns whether [`membarrier`] is available. The first call registers the process for it.
+/// Returns whether [`membarrier`] is available. The first call registers the process for
+/// membarrier.
 pub(crate) fn membarrier_available() -> bool {
     chosen::membarrier_available()
 }
@@ -96,7 +97,7 @@ pub(crate) fn membarrier() -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread omits its barriers. A test sets this to show that a barrier is needed.
+    /// Whether this thread omits its barriers. A test omits barriers to show that they are needed.
     pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -114,7 +115,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
 }
 
 /// Returns the number of the core to which this thread is bound; `None`: the thread may run on
-/// several cores, or the system does not tell.
+/// several cores, or the answer is not available.
 pub(crate) fn only_core() -> Option<usize> {
     chosen::only_core()
 }

@@ -40,7 +40,7 @@ struct ErrorParts {
 pub enum ErrorKind {
     /// The graph could not be built.
     Build(BuildError),
-    /// A stage or the producer failed while the graph ran.
+    /// A stage or a producer failed while the graph ran.
     Failed(Failure),
     /// The drop of an event panicked with this message, after the graph had ended without a
     /// failure.

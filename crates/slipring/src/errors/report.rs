@@ -57,9 +57,9 @@ pub struct StageReport {
     /// Number of events that the stage is behind the producers. If the producers' position is not
     /// known ([`Report::published_seq`]), the number of events behind the furthest stage.
     pub lag: u64,
-    /// Number of events handled; for the producers, published.
+    /// Number of events handled; for the producers, number of events published.
     pub events: u64,
-    /// Number of batches; for the producers, of publications; for a pool, of chunks.
+    /// Number of batches; for the producers, number of publications; for a pool, number of chunks.
     pub batches: u64,
     /// Number of slots passed over, because their claim was given up; for the producers, number of
     /// slots given up.
@@ -126,9 +126,9 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if the graph knows that position. A graph knows it with many producers,
-    /// [`Graph::publish_cursor`](crate::Graph::publish_cursor), a chain's monitor, a contiguous
-    /// layout, or a tap directly behind the producer.
+    /// if the graph knows that position. A graph knows this position if it has many producers, a
+    /// contiguous layout, a tap directly behind the producer, a chain's monitor, or
+    /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Report`].
     pub fn published_seq(&self) -> Option<u64> {

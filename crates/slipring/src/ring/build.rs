@@ -104,7 +104,8 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
-    // A graph that does not read the clock runs on one thread, so no thread of it delays another.
+    // A graph that does not read the clock runs on one thread, so its threads do not outnumber the
+    // cores.
     if timed {
         spinning::warn_of(&plan);
     }

@@ -3,7 +3,7 @@
 //! Invariants
 //! - I1: the slots are allocated and filled before the first handle exists, and freed after the
 //!   last one is gone (the handles hold an `Owner`).
-//! - I2: the ring allocates nothing after the build.
+//! - I2: after the build, publishing, polling and releasing allocate nothing.
 
 use std::cell::Cell;
 use std::fmt;
@@ -303,7 +303,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Tells the model checker that these events are read or written.
+    /// Tells the model checker that the events of `[seq, seq + len)` are read or written.
     #[inline(always)]
     #[cfg_attr(not(slipring_loom), allow(unused_variables))]
     pub(crate) fn touch(&self, seq: u64, len: u64, write: bool) {

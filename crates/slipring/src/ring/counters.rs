@@ -9,7 +9,7 @@
 //! - I1: the counters are statistics. No protocol depends on a counter, a counter orders no
 //!   accesses, and the model checker does not see it.
 //! - I2: a sampled event's publication time is stored before the event is published and read before
-//!   the event is released. So the time read is that of the same event.
+//!   the event is released. So the time that a stage reads is that of the event that it releases.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,8 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time waited, in nanoseconds. The part that is not flushed yet was waited for `upstream`.
+    /// Time waited, in nanoseconds. The part that is not flushed yet was spent waiting for
+    /// `upstream`.
     pub(crate) nanos: u64,
     /// Number of the party for which the handle last waited.
     pub(crate) upstream: usize,
@@ -78,7 +79,7 @@ pub(crate) struct Counters {
 
 const PER_LINE: usize = 16;
 
-/// Batches after which a handle flushes, if it never waits.
+/// Number of batches after which a handle that never waits flushes its counts.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {

@@ -111,8 +111,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
 }
 
 impl<E> Events<'_, E, crate::Contiguous> {
-    /// Returns the events as two slices. The second is empty unless the batch passes the ring's
-    /// end.
+    /// Returns the events as two slices. The second slice is empty unless the batch passes the
+    /// ring's end.
     ///
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
@@ -178,8 +178,8 @@ impl<E, L: Layout> EventsIterMut<'_, E, L> {
 }
 
 impl<E> EventsMut<'_, E, crate::Contiguous> {
-    /// Returns the events as two slices. The second is empty unless the batch passes the ring's
-    /// end.
+    /// Returns the events as two slices. The second slice is empty unless the batch passes the
+    /// ring's end.
     ///
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {

@@ -9,7 +9,7 @@
 //!   chunk that the line bounds. A seat is taken again only if it is free and its line is [`IDLE`],
 //!   which means that such a chunk is done.
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
-//!   free. So a joining worker needs no message to other parties.
+//!   free. So a joining worker need not inform other parties.
 //! - I3: a tap's seats are taken and given back under the tap's lock. Each taking of a seat stores
 //!   a new ticket, which identifies the member.
 
@@ -67,7 +67,7 @@ pub(crate) struct Membership {
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of worker handles, by stage; of use for pools only.
+    /// Number of handles, by stage. Only the number of a pool's workers changes.
     alive: Box<[AtomicUsize]>,
     /// Whether each seat is taken, by stage.
     seats: Box<[Mutex<Vec<bool>>]>,
@@ -201,7 +201,8 @@ impl Membership {
         edge::orphaned::leave(&self.orphaned[pool].0);
     }
 
-    /// Returns whether the pool has chunks that workers left. The answer may change at once.
+    /// Returns whether the pool has chunks that workers left. Other threads may change the answer
+    /// at once.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
         edge::orphaned::see(&self.orphaned[pool].0) != 0

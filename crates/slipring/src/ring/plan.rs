@@ -49,7 +49,7 @@ pub(crate) struct Stage {
     /// Numbers of the queues that the stage notifies when it releases.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether the stage sleeps at its queue. The strategy's `parks` is called once, because
+    /// Whether the stage sleeps at its queue. The build calls the strategy's `parks` once, because
     /// `notifies` depends on the answer.
     pub(crate) parks: bool,
 }
@@ -119,8 +119,8 @@ pub(crate) struct Plan {
     /// Number of wait queues.
     pub(crate) queues: usize,
     pub(crate) capacity: usize,
-    /// Likely number of threads: one for a single producer or two for many, one per handle of a
-    /// stage with its own thread, and one per shared thread.
+    /// Likely number of threads: 1 for a single producer or 2 for many, and those that
+    /// [`count_threads`] counts.
     pub(crate) threads: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,

@@ -107,8 +107,8 @@ impl OnFault {
         OnFault { skips: true, ..self }
     }
 
-    /// Returns the decision after a failure that `tries` other failures since the last release
-    /// preceded; `None`: the stage stops.
+    /// Returns the decision after a failure, where `tries` is the number of earlier failures since
+    /// the last release. `None`: the stage stops.
     pub(crate) fn verdict(self, tries: u32) -> Option<Verdict> {
         if tries < self.retries {
             Some(Verdict::Retried)

@@ -1,5 +1,5 @@
-//! Detection of threads that would wait for themselves: a list of the stages inside whose handlers
-//! the current thread is.
+//! Detection of threads that would wait for themselves, by a list of the stages whose handlers are
+//! running on the current thread.
 //!
 //! Invariants
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it.
@@ -7,10 +7,10 @@
 //!   because the loop has a handle. A loop enters the stage once, not for each batch. A `poll` is
 //!   one batch and does not enter: entering took 2 to 3 ns of the 17 ns for publishing and polling
 //!   one event.
-//! - I2: a self-wait may be detected late, but never falsely, because a stage that this thread is
-//!   inside of does not progress while this thread waits. There is one exception: a waiting worker
-//!   might later adopt a chunk of another worker that lies before the awaited position. Such a wait
-//!   is refused all the same, because it would last for ever if the other worker kept its chunk.
+//! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
+//!   while the thread that is inside of it waits. There is one exception: a waiting worker might
+//!   later adopt a chunk of another worker that lies before the awaited position. Such a wait is
+//!   refused all the same, because it would last for ever if the other worker kept its chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -7,8 +7,8 @@
 //! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
 //!   `free`.
 //! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot
-//!   is never empty in that time: its event is made once, overwritten in place, and dropped with
-//!   the ring.
+//!   is never empty between these calls: its event is made once, overwritten in place, and dropped
+//!   with the ring.
 //! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
 //!   module.
 
@@ -50,12 +50,12 @@ pub struct Interleaved;
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
 /// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
-/// in an array beside the events, which takes 8 bytes per slot.
+/// in an array beside the events; a stamp takes 8 bytes per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
-/// [`for_each`](crate::Consumer::for_each) does. A poll without such a pause takes the cursor's
-/// cache line away from the producer at every publication. In batches of ten this costs 5 ns per
-/// event instead of 1.5 ns (`records/`).
+/// [`for_each`](crate::Consumer::for_each) does. A poll without a pause takes the cursor's cache
+/// line away from the producer at every publication. In batches of ten an event then takes 5 ns
+/// instead of 1.5 ns (`records/`).
 ///
 /// ```
 /// let mut sum = 0;

@@ -10,10 +10,9 @@
 //! Invariants
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
 //!   that position. A slot is stamped for at most one position per lap. No stamp becomes 2^46 laps
-//!   old, because producers stamp each slot of a run, not only the first, in the last two of every
-//!   2^44 laps ([`refreshes`]). In a ring of 2^18 slots or more the field holds the whole lap, and
-//!   repeats after 2^64 events. In such a ring producers stamp each slot in the last two laps of
-//!   every 2^62 events.
+//!   old: in the last two of every 2^44 laps, producers stamp all slots of a run ([`refreshes`]).
+//!   In a ring of 2^18 slots or more the field holds the whole lap, and repeats after 2^64 events.
+//!   In such a ring producers stamp each slot in the last two laps of every 2^62 events.
 //! - I2: a slot's first stamp (see [`blank`]) has the lap before the slot's first use, so it never
 //!   reads as published.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A longer publication is several runs.
@@ -97,7 +96,8 @@ mod tests {
         for shift in 0..60 {
             let repeats = if shift < LAP_SHIFT { 1u128 << (46 + shift) } else { 1 << 64 };
             let lap = 1u128 << shift;
-            // Stamps are refreshed in the last two laps before each quarter of that number.
+            // Stamps are refreshed in the last two laps of each quarter of the events after which a
+            // stamp repeats.
             let period = repeats / 4;
             assert!(
                 [period - 1, period - lap, period - 2 * lap]

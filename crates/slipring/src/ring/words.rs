@@ -57,7 +57,7 @@ impl PoolWord {
         PoolWord(seq << LEFT_BITS | left)
     }
 
-    /// Returns the whole position. `lower_bound` differs from it by less than 2^47.
+    /// Returns all 64 bits of the position, which differs from `lower_bound` by less than 2^47.
     #[inline(always)]
     pub(crate) fn seq(self, lower_bound: u64) -> u64 {
         widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
@@ -82,7 +82,7 @@ impl ClaimWord {
         ClaimWord(seq << 1)
     }
 
-    /// Returns the whole position. `lower_bound` differs from it by less than 2^62.
+    /// Returns all 64 bits of the position, which differs from `lower_bound` by less than 2^62.
     #[inline(always)]
     pub(crate) fn seq(self, lower_bound: u64) -> u64 {
         widen(self.0 >> 1, 63, lower_bound)

@@ -205,7 +205,8 @@ impl WaitLearner for Adaptive {
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
-            // Where threads outnumber cores, the awaited thread may need this core.
+            // Where threads outnumber cores, the waiter soon yields, because the awaited thread may
+            // need this core.
             return if context.oversubscribed && context.polls >= OVERSUBSCRIBED_SPINS {
                 WaitAction::Yield
             } else {
@@ -218,8 +219,8 @@ impl WaitLearner for Adaptive {
             }
             self.phase = self.plan(now, context.oversubscribed);
         } else if let Phase::Yield = self.phase {
-            // The budget is charged for the yield alone, because other threads use the core
-            // meanwhile.
+            // A yield is charged at its own cost and not by the clock, because other threads use
+            // the core meanwhile.
             let paid =
                 self.budget.as_mut().is_none_or(|budget| budget.charge(now, nanos(YIELD_COST)));
             if !paid || context.polls >= OVERSUBSCRIBED_POLLS {

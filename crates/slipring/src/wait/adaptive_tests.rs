@@ -15,11 +15,11 @@ struct Machine {
     wake_latency: u64,
     /// Time from a timer's set time until the waiter runs.
     timer_lateness: u64,
-    /// CPU time of a poll.
+    /// CPU time of a poll, in nanoseconds.
     poll_cost: u64,
-    /// CPU time of a sleep and its wake-up.
+    /// CPU time of a sleep and its wake-up, in nanoseconds.
     sleep_cost: u64,
-    /// CPU time spent spinning.
+    /// CPU time spent spinning, in nanoseconds.
     spun: u64,
     sleeps: u64,
 }

@@ -72,7 +72,7 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// Required form of the alias, if its name is known; otherwise the name is unknown.
+    /// Required form of the alias; `None`: the alias has an unknown name.
     form: Option<&'static str>,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct MovingAverage {
     pub(super) mean: f64,
     /// Average distance of the samples from the mean.
     pub(super) deviation: f64,
-    /// Number of samples, saturating.
+    /// Number of samples; at its maximum it no longer grows.
     pub(super) samples: u32,
 }
 

@@ -23,8 +23,8 @@ pub(super) const QUIET: u32 = 0;
 pub(super) const FENCED: u32 = 1;
 /// The state word's increment for each announced sleeper, a thread or a task.
 ///
-/// The count of sleepers does not overflow. For that 2^31 tasks would have to be armed, and arming
-/// one searches all armed ones.
+/// The count of sleepers does not overflow. An overflow would need 2^31 armed tasks, and arming a
+/// task searches all armed ones.
 pub(super) const SLEEPER: u32 = 2;
 
 /// Number of fenced notifications without a sleeper after which a queue may become quiet. This
@@ -82,8 +82,8 @@ struct QueueState {
 ///   finds no sleeper; the sleeper falls asleep. If no more progress follows, the sleeper sleeps
 ///   for ever. Sleeper and notifier must each store before they load (I1, I4), but store buffers
 ///   and compilers undo exactly that order.
-/// - **A notification between the last poll and the sleep.** The notifier finds the sleeper
-///   announced and notifies a condition variable on which no thread sleeps yet (I2).
+/// - **A notification between the last poll and the sleep.** The notifier finds the announcement
+///   and notifies a condition variable on which no thread sleeps yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
 /// - **A dangling [`QuietCheck`].** The check points to the state word of a queue and does not keep
 ///   the queue alive (I5).
@@ -98,7 +98,7 @@ struct QueueState {
 /// 3. issues a `SeqCst` fence;
 /// 4. polls. If the sleeper finds progress, it withdraws its announcement and unlocks;
 /// 5. otherwise falls asleep. A thread waits on the condition variable, which unlocks the queue. A
-///    task leaves its waker in the queue and unlocks.
+///    task, whose waker is in the queue since step 2, unlocks the queue.
 ///
 /// A notifier:
 ///
@@ -120,7 +120,7 @@ struct QueueState {
 ///   first, so either the poll sees the progress or the load sees the announcement ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
 ///   after it saw the announcement, so its notification finds the sleeper asleep.
-/// - I3: no user code runs under the lock: a task's waker is cloned before the queue is locked, and
+/// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
 ///   woken or dropped after it is unlocked. No thread notifies while it holds a queue's lock. A
 ///   poll under the lock may take the lock of the graph's failure, under which no thread takes
 ///   another lock. So no two threads wait for each other's lock.
@@ -207,8 +207,8 @@ impl WaitQueue {
         None
     }
 
-    /// Announces one more sleeper; called under the lock (I4). Returns `false` if the system
-    /// refused the barrier; then the caller must not sleep, because I4 does not hold.
+    /// Announces one more sleeper; called under the queue's lock (I4). Returns `false` if the
+    /// system refused the barrier; then the caller must not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
         let state = &self.state.0;
         if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
@@ -304,7 +304,7 @@ impl WaitQueue {
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
     /// `true` if the task must poll again, because no notification will wake it.
     ///
-    /// `number` identifies the task. A waker from an earlier call under that number is replaced.
+    /// `number` identifies the task. A waker from an earlier call with the same number is replaced.
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         let waker = waker.clone();
         let mut sleepers = lock(&self.sleepers);

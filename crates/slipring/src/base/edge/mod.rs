@@ -1,10 +1,10 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! An edge orders two threads: the accesses of one before it stores a word come before the accesses
-//! of the other after it loads that store. The module's name is the edge's label:
-//! `edge::slot_published` is `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each
-//! module has both ends of its edge side by side. The compiler rejects an edge that does not exist,
-//! and `cargo xtask tidy` checks that each end is used and each label is explained.
+//! An edge orders two threads: accesses of one before it stores a word precede accesses of the
+//! other after it loads that word. The module's name is the edge's label: `edge::slot_published` is
+//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each module has both ends of
+//! its edge side by side. The compiler rejects an edge that does not exist, and `cargo xtask tidy`
+//! checks that each end is used and each label is explained.
 //!
 //! Invariants
 //! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, except

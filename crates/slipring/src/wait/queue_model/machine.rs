@@ -1,9 +1,9 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
 //! The machine runs no thread. A thread is a function that makes *calls*, and each step replays the
-//! present call. In a replay the earlier accesses return their earlier results, one new access
-//! changes the state, and the access after it unwinds out of the call. So a state is plain data,
-//! and the code between two accesses is that of the library.
+//! present call. In a replay the earlier accesses return their earlier results. Then one new access
+//! changes the state, and the next access unwinds out of the call. So a state is plain data, and
+//! the code between two accesses is that of the library.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
