@@ -1,12 +1,12 @@
 //! Raw handles: positions instead of leases, for loops that are built around positions.
 //!
-//! No call here waits.
+//! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the `left` events from its position on. Its own last call found
-//!   them there, and no other handle moves its position.
+//! - I1: A raw consumer lends only the `left` events from its position on, which its last call of
+//!   `available` found. No other handle moves the raw consumer's position.
 //! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
-//!   part of that claim.
+//!   part of an open claim.
 //! - I3: With many producers, `open` and the open claim of the producer name the same slots.
 //!   `into_raw` first gives up a claim that was forgotten before.
 
@@ -24,9 +24,10 @@ use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 
-/// A producer by positions: `next`, fill, `done`. [`Producer::into_raw`] returns it.
+/// A producer that is used by positions: `next` claims, `at_mut` fills, `done` publishes.
+/// [`Producer::into_raw`] returns it.
 ///
-/// It has one claim at a time. Dropping it gives up the claimed slots that are not done.
+/// A raw producer has one claim at a time. Its drop gives up the claimed slots that are not done.
 ///
 /// ```
 /// let (tx, rx) = slipring::unicast(4, || 0u64)?;
@@ -49,12 +50,12 @@ pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single
     producer: Producer<E, L, S>,
     /// Claimed positions that are not done.
     open: SeqRange,
-    /// The handle lends `&E`, so it is `Sync` only where `E` is.
+    /// A marker, because the handle lends `&E` and may be `Sync` only if `E` is.
     lent: PhantomData<E>,
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// Turns this producer into one by positions.
+    /// Turns this producer into a [`RawProducer`], which is used by positions.
     ///
     /// Example: [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
@@ -64,20 +65,22 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
-    /// Claims the next slot if it is free now; returns its position.
+    /// Claims the next slot if that slot is free now. Returns the slot's position.
     ///
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// [`ClaimError::Held`] while another claim is open, [`ClaimError::Gated`] when the ring is
-    /// full, [`ClaimError::Contended`] when another producer was faster, [`ClaimError::Wait`] when
-    /// the graph has ended.
+    /// - [`ClaimError::Held`]: another claim of this handle is open.
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Wait`]: the graph has ended.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
         self.next_n(1)
     }
 
-    /// Claims `len` slots in a row if all of them are free now; returns the position of the first.
+    /// Claims `len` consecutive slots if all of them are free now. Returns the first slot's
+    /// position.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -93,7 +96,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`RawProducer::next`], and [`ClaimError::Length`].
+    /// Any error of [`RawProducer::next`], or [`ClaimError::Length`] if `len` is 0 or exceeds the
+    /// ring's capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if self.open.len() != 0 {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -105,23 +109,24 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         Ok(seq)
     }
 
-    /// Notes the open claim, here and in the producer (I3).
+    /// Records the open claim in this handle and in its producer (I3).
     fn hold(&mut self, open: SeqRange) {
         self.producer.set_open_claim((open.len != 0).then_some((open.next, open.len as u64)));
         self.open = open;
     }
 
-    /// Returns how many slots could be claimed at this moment, beside the open claim.
+    /// Returns the number of slots that could be claimed at this moment, in addition to the open
+    /// claim.
     ///
-    /// Stages may free more at any time, and other producers may take some. Costs as much as
-    /// [`Producer::remaining`].
+    /// Stages may free more slots at any time, and other producers may claim slots. Costs as much
+    /// as [`Producer::remaining`].
     ///
     /// Example: [`RawProducer`].
     pub fn available(&mut self) -> usize {
         self.producer.free_slots().saturating_sub(if S::MANY { 0 } else { self.open.len() })
     }
 
-    /// Returns a claimed event; `None` outside of the open claim.
+    /// Returns the event at a claimed position. `None`: `seq` is outside the open claim.
     ///
     /// Example: [`RawProducer::at_mut`].
     pub fn at(&self, seq: u64) -> Option<&E> {
@@ -130,7 +135,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &*self.producer.cell(seq) })
     }
 
-    /// Returns a claimed event, to fill; `None` outside of the open claim.
+    /// Returns a mutable reference to the event at a claimed position. `None`: `seq` is outside the
+    /// open claim.
     ///
     /// ```
     /// let (tx, _rx) = slipring::unicast(8, || 0u64)?;
@@ -146,23 +152,25 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes the open claim up to and including a position. The later slots stay claimed.
+    /// Publishes the open claim up to and including position `seq`. The claim's later slots stay
+    /// claimed.
     ///
-    /// Costs as much as [`Producer::publish`] without its claim.
+    /// Costs as much as a [`Producer::publish`] without the claim.
     ///
     /// Example: [`RawProducer::next_n`].
     ///
     /// # Errors
-    /// [`NotHeld`] if this handle has not claimed that position; nothing is published then.
+    /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // First: a panic in `commit` must not give up a published slot.
+        // The record is shortened first, because a panic in `commit` must not give up a published
+        // slot.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
         Ok(())
     }
 
-    /// Gives up the open claim: no stage sees its slots.
+    /// Gives up the open claim, so no stage sees the events in its slots.
     ///
     /// ```
     /// let (tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -174,8 +182,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::NONE;
-        // A single producer claims the same positions again. With many, the producer holds the
-        // claim, too (I3).
+        // A single producer claims the same positions again. With many producers, the inner
+        // producer holds the claim, too (I3).
         self.producer.give_up_open_claim();
     }
 
@@ -188,10 +196,11 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     }
 }
 
-/// A consumer by positions: `next` or `available`, read, `done`. [`Consumer::into_raw`] returns it.
+/// A consumer that is used by positions: `available` finds events, `at` reads, `done` releases.
+/// [`Consumer::into_raw`] returns it.
 ///
-/// Dropping it means what dropping its [`Consumer`] means; the events that are not done count as
-/// not handled.
+/// Dropping a raw consumer has the effect of dropping its [`Consumer`]. Events that are not done
+/// count as not handled.
 ///
 /// Example: [`RawProducer`].
 #[doc(alias = "SCSequence")]
@@ -200,12 +209,12 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Inte
     consumer: Consumer<E, A, C, L>,
     /// Number of found events that are not done.
     left: usize,
-    /// The handle lends `&E`, so it is `Sync` only where `E` is.
+    /// A marker, because the handle lends `&E` and may be `Sync` only if `E` is.
     lent: PhantomData<E>,
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Turns this consumer into one by positions.
+    /// Turns this consumer into a [`RawConsumer`], which is used by positions.
     ///
     /// Example: [`RawProducer`].
     pub fn into_raw(self) -> RawConsumer<E, A, C, L> {
@@ -214,8 +223,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L> {
-    /// Returns the position of the next event, if it is available now: the same one until it is
-    /// [`done`](RawConsumer::done).
+    /// Returns the position of the next event if that event is available now. Repeated calls return
+    /// the same position until the event is [`done`](RawConsumer::done).
     ///
     /// ```
     /// use slipring::BatchError;
@@ -231,25 +240,26 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
-    /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not released
-    ///   it. If that stage reads from the producer directly, the call needs the published position.
-    ///   It is known where the ring is [contiguous](crate::Graph::contiguous),
-    ///   [shared](crate::Graph::shared) or [publishes its cursor](crate::Graph::publish_cursor). In
-    ///   other rings a stage within a publication of several events counts as `Unavailable`.
-    /// - [`BatchError::Contended`]: another worker of the pool was faster.
+    /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not
+    ///   released it. If that stage is directly behind the producer, this error needs the published
+    ///   position. The published position is known in a ring that is
+    ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
+    ///   cursor](crate::Graph::publish_cursor). In other rings, `Unavailable` is returned while
+    ///   that stage has released only a part of a publication of several events.
+    /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, BatchError> {
         self.available(1).map(|found| found.first_seq())
     }
 
-    /// Returns the positions of up to `max` events that are available now, at least one. A worker
-    /// of a pool takes them from the other workers.
+    /// Returns the positions of the events that are available now: at least one, and at most `max`.
+    /// In a pool, the call takes the returned positions away from the other workers.
     ///
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// As [`RawConsumer::next`]. `Unavailable` if `max` is 0.
+    /// Any error of [`RawConsumer::next`], and [`BatchError::Unavailable`] if `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;
@@ -275,7 +285,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         SeqRange { next: self.consumer.next_seq(), len: self.left }
     }
 
-    /// Returns a found event; `None` for a position that is not found, or done.
+    /// Returns the event at a found position. `None`: the position `seq` was not found, or is done.
     ///
     /// Example: [`RawConsumer::next`].
     pub fn at(&self, seq: u64) -> Option<&E> {
@@ -284,10 +294,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         self.lent().contains(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
     }
 
-    /// Releases the found events up to and including a position.
+    /// Releases the found events up to and including position `seq`.
     ///
-    /// The stages behind this one, or the producers, may change their slots from now on. Costs one
-    /// store, and a notification where another thread may sleep.
+    /// After the call, later stages or the producers may change the released slots. Costs one
+    /// store, and a notification if another thread may be sleeping.
     ///
     /// ```
     /// let (mut tx, rx) = slipring::unicast(8, || 0u64)?;
@@ -301,7 +311,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// ```
     ///
     /// # Errors
-    /// [`NotHeld`] if that position is not found, or done; nothing is released then.
+    /// [`NotHeld`] if position `seq` was not found, or is done. A failed call releases nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.lent().split_after(seq)?;
         let position = self.consumer.position();
@@ -312,7 +322,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the consumer; it lends the events that are not done once more.
+    /// Returns the inner consumer, which lends the events that are not done once more.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;
@@ -331,7 +341,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
 }
 
 impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
-    /// Returns a found event, to change; `None` for a position that is not found, or done.
+    /// Returns a mutable reference to the event at a found position. `None`: the position `seq` was
+    /// not found, or is done.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 1u64);
@@ -381,7 +392,8 @@ impl SeqRange {
     pub fn first_seq(&self) -> u64 {
         self.next
     }
-    /// Returns the last position; of an empty range, the one before the first.
+    /// Returns the range's last position. For an empty range, returns the position before the
+    /// first.
     ///
     /// Example: [`SeqRange`].
     pub fn last_seq(&self) -> u64 {
@@ -390,7 +402,7 @@ impl SeqRange {
     fn contains(&self, seq: u64) -> bool {
         seq.wrapping_sub(self.next) < self.len as u64
     }
-    /// Splits the range after a position.
+    /// Splits the range behind position `seq`.
     fn split_after(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
         if !self.contains(seq) {
             return Err(NotHeld { seq, first: self.next, len: self.len });
@@ -419,11 +431,11 @@ impl Iterator for SeqRange {
 impl ExactSizeIterator for SeqRange {}
 impl std::iter::FusedIterator for SeqRange {}
 
-/// Runs that one call follows to find how far a producer has published.
+/// Upper bound of the runs that one call follows to find the published position.
 const MAX_RUNS: usize = 1024;
 
-/// Why a stage that stands at `next` found no event; `holder` is the stage before it that is the
-/// furthest behind.
+/// Returns the error of a stage that found no event at `next`. `holder` is the upstream stage that
+/// is the furthest behind.
 fn why_empty<E, L: Layout>(
     core: &Core<E, L>,
     stage: usize,
@@ -451,7 +463,7 @@ fn why_empty<E, L: Layout>(
     }
 }
 
-/// How far the events from `seq` on are published, at least.
+/// Returns a lower bound of the published position, found by following runs from `seq` on.
 fn published_from<E, L: Layout>(core: &Core<E, L>, mut seq: u64) -> u64 {
     for _ in 0..MAX_RUNS {
         match core.slots.run_at(seq) {

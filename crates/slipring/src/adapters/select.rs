@@ -14,16 +14,16 @@ mod sealed {
     use std::time::Instant;
 
     pub trait Sealed {
-        /// The deadline of the handle's graph.
+        /// Returns the deadline of the handle's graph.
         #[doc(hidden)]
         fn deadline(&self) -> Option<Instant>;
     }
 }
 
-/// A handle that can wake a [`Waker`] when a call on it may succeed: when a consumer may have
-/// events, when a producer may have free slots.
+/// A handle that can wake a [`Waker`] when a call on the handle may succeed. A consumer wakes when
+/// events may be available, and a producer when slots may be free.
 ///
-/// This trait is sealed: the handles of this library implement it.
+/// This trait is sealed, and only the handles of this library implement the trait.
 ///
 /// ```
 /// use slipring::Waitable;
@@ -47,23 +47,25 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Waitable: sealed::Sealed {
-    /// Has `waker` woken once, when another try is worthwhile. `true` means that it is worthwhile
-    /// now; the waker is not woken then.
+    /// Registers `waker` to be woken once, when another try is worthwhile. Returns `true`, and does
+    /// not wake `waker`, if a try is worthwhile now.
     ///
-    /// A try is worthwhile after progress, and after the end of the graph. It may still fail, for
-    /// another handle may be faster. A second call replaces the waker of the first.
+    /// A try is worthwhile after progress, and after the end of the graph. A worthwhile try may
+    /// still fail, because another handle may be faster. A second `arm` replaces the waker of the
+    /// first.
     ///
     /// The thread that made the progress wakes the waker, so the waker should be quick: an
-    /// executor's waker, or one that writes to an eventfd. Where the graph's strategy does not
-    /// park, no thread notifies, and this call wakes the waker at once. Costs a lock for a moment.
+    /// executor's waker, or a waker that writes to an eventfd. If the graph's wait strategy does
+    /// not park, no thread notifies, and `arm` itself wakes the waker at once. Costs a short lock
+    /// of the wait queue.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;
-    /// Takes the waker back.
+    /// Removes the armed waker, if any.
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether progress wakes an armed waker: whether the graph's strategy parks.
+    /// Returns whether progress wakes an armed waker. It does if the graph's wait strategy parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;
@@ -124,7 +126,7 @@ impl<E, L: Layout, S: producer::Sharing> Waitable for Producer<E, L, S> {
 pub struct Selector {
     parked: Arc<Parked>,
     /// Index of the handle that the next wait tries first, so that a busy handle does not starve
-    /// the others.
+    /// the other handles.
     turn: usize,
 }
 
@@ -145,21 +147,21 @@ impl Wake for Parked {
 const NAP: Duration = Duration::from_micros(50);
 
 impl Selector {
-    /// Creates a selector; each thread that waits needs its own.
+    /// Creates a selector. Each waiting thread needs a selector of its own.
     ///
     /// Example: [`Selector`].
     pub fn new() -> Selector {
         Selector::default()
     }
 
-    /// Waits until a call on one of the handles may succeed; returns its index.
+    /// Waits until a call on one of the handles may succeed. Returns the index of that handle.
     ///
-    /// Ready handles take turns. `None` means that the deadline passed first, or that there is
-    /// neither a handle nor a deadline.
+    /// Ready handles take turns. `None`: the deadline passed first, or neither a handle nor a
+    /// deadline was given.
     ///
-    /// If the strategies of all graphs park, the thread sleeps until it is woken. If one does not,
+    /// If the wait strategies of all graphs park, the thread sleeps until it is woken. Otherwise
     /// the thread polls every 50 µs. A graph whose own [deadline](crate::Graph::deadline) passes
-    /// meanwhile fails, and its handle is ready then.
+    /// during the wait fails, and its handle counts as ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(
@@ -172,10 +174,11 @@ impl Selector {
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
-        // To arm a handle of an overdue graph fails that graph, so the handle is ready then.
+        // Arming a handle of an overdue graph fails that graph, so the handle counts as ready.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
-            // Before any handle is armed: an armed handle may wake the thread at any time.
+            // The flag is reset before any handle is armed, because an armed handle may wake the
+            // thread at any time.
             twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
             let count = handles.len();
             let from = self.turn;
@@ -216,7 +219,8 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// Wakes at once when it is armed. It is ready from the second time on, before the limit.
+    /// A handle that wakes its waker at once when armed. From the second `arm` on, the handle is
+    /// ready until its time limit.
     struct Hasty(u32, Instant);
 
     impl sealed::Sealed for Hasty {

@@ -1,10 +1,10 @@
 //! Futures for claims, publications and batches, for any runtime.
 //!
-//! They lend slots as the blocking calls do: without a copy, and without a thread that waits.
+//! The futures lend slots as the blocking calls do, without a copy and without a waiting thread.
 //!
 //! Invariants
-//! - I1: A pending future has left its waker in the wait queue in which a thread would sleep, by
-//!   the same steps (queue::I1). Dropping the future takes the waker back.
+//! - I1: A pending future has left its waker in the wait queue in which a thread would sleep, by a
+//!   thread's steps (queue::I1). A future's drop removes the waker from the queue.
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
@@ -25,17 +25,17 @@ use crate::producer::{Producer, sealed as producer};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// As [`Consumer::batch`], for tasks: the future yields up to `max` events when there is at
-    /// least one.
+    /// Works as [`Consumer::batch`], for tasks. The future yields up to `max` events as soon as at
+    /// least one is available.
     ///
-    /// Dropping the future before it is done loses no event. If the graph's strategy parks
+    /// Dropping the future before it is done loses no event. If the graph's wait strategy parks
     /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, or
     /// [`Wait::Blocking`](crate::Wait::Blocking)), progress, a close or a failure wakes the task.
-    /// With another strategy the task asks to be polled again at once, which keeps its executor
-    /// busy.
+    /// With a wait strategy that does not park, the task asks to be polled again at once, which
+    /// keeps its executor busy.
     ///
-    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task: a task finds it at its
-    /// next poll. Use the runtime's timeouts.
+    /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
+    /// deadline at the task's next poll, so use the runtime's timeouts.
     ///
     /// ```
     /// # fn block_on<F: Future>(f: F) -> F::Output {
@@ -66,10 +66,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// As [`Producer::publish`], for tasks. `fill` runs when a slot is free; dropping the future
-    /// before publishes nothing.
+    /// Works as [`Producer::publish`], for tasks. `fill` runs when a slot is free. A future that is
+    /// dropped before it is done publishes nothing.
     ///
-    /// [`Consumer::batch_async`] says when the task is woken.
+    /// [`Consumer::batch_async`] documents when a task is woken.
     ///
     /// Example: [`Consumer::batch_async`].
     ///
@@ -79,9 +79,10 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
 
-    /// As [`Producer::claim_n`], for tasks. Dropping the future before it is done claims no slot.
+    /// Works as [`Producer::claim_n`], for tasks. A future that is dropped before it is done claims
+    /// no slot.
     ///
-    /// [`Consumer::batch_async`] says when the task is woken.
+    /// [`Consumer::batch_async`] documents when a task is woken.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
@@ -193,12 +194,12 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
     }
 }
 
-/// Events as a `Stream` of values, each cloned or mapped. Needs the feature `stream`.
+/// A `Stream` of values that are cloned or mapped from events. Needs the feature `stream`.
 ///
-/// [`Consumer::into_stream`] returns it. It ends when the ring is closed and drained; a halt or a
-/// failure comes as a last `Err`. It releases events in batches of up to an eighth of the ring (at
-/// most 64), and always before it waits. So a stream that is no longer polled may hold that many
-/// events.
+/// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained. After
+/// a halt or a failure, the stream's last item is an `Err`. The stream releases events in batches
+/// of up to an eighth of the ring (at most 64 events), and always before it waits. A stream that is
+/// no longer polled may hold up to one such batch.
 ///
 /// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]

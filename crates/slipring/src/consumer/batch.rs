@@ -1,12 +1,12 @@
 //! Batches: events lent to a handle until it releases or drops them.
 //!
 //! Invariants
-//! - I1: a batch borrows its handle mutably. So a handle lends one batch at a time, and its
-//!   position moves only through the batch or after it.
-//! - I2: a batch that is dropped or forgotten without a release has moved nothing: the handle lends
-//!   the same events again.
-//! - I3: no `&mut EventsMut` of a batch is given out. Two batches could swap them, and one batch's
-//!   view would outlive its release.
+//! - I1: a batch borrows its handle mutably. A handle therefore lends one batch at a time. While a
+//!   batch lives, only the batch moves the handle's position.
+//! - I2: a batch that is dropped or forgotten without a release leaves its handle's position as it
+//!   was. The handle lends the events of such a batch again.
+//! - I3: a batch never gives out `&mut EventsMut`. A caller with two such references could swap the
+//!   views of two batches, and one view would outlive its batch's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,11 +18,11 @@ use crate::consumer::waiting::Counting;
 use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
 use crate::ring::slots::{Interleaved, Layout, Storage};
 
-/// Events lent to a stage together: consecutive positions in their order, without a tombstone. It
-/// dereferences to [`Events`].
+/// Events lent to a stage together: consecutive positions in their order, without a tombstone. A
+/// batch dereferences to [`Events`].
 ///
-/// [`Batch::release`] gives the events back to the graph. A batch that is dropped without a release
-/// is lent again by the handle's next call.
+/// [`Batch::release`] gives the events back to the graph. If a batch is dropped without a release,
+/// the handle's next call lends the same events again.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -60,10 +60,12 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         Batch { view, len, position, access: PhantomData }
     }
 
-    /// Releases the events: the stages behind this one, or the producers, may have their slots now.
+    /// Releases the batch's events to the next stages, or, after the last stage, their slots to the
+    /// producers.
     ///
-    /// Costs one store, to a line that other threads read, and a look at the wait queue of each
-    /// party that may sleep until then. A sleeping party is woken on this thread.
+    /// A release costs one store to a line that other threads read. The call also checks the wait
+    /// queue of each party that may wait for the release. The calling thread wakes the waiting
+    /// parties.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(1, || 0u64)?;
@@ -84,8 +86,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         }
     }
 
-    /// Releases the first `count` events early. The batch keeps the others, and offsets count from
-    /// the first of those. Costs as much as [`Batch::release`]; with `count` 0, nothing.
+    /// Releases the batch's first `count` events. The batch keeps the other events, and its offsets
+    /// then count from the first kept event. Costs as much as [`Batch::release`], or nothing if
+    /// `count` is 0.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
@@ -98,7 +101,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// ```
     ///
     /// # Panics
-    /// If the batch has fewer than `count` events. Then nothing is released.
+    /// Panics if the batch has fewer than `count` events. A call that panics releases nothing.
     pub fn release_front(&mut self, count: usize) {
         assert!(
             count <= self.view.len(),
@@ -120,12 +123,12 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
-    /// Holds the events: the handle goes on to later events without releasing these, as a journal
-    /// does that acknowledges later. Costs nothing that other threads see.
+    /// Holds the batch's events: the handle goes on to later events without a release. A journal
+    /// that acknowledges its events later is a use. A hold costs other threads nothing.
     ///
-    /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events, and so
-    /// does every other release on this handle: by [`Batch::release`], [`Batch::release_front`],
-    /// `poll` or `for_each`. Until then no call lends the held events again.
+    /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events. Every
+    /// later [`Batch::release`], [`Batch::release_front`], `poll` or `for_each` of the same handle
+    /// releases them, too. No call lends held events again.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
@@ -163,8 +166,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Index<usize> for Batc
 }
 
 impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
-    /// Returns the event at `offset` from the batch's first event, to change. `None`: the batch is
-    /// shorter. Indexing (`batch[offset]`) does the same and panics instead.
+    /// Returns a mutable reference to the event at `offset` from the batch's first event. `None`:
+    /// the batch has no event at `offset`. Indexing (`batch[offset]`) panics where this method
+    /// returns `None`.
     ///
     /// Example: [`Batch::iter_mut`].
     #[inline]
@@ -175,7 +179,7 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
         (offset < self.view.len()).then(|| unsafe { &mut *self.position.state().slots.event(seq) })
     }
 
-    /// Iterates over the events in the order of their positions, to change them.
+    /// Iterates over mutable references to the batch's events, in the order of their positions.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

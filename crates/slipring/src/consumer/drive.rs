@@ -2,8 +2,8 @@
 //! and [`Consumer::for_each`](crate::Consumer::for_each).
 //!
 //! Invariants
-//! - I1: an event is released only after its handler returned from it. If the handler fails or
-//!   panics at an event, the position advances over exactly the events before it.
+//! - I1: a stage releases an event only after its handler returned from that event. If the handler
+//!   fails or panics at an event, the position advances over exactly the earlier events.
 //! - I2: the loop releases every handled event before it waits.
 
 use std::marker::PhantomData;
@@ -18,9 +18,9 @@ use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
 use crate::ring::slots::{Layout, Storage};
 
-/// Number of events of short runs to find before the first of them is handled.
+/// Number of events, in short runs, that the loop finds before the handler starts on the first.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
-/// Length from which on a run is long, in bytes of events: a few cache lines.
+/// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
 
 /// How a stage's loop ended.
@@ -29,7 +29,8 @@ pub(crate) enum End {
     Wait(WaitError),
     /// The handler returned an error.
     Fault(Fault),
-    /// The handler panicked with this message. Only a caller that catches panics makes this.
+    /// The handler panicked with this message. Only a caller that catches panics creates this
+    /// variant.
     Panic(String),
 }
 
@@ -37,7 +38,8 @@ pub(crate) enum End {
 pub(crate) struct Upcoming {
     /// Number of polled events; 0 if none is available.
     pub(crate) len: u64,
-    /// Most events that the handler may handle, with the runs behind the polled ones.
+    /// Upper bound of the events that the handler may handle, including runs behind the polled
+    /// events.
     max: u64,
     /// Whether the poll showed that no more events are available.
     pub(crate) exhausted: bool,
@@ -49,12 +51,12 @@ impl Upcoming {
     }
 }
 
-/// Finds the events to handle next, at most `max`.
+/// Finds the next events to handle, at most `max`.
 ///
-/// A long run is handled at once, and the handler walks on to the runs behind it: so memory is
-/// fetched in the order in which it lies. Of short runs about `least` events are gathered first.
-/// The producer may be writing to the same line, and a consumer that alternated between stamps and
-/// events there would wait for that line at each event.
+/// At a long run, the handler starts at once and walks on to the runs behind it, so memory is read
+/// in address order. Of short runs, this function first gathers about `least` events. The producer
+/// may still be writing to the cache line of a short run. A consumer that alternated between that
+/// line's stamps and events would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -69,11 +71,12 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming { len, max, exhausted: false };
     }
     let least = least.min(max);
-    // With `least` 1 a single event does not count as the last: no stamp behind it was read.
+    // With `least` 1, a single event does not show exhaustion, because no stamp behind that event
+    // was read.
     Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
 }
 
-/// Lends the upcoming events to the handler, and advances over those that it handled.
+/// Lends the upcoming events to the handler, and advances the position over the handled ones.
 #[inline(always)]
 pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -100,7 +103,7 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     (progress, outcome)
 }
 
-/// Advances over the handled events, also when the handler panics (I1).
+/// On drop, advances the position over the handled events, also if the handler panics (I1).
 struct AdvanceOnDrop<'a, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'a mut P,
     progress: Progress,
@@ -114,7 +117,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for AdvanceOnDrop<'_, E, L, P
     }
 }
 
-/// Handles the available events, as far as the pace allows, without a release. Returns how many.
+/// Handles available events up to the pace's limit, without a release. Returns the number of
+/// handled events.
 #[inline(always)]
 fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -145,8 +149,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if outcome.is_err() {
             return (handled, outcome);
         }
-        // A poll so soon after the end of the available events would only find the event that the
-        // producer is writing.
+        // An immediate second poll would find only the event that the producer is writing now.
         if P::SHORT_MEANS_EXHAUSTED && (upcoming.exhausted || progress.exhausted) {
             pace.keeps_up = true;
             break;
@@ -154,7 +157,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if pace.timed && since_reading >= pace.stretch() {
             since_reading = 0;
             match &mut clock {
-                // The first stretch is not timed: often it is the whole pass.
+                // The first stretch of a pass is not timed, because it is often the whole pass.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();
@@ -170,8 +173,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     (handled, Ok(()))
 }
 
-/// Runs one round of a stage: handles the available events up to the pace, then releases them.
-/// Returns how many were handled; 0 if none was available.
+/// Runs one round of a stage: handles available events up to the pace's limit, then releases them.
+/// Returns the number of handled events; 0 if none was available.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -184,8 +187,8 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
-    // A failure in the pass is attributed to an event. A failure anywhere else is not, and has no
-    // event to skip.
+    // A failure in the pass is attributed to an event. A failure outside the pass is attributed to
+    // no event, so there is no event to skip.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -218,8 +221,8 @@ pub(crate) fn idle<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     handler.idle().map_err(End::Fault)
 }
 
-/// Runs a stage until the stream ends or its handler fails. Inlined, so that sums in the handler's
-/// closure stay in registers.
+/// Runs a stage until the stream ends or its handler fails. The function is inlined so that sums in
+/// the handler's closure stay in registers.
 #[inline(always)]
 pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -255,8 +258,8 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     }
 }
 
-/// Passes over `len` events at which a stage failed, and marks them before their release
-/// (policy::I2).
+/// Passes over `len` events at which the handler failed, and marks them as skipped before their
+/// release (policy::I2).
 pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
     let first = position.next();
     let marks = position.state().plan().policy.marks.clone();
@@ -264,8 +267,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // Wrapping: one skip counts up to a quarter of the ring, and a ring of events without a size
-    // may be of any length.
+    // The addition wraps: one skip counts up to a quarter of the ring, and a ring of zero-sized
+    // events may be of any length.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

@@ -1,10 +1,10 @@
 //! [`Consumer`]: the handle of a stage that runs on a thread of the user's own.
 //!
 //! Invariants
-//! - I1: `poll` and `for_each` release each event whose closure returned, and no other, also when
+//! - I1: `poll` and `for_each` release exactly the events for which the closure returned, also if
 //!   the closure panics.
-//! - I2: a caller of `lend` passes at most the number of events that its last call of `available`
-//!   found, less those that it advanced over since.
+//! - I2: the length passed to `lend` never exceeds the events that the last call of `available`
+//!   found and that are still unhandled.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -39,13 +39,14 @@ use crate::wait::HandleLearner;
 /// | [`ShardReader`], [`ShardWriter`] | the events of its own keys | `&E`, `&mut E` |
 /// | [`Subscription`](crate::Subscription) | every event since it joined | `&E` |
 ///
-/// - No other thread overwrites or changes a lent event until its release. Meanwhile stages beside
-///   this one may read the same event, and producers fill other slots.
-/// - A dropped handle of a stage fails the graph, unless the stream has ended: the events behind it
-///   could never be released. A worker may be dropped while others of its pool remain; they finish
-///   its chunk. A subscription may be dropped at any time.
-/// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph where that may
-///   happen needs a [deadline](crate::Graph::deadline).
+/// - No other thread overwrites or changes a lent event until its release. While an event is lent,
+///   parallel stages may read the same event, and producers may fill other slots.
+/// - Dropping a stage's handle before the stream's end fails the graph, because the stage could
+///   never release its later events. A worker may be dropped while other workers of its pool
+///   remain. The remaining workers finish a dropped worker's chunk. A subscription may be dropped
+///   at any time.
+/// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph whose handles may
+///   be forgotten needs a [deadline](crate::Graph::deadline).
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -136,9 +137,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.state().plan().name.clone()
     }
 
-    /// Returns the position of the next event that this handle lends. For a worker without events:
-    /// the position of its pool at the worker's last poll, which other workers may have moved
-    /// since.
+    /// Returns the position of the next event that this handle lends. For a worker without a chunk,
+    /// returns the pool's position at this worker's last poll. Other workers may move the pool's
+    /// position at any time.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -152,8 +153,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         self.position.next()
     }
 
-    /// Lends up to `max` events that are available now, without waiting. With `max` 0 the batch is
-    /// empty.
+    /// Lends up to `max` events that are available now, without waiting. With `max` 0, the returned
+    /// batch is empty.
     ///
     /// If no event is available, the call costs one load of a line that the upstream writes, or a
     /// load for each dependency of the stage.
@@ -177,8 +178,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.available(max)?;
         if len == 0 && max != 0 {
-            // `None` after a close: an event that was published before it is visible now, and the
-            // next call lends it.
+            // After a close, `ended` returns `None` while published events remain. The next call
+            // lends those events.
             if let Some(closed) = self.position.ended() {
                 return Err(BatchError::Wait(closed));
             }
@@ -191,8 +192,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(self.lend(len))
     }
 
-    /// Lends up to `max` events, at least one. Waits for the first one by the graph's strategy.
-    /// With `max` 0 the batch is empty and comes at once, as a read into an empty buffer does.
+    /// Lends at least one event and at most `max`. Waits for the first event by the graph's wait
+    /// strategy. With `max` 0, returns an empty batch at once, as a read into an empty buffer does.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -207,9 +208,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// # Errors
     /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`], [`WaitError::Left`]:
     ///   no event will come any more.
-    /// - [`WaitError::TimedOut`]: the strategy's timeout passed.
-    /// - [`WaitError::WaitsForItself`]: the wait would never end, because this thread holds the
-    ///   events that it waits for.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`WaitError::WaitsForItself`]: only a release by the waiting thread itself could end the
+    ///   wait.
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
@@ -219,8 +220,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// As [`Consumer::batch`], but waits until `deadline` at most. The strategy's timeout does not
-    /// apply.
+    /// Works as [`Consumer::batch`], but waits at most until `deadline`. The wait strategy's own
+    /// timeout does not apply to this call.
     ///
     /// ```
     /// use slipring::BatchError;
@@ -234,8 +235,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// ```
     ///
     /// # Errors
-    /// [`BatchError::TimedOut`] at the deadline; [`BatchError::Wait`] for each error of
-    /// [`Consumer::batch`] but `TimedOut`.
+    /// - [`BatchError::TimedOut`]: the deadline passed.
+    /// - [`BatchError::Wait`]: any error of [`Consumer::batch`] except [`WaitError::TimedOut`].
     pub fn batch_by(
         &mut self,
         max: usize,
@@ -245,7 +246,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(self.lend(len))
     }
 
-    /// Returns the error of a wait that ended at the strategy's timeout.
+    /// Returns the error of a wait that ended at the wait strategy's timeout.
     #[cold]
     fn timed_out(&self) -> WaitError {
         WaitError::TimedOut(Box::new(
@@ -253,8 +254,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         ))
     }
 
-    /// Returns how many events, at most `max`, are available now. Fails only where this handle must
-    /// stop before the stream's end.
+    /// Returns the number of events that are available now, at most `max`. Fails only if this
+    /// handle must stop before the stream's end.
     #[inline]
     pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
         self.position.check()?;
@@ -262,7 +263,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
-    /// Waits until events are available. Returns how many, at most `max`.
+    /// Waits until events are available, and returns their number, at most `max`.
     #[inline]
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
         loop {
@@ -280,8 +281,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         }
     }
 
-    /// Returns how many events, at most `max`, are available now. If none is, registers a task to
-    /// be woken when another call may find some.
+    /// Returns the number of events that are available now, at most `max`. If no event is
+    /// available, registers a task to be woken when another call may find one.
     pub(crate) fn available_or_arm(
         &mut self,
         max: usize,
@@ -319,7 +320,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         unsafe { Batch::new(&mut self.position, len) }
     }
 
-    /// Handles up to `max` available events and releases them. Returns how many.
+    /// Handles up to `max` available events, releases them, and returns their number.
     #[inline(always)]
     fn poll_with<H: Handler<E, L>>(
         &mut self,
@@ -342,7 +343,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 unreachable!("a closure without errors returned one: {fault}");
             }
             handled += progress.handled;
-            // Where many producers publish, a tombstone may be next, and live events behind it.
+            // With many producers, a tombstone may be next with live events behind it, so the loop
+            // polls again.
             if C::Position::<E, L>::SHORT_MEANS_EXHAUSTED
                 && (upcoming.exhausted || progress.exhausted)
                 && !position.state().control().plan.many_producers
@@ -361,7 +363,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(handled as usize)
     }
 
-    /// Handles every event until the stream ends. Returns how many.
+    /// Handles every event until the stream ends. Returns the number of handled events.
     #[inline(always)]
     fn drive_with<H: Handler<E, L>>(&mut self, mut handler: H) -> Result<u64, WaitError> {
         let before = self.position.handled();
@@ -380,7 +382,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 }
 
-/// Releases the handled events, also when the closure panics (I1).
+/// On drop, releases the handled events, also if the closure panics (I1).
 struct ReleaseOnDrop<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> {
     consumer: &'c mut Consumer<E, A, C, L>,
 }
@@ -394,7 +396,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Drop for ReleaseOnDro
 
 /// A handler that calls a closure with `&E`.
 struct EachRef<F>(F);
-/// A handler that calls a closure with `&mut E`. Made only for handles marked [`Writing`].
+/// A handler that calls a closure with `&mut E`. Only handles marked [`Writing`] make this handler.
 struct EachMut<F>(F);
 
 impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
@@ -422,10 +424,10 @@ impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases them
-    /// together. Returns how many were handled: 0 if none was available.
+    /// together. Returns the number of handled events: 0 if none was available.
     ///
-    /// Costs one release for all of them, see [`Batch::release`]. If `f` panics at an event, the
-    /// events before it are released, and the next call begins with that event.
+    /// The whole call costs one release (see [`Batch::release`]). If `f` panics at an event, the
+    /// earlier events are released, and the next call begins with that event.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -438,18 +440,19 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// No event will come any more: [`WaitError::Closed`], [`WaitError::Halted`],
+    /// If no event will come any more: [`WaitError::Closed`], [`WaitError::Halted`],
     /// [`WaitError::Failed`] or [`WaitError::Left`].
     #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachRef(f))
     }
 
-    /// Handles every event until the stream is closed and drained. Waits by the graph's strategy
-    /// where no event is available. Returns how many were handled.
+    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
+    /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// Events are released about every microsecond of work, and always before a wait. If `f` panics
-    /// at an event, the events before it are released, and the next call begins with that event.
+    /// Events are released after about every microsecond of work, and always before a wait. If `f`
+    /// panics at an event, the earlier events are released, and the next call begins with that
+    /// event.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -461,8 +464,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Consumer::batch`], but for [`WaitError::Closed`], which is success here, and
-    /// [`WaitError::TimedOut`].
+    /// Any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and [`WaitError::Closed`].
+    /// The end of a closed stream is success here.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
@@ -472,11 +475,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles up to `max` events that are available now, without waiting, and releases them
-    /// together. Returns how many were handled: 0 if none was available.
+    /// together. Returns the number of handled events: 0 if none was available.
     ///
-    /// Costs one release for all of them, see [`Batch::release`]. If `f` panics at an event, the
-    /// events before it are released, and the next call begins with that event, with the changes
-    /// that `f` made to it.
+    /// The whole call costs one release (see [`Batch::release`]). If `f` panics at an event, the
+    /// earlier events are released, and the next call begins with that event. Changes that `f` made
+    /// before the panic remain in the event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -492,19 +495,19 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// ```
     ///
     /// # Errors
-    /// No event will come any more: [`WaitError::Closed`], [`WaitError::Halted`] or
+    /// If no event will come any more: [`WaitError::Closed`], [`WaitError::Halted`] or
     /// [`WaitError::Failed`].
     #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachMut(f))
     }
 
-    /// Handles every event until the stream is closed and drained. Waits by the graph's strategy
-    /// where no event is available. Returns how many were handled.
+    /// Handles every event until the stream is closed and drained. Waits by the graph's wait
+    /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// Events are released about every microsecond of work, and always before a wait. If `f` panics
-    /// at an event, the events before it are released, and the next call begins with that event,
-    /// with the changes that `f` made to it.
+    /// Events are released after about every microsecond of work, and always before a wait. If `f`
+    /// panics at an event, the earlier events are released, and the next call begins with that
+    /// event. Changes that `f` made before the panic remain in the event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -523,8 +526,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// ```
     ///
     /// # Errors
-    /// As [`Consumer::batch`], but for [`WaitError::Closed`], which is success here, and
-    /// [`WaitError::TimedOut`].
+    /// Any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and [`WaitError::Closed`].
+    /// The end of a closed stream is success here.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {
@@ -534,10 +537,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
     /// Releases the [held](Batch::hold) events before position `seq`. A `seq` beyond the last held
-    /// event releases all of them; a `seq` that was released already changes nothing.
+    /// event releases all held events. A `seq` that was already released changes nothing.
     ///
-    /// Costs as much as [`Batch::release`]. A handle that holds the whole ring lets no event come:
-    /// a call that waits returns [`WaitError::WaitsForItself`] until some events are released.
+    /// Costs as much as [`Batch::release`]. A handle that holds the whole ring gets no further
+    /// event. Its calls that wait return [`WaitError::WaitsForItself`] until it releases some
+    /// events.
     ///
     /// Example: [`Batch::hold`].
     pub fn release_until(&mut self, seq: u64) {

@@ -10,11 +10,12 @@ use crate::ring::stamp::Run;
 
 /// The code that a stage runs for its events.
 pub(crate) trait Handler<E, L: Layout> {
-    /// Whether the handler takes batches. Such a handler is better served by a long batch than by
-    /// an early one.
+    /// Whether the handler takes batches. For a batch handler, the loop prefers a long batch to an
+    /// early one.
     const GATHERS: bool = false;
 
-    /// Handles the lent events. Keeps `progress.handled` true, also when it fails or panics.
+    /// Handles the lent events. Keeps `progress.handled` correct, also if the handler fails or
+    /// panics.
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
 
     /// Runs before the first event.
@@ -38,12 +39,13 @@ pub(crate) trait Handler<E, L: Layout> {
     }
 }
 
-/// How far a handler came in the events that it was lent.
+/// A handler's progress through its lent events.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Progress {
     /// Number of handled events.
     pub(crate) handled: u64,
-    /// Number of events, from the first on, that are known to be published. At least `handled`.
+    /// Number of lent events, counted from the first one, that are known to be published. At least
+    /// `handled`.
     pub(crate) found: u64,
     /// Whether the walk ended at a position that was not published yet.
     pub(crate) exhausted: bool,
@@ -56,7 +58,8 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Most events that may be handled, with the runs that are found behind the polled ones.
+    /// Upper bound of the events that may be handled, including runs found behind the polled
+    /// events.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
@@ -76,7 +79,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         LentEvents { state, first, len, max, lent: PhantomData }
     }
 
-    /// Returns the events to a batch handler that reads.
+    /// Returns the lent events for a batch handler that reads.
     #[inline(always)]
     pub(crate) fn read(self) -> Events<'a, E, L> {
         // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
@@ -84,10 +87,10 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         unsafe { Events::new(self.state.slots, self.first, self.len) }
     }
 
-    /// Returns the events to a batch handler that may write.
+    /// Returns the lent events for a batch handler that may write.
     ///
     /// # Safety
-    /// The stage was declared as one that writes.
+    /// The stage was declared as a writing stage.
     #[inline(always)]
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
         // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
@@ -120,8 +123,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         self.cells(progress, |event, at| f(unsafe { &mut *event }, at))
     }
 
-    /// Walks from event to event, and from run to run until no run follows or `max` is reached.
-    /// One walk over stamps and events fetches memory in the order in which it lies.
+    /// Calls `f` for each event, run after run, until no run follows or `max` events are handled. A
+    /// single walk over stamps and events reads memory in address order.
     #[inline(always)]
     fn cells(
         self,
@@ -132,7 +135,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events lie in a row up to the ring's end, and go on at its beginning.
+            // The events lie in a row up to the ring's end, and continue at the ring's beginning.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
@@ -140,15 +143,15 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
                 for offset in from..to {
                     f(event, At { seq: first.wrapping_add(offset) })?;
                     progress.handled = offset + 1;
-                    // After the last event the pointer may be out of the ring; it is not used then.
+                    // Behind the last event, the pointer may be outside the ring, and is not used.
                     event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
                 }
             }
             if to >= max {
                 return Ok(());
             }
-            // A run is often as long as the one before it. While that holds, the next events do
-            // not wait for the stamp's load.
+            // A run is often as long as its predecessor. While run lengths repeat, the next events
+            // do not wait for the stamp's load.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

@@ -1,5 +1,5 @@
-//! The markers in a [`Consumer`](crate::Consumer)'s type: its access to events, and its delivery,
-//! which selects the kind of its position.
+//! The markers in a [`Consumer`](crate::Consumer)'s type: its access to events, and its delivery.
+//! The delivery selects the kind of the consumer's position.
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;

@@ -1,4 +1,5 @@
-//! How much a loop handles between two releases, and how long it pauses when it keeps up.
+//! The pace of a stage's loop: its work between two releases, and its pauses while it keeps up with
+//! the upstream.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +12,22 @@ use crate::ring::slots::Layout;
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Least time between two readings of the clock. A reading takes 20 to 40 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
-/// Most events between two readings of the clock.
+/// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least length, in events, of a pass that shows dense events: about one in ten nanoseconds, if the
-/// pass reached the end of the available ones.
+/// Least number of events in a dense pass that reached the end of the available events. Events are
+/// dense at about one per ten nanoseconds.
 const DENSE: u64 = 32;
 
-/// The pace of a stage's loop: about a microsecond's work between two releases, and at most an
-/// eighth of the ring.
+/// The pace of a stage's loop. With a clock, a loop over single events releases after about a
+/// microsecond of work, and at the latest after an eighth of the ring.
 pub(crate) struct Pace {
-    /// Most events of a pass of single events.
+    /// Upper bound of a pass over single events, in events.
     max_pass: u64,
-    /// Most events of a batch for a batch handler.
+    /// Upper bound of a batch for a batch handler, in events.
     max_batch: u64,
-    /// Time after which a waiting handler is called again.
+    /// Longest wait until the handler's `idle` is called again.
     idle_every: Option<Duration>,
-    /// Events between two readings of the clock; learned.
+    /// Number of events between two readings of the clock; learned.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
@@ -34,13 +35,12 @@ pub(crate) struct Pace {
     pub(crate) keeps_up: bool,
     /// Length below which a pass is short, in events; see [`Pace::spacings`].
     short: u64,
-    /// Length from which on a pass leaves no time for pauses, in events.
+    /// Least length, in events, of a pass that leaves no time for pauses.
     long: u64,
 }
 
 impl Pace {
-    /// Creates the pace of a stage. Where the ring does not read the clock, every run is paced
-    /// alike.
+    /// Creates the pace of a stage. Without a clock, the pace is the same in every execution.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
         let Policy { max_batch, idle_every, .. } = state.plan().policy;
@@ -69,7 +69,8 @@ impl Pace {
         }
     }
 
-    /// Returns the most events of one pass, for a handler of batches or of single events.
+    /// Returns the upper bound of one pass, in events, for a handler of batches or of single
+    /// events.
     #[inline(always)]
     pub(crate) fn max_pass(&self, batches: bool) -> u64 {
         if batches { self.max_batch } else { self.max_pass }
@@ -81,14 +82,15 @@ impl Pace {
         self.stretch
     }
 
-    /// Returns how often to pause by [`space`] after a pass of `handled` events. Only a pass that
-    /// reached the end of the available events pauses: the upstream writes just there, and a poll
-    /// at once would contend for the line being written.
+    /// Returns the length of the pause after a pass of `handled` events, in spacings (see
+    /// [`space`]). The loop pauses only after a pass that reached the end of the available events.
+    /// The upstream writes just behind the available events, so an immediate poll would contend for
+    /// the line being written.
     ///
-    /// - After a short pass: once, so that a single event is late by one pause at most.
-    /// - Where events are dense: longer. A long pass costs a miss per line, and meanwhile the
-    ///   upstream writes about as many events again, so one pause would not get away from it.
-    /// - Where the ring may fill up meanwhile: never.
+    /// - After a short pass: one spacing, so that a single event is late by at most one spacing.
+    /// - After a dense pass: four spacings. During a dense pass, the upstream writes about as many
+    ///   events again, so one spacing would not end the contention.
+    /// - After any other pass: none. The ring might fill up during a pause after a very long pass.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0
@@ -101,12 +103,12 @@ impl Pace {
         }
     }
 
-    /// Returns the time at which a handler that starts to wait now is called again.
+    /// Returns the time at which the handler's `idle` is called again, if a wait starts now.
     pub(crate) fn idles_until(&self) -> Option<Instant> {
         self.idle_every.and_then(|every| Instant::now().checked_add(every))
     }
 
-    /// Learns the stretch from the time that a full one took.
+    /// Adapts the stretch to the time that a full stretch took.
     pub(crate) fn adapt(&mut self, took: Duration) {
         if took < CLOCK_INTERVAL {
             self.stretch = (self.stretch * 2).min(LONGEST_STRETCH);
@@ -116,8 +118,8 @@ impl Pace {
     }
 }
 
-/// Pauses a consumer that keeps up for `times` spacings, so that it does not contend with its
-/// upstream for the line being written.
+/// Pauses for `times` spacings, so that a consumer that keeps up does not contend with its upstream
+/// for the line being written.
 #[inline]
 pub(crate) fn space(control: &Control, times: u32) {
     (0..control.spacing * times).for_each(|_| crate::base::sync::spin_loop());

@@ -1,19 +1,20 @@
-//! A consumer's private position: the traits of moving it and of finding events, and the state that
-//! every kind of position carries.
+//! A consumer's private position: traits for moving it and for finding events, and the state common
+//! to all kinds of position.
 //!
-//! The kinds are [`SequentialPosition`](crate::consumer::sequential::SequentialPosition) (a stage,
-//! or a member of a tap), [`ShardPosition`](crate::consumer::shard::ShardPosition) and
+//! The kinds of position are
+//! [`SequentialPosition`](crate::consumer::sequential::SequentialPosition) (a stage, or a member of
+//! a tap), [`ShardPosition`](crate::consumer::shard::ShardPosition) and
 //! [`WorkerPosition`](crate::consumer::worker::WorkerPosition). Waiting and counting are the same
-//! for all of them: see [`waiting`](crate::consumer::waiting).
+//! for all kinds of position: see [`waiting`](crate::consumer::waiting).
 //!
 //! Invariants
 //! - I1: `released <= next <= live_end`. Every position in `[next, live_end)` is published, is no
 //!   tombstone, and was released by every dependency of the stage. Only the position's owner
-//!   changes any of the three.
-//! - I2: the stage may touch an event from the poll that finds it until its release. Later stages
-//!   and the producers wait for that release.
-//! - I3: a position passes over tombstones. They advance `next` and are released like events, but
-//!   no handler is lent one.
+//!   changes `released`, `next` and `live_end`.
+//! - I2: a stage may access an event from the poll that finds the event until the event's release.
+//!   Later stages and the producers access the event only after that release.
+//! - I3: a position passes over tombstones. A tombstone advances `next` and is released like an
+//!   event, but is never lent to a handler.
 
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
@@ -27,10 +28,10 @@ use crate::wait::HandleLearner;
 
 /// A consumer's place in the stream: the position of its next event, and that of its last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
-    /// Returns the state that every kind of position carries.
+    /// Returns the position's common state.
     fn state(&self) -> &ConsumerState<E, L>;
 
-    /// As [`ConsumerPosition::state`], to change.
+    /// Returns the position's common state, mutably.
     fn state_mut(&mut self) -> &mut ConsumerState<E, L>;
 
     /// Returns the number of the line to which this position stores its releases.
@@ -39,24 +40,24 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns the position of the next event.
     fn next(&self) -> u64;
 
-    /// Returns how many events this position has handled.
+    /// Returns the number of events that this position has handled.
     fn handled(&self) -> u64;
 
     /// Moves `next` over `len` handled events, without a release. At least `found` events from
     /// `next` on are known to be published.
     fn advance(&mut self, len: u64, found: u64);
 
-    /// Releases every event before `next`, and notifies the parties that may sleep until then.
+    /// Releases every event before `next`, and notifies the parties that may wait for the release.
     fn release(&mut self);
 
     /// Moves `next` back to the last release.
     fn rewind(&mut self);
 
-    /// Returns a word that differs from an earlier one if a release made progress in between.
+    /// Returns a word that changes whenever a release makes progress.
     fn released(&self) -> u64;
 
-    /// Whether handled events are unreleased. Positions that were only passed over do not count: a
-    /// poll releases those.
+    /// Whether any handled event is unreleased. Positions that were only passed over do not count,
+    /// because a poll releases them.
     fn has_unreleased(&self) -> bool;
 
     /// Whether the unreleased events fill the ring, so that no event can come before a release.
@@ -65,32 +66,34 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     }
 }
 
-/// Finding events: how many are available at a position, and why no more will come.
+/// The availability of events at a position: their number, and the reason why no more will come.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Whether a short read means that the upstream is exhausted, so that a loop may pause. See
     /// [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
-    /// Whether each stamped event is this position's to handle. Then a handler can walk from run to
-    /// run, beyond the events that were polled.
+    /// Whether this position reads stamps and handles each stamped event. A handler of such a
+    /// position can walk from run to run, beyond the polled events.
     fn walks_runs(&self) -> bool;
 
-    /// Returns how many events are available from `next` on, at most `max`. Reads shared words only
-    /// if none is known to be available.
+    /// Returns the number of available events from `next` on, at most `max`. Reads shared words
+    /// only if no available event is known.
     fn poll(&mut self, max: u64) -> u64;
 
-    /// As [`Availability::poll`], but polls on until `least` events are found or no more follow.
+    /// Works as [`Availability::poll`], but continues until `least` events are found or no more
+    /// follow.
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
-    /// Limits later chunks to `max` events, so that a worker leaves the rest to its colleagues.
+    /// Limits later chunks to `max` events, so that a worker leaves the rest to the pool's other
+    /// workers.
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
-    /// Whether a poll may find an event. Changes nothing and notifies no queue, so a wait may call
-    /// it under the lock of its queue.
+    /// Whether a poll may find an event. The check changes nothing and notifies no queue, so a wait
+    /// may call it under its queue's lock.
     fn has_available(&self) -> bool;
 
-    /// Returns the party that a wait would be for: a stage's number, or the producer's.
+    /// Returns the party that a wait would wait for: a stage's number, or the producer's number.
     fn waits_for(&self) -> usize;
 
     /// Whether another worker took the events that the last poll saw.
@@ -105,8 +108,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().check_running()
     }
 
-    /// Returns why no event will come any more. Called after a poll that found none; `None` means
-    /// that the next poll may find one.
+    /// Returns why no event will come any more. The caller polled before and found no event.
+    /// `None`: the next poll may find one.
     fn ended(&self) -> Option<WaitError> {
         self.state().core.control.ended(self.next())
     }
@@ -145,8 +148,9 @@ pub struct ConsumerState<E, L: Layout> {
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
-    /// `learned` comes from the caller because a strategy's learner is user code, and must be made
-    /// before the handle is counted or pins a position.
+    /// Creates the state of a handle of `stage`. The caller makes `learned`, because a wait
+    /// strategy's learner is user code. User code must run before the handle is counted or pins a
+    /// position.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
@@ -175,13 +179,13 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control
     }
 
-    /// The declaration of this position's stage.
+    /// Returns the declaration of this position's stage.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
         &self.core.control.plan.stages[self.stage]
     }
 
-    /// The wait queues of the parties that wait for this stage.
+    /// Returns the wait queues of the parties that wait for this stage.
     #[inline(always)]
     pub(crate) fn notifies(&self) -> &[usize] {
         if self.notifies { &self.plan().notifies } else { &[] }
@@ -199,8 +203,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
-    /// Fails the graph because a position that it cannot do without was dropped at `at`. An ended
-    /// graph stays as it is.
+    /// Fails the graph because an indispensable position was dropped at `at`. Does not change a
+    /// graph that has ended.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().ended(at).is_none() {
             let cause = if std::thread::panicking() {

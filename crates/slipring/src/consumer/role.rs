@@ -18,17 +18,18 @@ pub trait Role {
         true
     }
 
-    /// Returns why this handle must stop while the graph goes on.
+    /// Returns the reason why this handle must stop while the graph continues.
     #[inline(always)]
     fn refusal(&self, _control: &Control) -> Option<WaitError> {
         None
     }
 
-    /// Handles the drop of the position, which has released every event before `released`.
+    /// Handles the drop of a position that has released every event before `released`.
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
 }
 
-/// The role of a declared stage. Its drop before the stream's end fails the graph.
+/// The role of a declared stage. Dropping a stage's position before the stream's end fails the
+/// graph.
 pub struct StageRole;
 
 impl Role for StageRole {
@@ -37,16 +38,17 @@ impl Role for StageRole {
     }
 }
 
-/// The role of one shard of a stage. Its drop before the stream's end fails the graph.
+/// The role of one shard of a stage. Dropping a shard's position before the stream's end fails the
+/// graph.
 pub struct ShardRole {
     pub(crate) shard: u32,
 }
 
 impl Role for ShardRole {
-    /// A shard samples its own events only, and does so itself.
+    /// A shard's own `release` samples the latencies of the shard's own events.
     const SAMPLES: bool = false;
 
-    /// Every shard passes over the same tombstones, so only the first one counts them.
+    /// Every shard passes over the same tombstones, so only the first shard counts them.
     fn counts_tombstones(&self) -> bool {
         self.shard == 0
     }
@@ -56,11 +58,11 @@ impl Role for ShardRole {
     }
 }
 
-/// The role of a member of a tap. The graph goes on without it.
+/// The role of a member of a tap. The graph continues after a member's drop.
 pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
-    /// The line of that seat's ticket.
+    /// The line of the member seat's ticket.
     pub(crate) ticket_line: usize,
     /// The ticket that was current when the member joined.
     pub(crate) ticket: u64,
@@ -71,7 +73,8 @@ impl Role for MemberRole {
 
     #[inline(always)]
     fn refusal(&self, control: &Control) -> Option<WaitError> {
-        // Relaxed: the ticket carries no data, and the thread that changes it notifies the member.
+        // Relaxed: the ticket carries no data, and the thread that changes the ticket notifies the
+        // member.
         (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
     }
 

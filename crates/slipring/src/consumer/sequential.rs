@@ -1,9 +1,10 @@
 //! The position of a consumer that walks every event: a stage, a member of a tap, or a shard.
 //!
 //! Directly behind producers that stamp, the position reads stamps and goes from run to run.
-//! Elsewhere it follows a frontier: that of its dependencies, or the cursor of a single producer.
-//! Where many producers publish it reads the stamps behind that frontier too, because any run may
-//! be a tombstone. The invariants are those of [`position`](crate::consumer::position).
+//! Elsewhere the position follows a frontier: the frontier of its dependencies, or a single
+//! producer's cursor. With many producers, a position that follows a frontier reads stamps, too,
+//! because any run may be a tombstone. The invariants are those of
+//! [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
@@ -26,31 +27,31 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     role: R,
     /// The line to which releases are stored.
     line: usize,
-    /// Left shift of the position in the word that is stored there, in bits.
+    /// Left shift of the position in the word that a release stores, in bits.
     shift: u32,
-    /// Whether the position reads stamps, being directly behind producers that stamp.
+    /// Whether the position reads stamps, because its stage is directly behind producers that
+    /// stamp.
     reads_stamps: bool,
     /// Whether the producer's cursor alone decides how far the position may go.
     follows_cursor: bool,
-    /// The first position of this handle.
+    /// The position at which this handle started.
     started_at: u64,
     /// The position of the next event.
     next: u64,
     /// End of the events that are known to be available.
     live_end: u64,
-    /// End of the run that `live_end` lies in; equal to `live_end` unless the dependencies have
+    /// End of the run that contains `live_end`. Equal to `live_end` unless the dependencies have
     /// released only a part of the run.
     run_end: u64,
-    /// Known frontier of the dependencies. Unused where the position reads stamps.
+    /// Known frontier of the dependencies. Unused if the position reads stamps.
     limit: u64,
     /// End of the released positions.
     released: u64,
     /// Number of positions that were passed over: tombstones, and events of other shards.
     passed_over: u64,
-    /// Start and end of the tombstones that were passed over last while events before them were
-    /// held.
+    /// Start and end of the latest tombstones that were passed over while earlier events were held.
     held_tombstones: (u64, u64),
-    /// The values at the last release that a retry restores.
+    /// The values at the last release, which a retry restores.
     at_last_release: Checkpoint,
 }
 
@@ -79,7 +80,7 @@ impl<E, L: Layout> StagePosition<E, L> {
 }
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Creates a position at `at`. The dependencies have released every event before it.
+    /// Creates a position at `at`. The dependencies have released every event before `at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
         stage: usize,
@@ -118,13 +119,13 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Releases the handled events before `seq`, and the tombstones behind the last of them.
+    /// Releases the handled events before `seq`, and tombstones that directly follow those events.
     pub(crate) fn release_until(&mut self, seq: u64) {
         let next = self.next;
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // Releases as if `next` were `seq`. A later `seq` than `next` stands for `next`.
+            // Releases as if `next` were `seq`. A `seq` beyond `next` counts as `next`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
@@ -135,15 +136,15 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         &self.role
     }
 
-    /// Passes over `len` events that are available and that another shard owns.
+    /// Passes over `len` available events that other shards own.
     pub(crate) fn pass_over(&mut self, len: u64) {
         debug_assert!(len <= self.live_end.wrapping_sub(self.next));
         self.next = self.next.wrapping_add(len);
         self.passed_over += len;
     }
 
-    /// Loads a stamp or a frontier, and moves `live_end` or passes over a tombstone. Returns `true`
-    /// if it did either, so that another call may find more.
+    /// Loads a stamp or a frontier, then moves `live_end` or passes over a tombstone. Returns
+    /// `true` if the position made progress, so that another call may find more events.
     #[inline(always)]
     fn extend(&mut self) -> bool {
         if !self.reads_stamps {
@@ -159,7 +160,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// As [`SequentialPosition::extend`], behind a frontier.
+    /// Works as [`SequentialPosition::extend`], for a position that follows a frontier.
     #[inline]
     fn extend_to_limit(&mut self) -> bool {
         let core = &*self.state.core;
@@ -178,13 +179,14 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if plan.many_producers {
             return self.extend_by_runs();
         }
-        // A single producer claims again what it gives up, so every released position is live.
+        // A single producer claims given-up positions again, so every released position is live.
         self.live_end = self.limit;
         true
     }
 
-    /// As [`Availability::gather`], behind a frontier. Loads the frontier at most once: a second
-    /// load at once would only slow the threads down that store it.
+    /// Works as [`Availability::gather`], for a position that follows a frontier. Loads the
+    /// frontier at most once, because an immediate second load would only slow down the threads
+    /// that store it.
     #[inline]
     fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
         let mut loaded = false;
@@ -199,14 +201,16 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.live_end.wrapping_sub(self.next).min(max)
     }
 
-    /// Moves `live_end` to the end of the next run, or to the limit inside of it.
+    /// Moves `live_end` to the end of the next run, or to the limit if the limit is inside that
+    /// run.
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
             match self.state.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
                 // The position started in the middle of a run, and the stamp at the run's head may
-                // be overwritten. The run is live: a tombstone has a stamp at each slot.
+                // be overwritten. The run is live, because a tombstone would have a stamp at each
+                // slot.
                 Run::Unpublished if R::STARTS_MID_RUN => {
                     let mut end = self.live_end.wrapping_add(1);
                     while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
@@ -225,8 +229,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Passes over the tombstones at `next`. Returns `false` if live events before them must be
-    /// handled first.
+    /// Passes over the tombstones at `next`. Returns `false` if live events before the tombstones
+    /// must be handled first.
     #[cold]
     fn skip_tombstones(&mut self) -> bool {
         if self.next != self.live_end {
@@ -235,8 +239,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let holds = self.released != self.next;
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
-        // The limit may lie inside of a tombstone, because a release by position or a member's pin
-        // may name any position. So the walk stops there; each slot of a tombstone has a stamp.
+        // The limit may lie inside a tombstone, because a release by position or a member's pin may
+        // name any position. The walk stops at the limit. A later walk can continue inside the
+        // tombstone, because each of its slots has a stamp.
         while self.reads_stamps || self.next != self.limit {
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
@@ -250,7 +255,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
         self.live_end = self.next;
         self.run_end = self.next;
-        // A release is by position, so tombstones behind held events wait for those.
+        // A release covers all earlier positions, so tombstones behind held events wait for the
+        // release of those events.
         if holds {
             self.held_tombstones = (start, self.next);
         } else {
@@ -259,8 +265,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Samples latencies of the events that are about to be released, and saves what a retry
-    /// restores.
+    /// Samples latencies of the events that are about to be released, and saves the values that a
+    /// retry restores.
     #[cold]
     #[inline(never)]
     fn prepare_release(&mut self) {
@@ -383,8 +389,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             && let Run::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // A run is often as long as the one before it. While that holds, the address of the
-            // next stamp does not depend on this stamp's load.
+            // A run is often as long as its predecessor. While run lengths repeat, the next stamp's
+            // address does not depend on the load of the current stamp.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }
@@ -424,7 +430,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
         self.disarm();
-        // No other handle ever releases the events that this one held.
+        // No other handle ever releases the events that the dropped handle held.
         self.role.leave(&self.state, self.released);
         self.flush();
     }

@@ -3,12 +3,14 @@
 //!
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
-//!   until the slot is filled again. The last party before the shards that may change the event
-//!   assigns the id, after that party's last change and before its release. The edge of that
-//!   release carries the id (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
-//! - I2: a shard touches only its own events and passes over the others. Positions that it passed
-//!   over count as handled: the stage's frontier is the least position of its shards.
-//! - I3: an event whose key function panicked belongs to no shard; the graph has failed then.
+//!   until the slot is filled again. The last upstream party that may change the event assigns the
+//!   shard id, between its last change and its release. The assigning party's release edge carries
+//!   the id (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
+//! - I2: a shard touches only its own events and passes over the others. Positions that a shard
+//!   passed over count as handled, because the stage's frontier is the least position of its
+//!   shards.
+//! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
+//!   the graph.
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
@@ -20,12 +22,12 @@ use crate::wait::HandleLearner;
 
 /// The position of one shard.
 pub struct ShardPosition<E, L: Layout> {
-    /// Walks the events of all shards.
+    /// The underlying position, which walks the events of all shards.
     sequence: SequentialPosition<E, L, ShardRole>,
-    /// Number of events from the next one on that are known to be this shard's.
+    /// Number of consecutive events from `next` on that are known to belong to this shard.
     own: u64,
-    /// Whether an event was handled since the last release. If not, a retry never returns before
-    /// the positions that were passed over, and they can be released.
+    /// Whether an event was handled since the last release. If no event was handled, no retry
+    /// returns to the passed-over positions, so `poll` may release those positions.
     handled: bool,
 }
 
@@ -46,8 +48,8 @@ impl<E, L: Layout> ShardPosition<E, L> {
         }
     }
 
-    /// Counts the events from `seq` on, at most `len`, up to the first that is not this shard's;
-    /// with `own` false, up to the first that is.
+    /// Counts the leading events of `[seq, seq + len)` that belong to this shard. With `own` false,
+    /// counts the leading events that belong to other shards.
     fn count(&self, seq: u64, len: u64, own: bool) -> u64 {
         let state = self.sequence.state();
         let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };
@@ -115,7 +117,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
-    /// A read ends at the first event of another shard, and more may follow.
+    /// A read ends at the first event of another shard, and more events of this shard may follow.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 
     fn walks_runs(&self) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. `flushed` is the part that the
-//!   counters have; each flush adds the difference, and a panic in a wait keeps `flushed` true.
+//!   graph's counters already have, and each flush adds the difference. A panic in a wait leaves
+//!   `flushed` correct.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -35,14 +36,15 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         self.state_mut().flushed = self.flush_counts();
     }
 
-    /// As [`Counting::flush`], if a batch was counted since the last flush.
+    /// Flushes the counts if a batch was counted since the last flush.
     fn flush_if_new(&mut self) {
         if self.state().counts.batches != self.state().flushed.batches {
             self.flush();
         }
     }
 
-    /// As [`Counting::flush`], but the caller must store the returned counts as flushed.
+    /// Works as [`Counting::flush`], but returns the counts. The caller must store the returned
+    /// counts as flushed.
     fn flush_counts(&self) -> LocalCounts {
         let state = self.state();
         let now = LocalCounts { events: self.handled(), ..state.counts };
@@ -55,8 +57,9 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
 
 /// Waiting for the next event, by a thread or by a task.
 pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
-    /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. Out of line:
-    /// inlined, the wait would change how the compiler arranges the loop around it.
+    /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. The function
+    /// stays out of line, because inlining it would change the compiler's arrangement of the
+    /// surrounding loop.
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
@@ -64,8 +67,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
-            // Dropped in place, at the end of this block: a move before the drop would copy all
-            // counts.
+            // The guard is dropped in place, at the end of this block, because a move before the
+            // drop would copy all counts.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
@@ -108,8 +111,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
-/// Puts a wait's knowledge and flushed counts back into the state when it is dropped, also by a
-/// panic of the wait strategy (I1).
+/// On drop, returns a wait's learned data and flushed counts to the state, also after a panic of
+/// the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,

@@ -1,19 +1,21 @@
-//! Workers of a pool: they take chunks off the pool's claim word and release them out of order; the
-//! stages behind the pool see its events in order.
+//! Workers of a pool. Workers take chunks from the pool's claim word and release them out of order.
+//! The stages behind the pool see the events in order.
 //!
 //! Invariants
-//! - I1: exactly one worker took each position before the claim word's: the worker whose
-//!   compare-and-swap moved the word past it. That swap succeeds only from a value at which the
-//!   position was published and released by the dependencies.
-//! - I2: while a worker holds a chunk, a bound line (its own, or the one that it inherited with the
-//!   chunk) holds a position no later than the chunk's first unreleased event. The worker stores
-//!   the bound before the swap, so a thread that sees the swap sees the bound.
+//! - I1: each position before the claim word's position was taken by exactly one worker, whose
+//!   compare-and-swap moved the word past that position. A worker swaps only past positions that it
+//!   found published and released by the dependencies.
+//! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
+//!   chunk's first unreleased event. The bound line is the worker's own line, or the line that came
+//!   with an adopted chunk. The worker stores the bound before the swap, so a thread that sees the
+//!   swap sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`] and holds no party up.
-//! - I4: a chunk has no tombstone. A worker takes a tombstone as a whole and releases it at once.
-//! - I5: a claim word has 48 bits of its position. A worker derives the others from the later of
-//!   the position that it loaded last and the landmark. The word is past the landmark by at most
-//!   2^32 and one lap of the ring (positions::I4), so a worker may be idle for any number of
-//!   events.
+//! - I4: a chunk contains no tombstone. A worker takes a tombstone as a whole and releases it at
+//!   once.
+//! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
+//!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
+//!   by at most 2^32 and one lap of the ring (positions::I4), so a worker may be idle for any
+//!   number of events.
 
 use std::time::{Duration, Instant};
 
@@ -30,13 +32,13 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::HandleLearner;
 
-/// Target time of a chunk: long beside the cost of taking it, short enough that no worker is idle
-/// for long while another one finishes a burst.
+/// Target handling time of a chunk: much longer than the time to take a chunk, yet short enough
+/// that the workers finish a burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 /// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
 /// log2 of the distance between two landmarks, in positions. The worker whose chunk crosses a
-/// multiple of it stores a landmark for workers that join.
+/// multiple of that distance stores a landmark for workers that join.
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// The position of one worker of a pool.
@@ -49,26 +51,26 @@ pub struct WorkerPosition<E, L: Layout> {
     workers: u64,
     /// The line of the pool's claim word.
     claim_line: usize,
-    /// The line of this seat's bound.
+    /// The line of this worker's own bound.
     own_line: usize,
-    /// The line that bounds the present chunk.
+    /// The line that holds the present chunk's bound.
     bound_line: usize,
-    /// The word that this worker stored last in that line.
+    /// The word that this worker stored last in `bound_line`.
     bound: u64,
     /// The position of the next event.
     next: u64,
     /// End of the present chunk.
     chunk_end: u64,
-    /// Position of the claim word at its last load. A plain field: PROTOCOL.md says which errors
-    /// a shared word would hide from the model checker.
+    /// Position of the claim word at its last load. The field is plain, because a shared word would
+    /// hide errors from the model checker (see PROTOCOL.md).
     last_seen: u64,
     /// Known frontier of the dependencies.
     limit: u64,
     /// Length of the next chunk, in events; learned.
     chunk_len: u64,
-    /// Upper bound of a chunk that the caller asked for, in events.
+    /// The caller's upper bound of a chunk, in events.
     max_chunk: u64,
-    /// Start time and length, in events, of the present chunk; `None` where it is not timed.
+    /// Start time and length, in events, of the present chunk; `None`: the chunk is not timed.
     taken: Option<(Instant, u64)>,
     /// Whether another worker won the last race for a chunk.
     contended: bool,
@@ -77,7 +79,7 @@ pub struct WorkerPosition<E, L: Layout> {
 /// The part of the stream that a worker may take at the claim word's position.
 enum Offer {
     Nothing,
-    /// Number of events, and the number of events that remain of their last run.
+    /// Number of events in the chunk, and number of events behind the chunk in its last run.
     Chunk(u64, u64),
     /// Length of a tombstone, in positions.
     Tombstone(u64),
@@ -95,7 +97,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// Creates a worker that joins a running pool. The caller has taken its seat (membership::I1).
+    /// Creates a worker that joins a running pool. The caller has taken the worker's seat
+    /// (membership::I1).
     pub(crate) fn join(
         core: Owner<E, L>,
         stage: usize,
@@ -136,8 +139,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Takes a chunk: one that another worker left, or the next one off the claim word. Returns
-    /// `false` if there is none; the worker is idle then.
+    /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
+    /// Returns `false` if no chunk is available. The worker is idle after `false`.
     fn take(&mut self) -> bool {
         debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
         self.contended = false;
@@ -163,11 +166,11 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = self.last_seen.wrapping_add(len);
-            // A lost race left an old bound, which held the stages behind up until now.
+            // A lost race left an old bound, which has held up the later stages until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let own = core.control.line(self.own_line);
-            // I2: before the swap.
+            // I2: the bound is stored before the swap.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
                 core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
@@ -198,12 +201,12 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Returns a position that the claim word has passed by less than 2^47 (I5). The last loaded
-    /// position alone would not do: an idle worker holds no party up, so its pool may have gone any
-    /// distance since.
+    /// position alone does not suffice. An idle worker holds no party up, so its pool may have
+    /// moved any distance since that load.
     #[inline(always)]
     fn known(&self) -> u64 {
-        // A model's pool goes a few positions, where the landmark changes nothing; each load of it
-        // would multiply the orders to explore.
+        // In a model, a pool moves a few positions only, so the landmark changes nothing. Each load
+        // of the landmark would multiply the interleavings to explore.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
@@ -212,7 +215,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
-    /// `left` events remain of the run there. An outdated `seq` does no harm: the swap fails.
+    /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
+    /// harm, because the swap fails.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
@@ -228,13 +232,13 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 return Offer::Nothing;
             }
             if !plan.many_producers {
-                // A single producer claims again what it gives up. So there are no tombstones, and
-                // the ends of runs do not matter.
+                // A single producer claims given-up positions again, so its stream has no
+                // tombstones. The ends of runs do not matter in such a stream.
                 return Offer::Chunk(self.share(available, len), 0);
             }
         }
         match self.walk(seq, left, len.min(available)) {
-            // The limit may lie inside of the tombstone: `SequentialPosition::skip_tombstones`.
+            // The limit may lie inside the tombstone, as in `SequentialPosition::skip_tombstones`.
             Offer::Tombstone(run) => {
                 Offer::Tombstone(twin!("worker-past-the-limit": run.min(available) => run))
             }
@@ -245,13 +249,13 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns the length of a chunk: `len`, or an even share where fewer events are available.
+    /// Returns the length of a chunk: `len`, or an even share if fewer events are available.
     fn share(&self, available: u64, len: u64) -> u64 {
         if available < len { available.div_ceil(self.workers) } else { len }
     }
 
-    /// Walks runs from `seq` on until `max` events are found or no live one follows. `left` events
-    /// remain of the run at `seq`.
+    /// Walks runs from `seq` on until `max` events are found or no live run follows. `left` is the
+    /// number of events that remain in the run at `seq`.
     fn walk(&self, seq: u64, mut left: u64, max: u64) -> Offer {
         let mut len = 0;
         while len < max {
@@ -269,9 +273,9 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         if len == 0 { Offer::Nothing } else { Offer::Chunk(len, left) }
     }
 
-    /// Stores `bound`, a position shifted left by one or [`IDLE`], and so releases every event
-    /// before it. Stores also where no chunk is held: a lost race may have left a bound that is
-    /// later than `next`.
+    /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
+    /// every event before the bound. A worker without a chunk may store, too, because a lost race
+    /// may have left a bound that is later than `next`.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -280,19 +284,19 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns how many events of the present chunk were handled and are not released. `None`: the
-    /// worker is idle.
+    /// Returns the number of handled but unreleased events of the present chunk. `None`: the worker
+    /// is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
     }
 
-    /// Learns the length of the next chunk from the time that the finished one took.
+    /// Adapts the next chunk's length to the time that the finished chunk took.
     fn adapt(&mut self) {
         if let Some((started_at, len)) = self.taken.take() {
             let nanos = (started_at.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
             let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // At most halves or doubles, so that one interrupted chunk changes little.
+            // The length at most halves or doubles, so that one interrupted chunk changes little.
             self.chunk_len =
                 ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }
@@ -374,7 +378,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
-    /// A read ends at the chunk's end, and more may follow.
+    /// A read ends at the chunk's end, and more events may follow.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 
     fn walks_runs(&self) -> bool {
@@ -405,7 +409,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
 
     fn has_available(&self) -> bool {
         let core = &*self.state.core;
-        // Relaxed: no event is read here, and a take acquires.
+        // Relaxed: this check reads no event, and taking a chunk loads the claim word again with
+        // acquire.
         let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end
@@ -424,7 +429,7 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
         self.contended
     }
 
-    /// A worker stays until its whole pool is done, because another worker may leave it a chunk.
+    /// A worker ends only with its whole pool, because another worker may leave a chunk behind.
     fn ended(&self) -> Option<WaitError> {
         // The pool's frontier is at most a lap behind the claim word.
         let control = self.state.control();
@@ -456,5 +461,106 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
         }
         self.state.control().membership.release_worker(self.state.stage, self.worker);
         self.flush();
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::panics::Contained;
+    use crate::consumer::handle::{Consumer, PoolWriter};
+    use crate::errors::BatchError;
+    use crate::ring::build::build;
+    use crate::ring::settings::Settings;
+    use crate::ring::slots::{Contiguous, Interleaved};
+    use crate::ring::spec::{Access, Delivery, StageSpec};
+    use crate::wait::{HandleLearner, Wait};
+
+    type Ring<L> = Owner<u64, L>;
+
+    /// Builds a ring of `capacity` slots with a pool of two workers, behind the producer or behind
+    /// another pool.
+    fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
+        let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) };
+        let mut stages = vec![StageSpec::new("first", Access::Write, Delivery::pool(2), &[])];
+        if behind_a_pool {
+            stages.push(StageSpec::new("second", Access::Write, Delivery::pool(2), &[0]));
+        }
+        build(settings, stages, Vec::new(), &mut || 0).unwrap()
+    }
+
+    /// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would.
+    fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
+        let line = ring.control.plan.stages[stage].line;
+        ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
+        ring.control
+            .line(ring.control.plan.stages[stage].landmark_line())
+            .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
+    }
+
+    /// Distances beyond half of the range of 48 bits, and beyond the whole range, in positions.
+    const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
+
+    fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
+        let mut worker: PoolWriter<u64, L> =
+            Consumer::worker(ring.clone(), stage, 1, HandleLearner::default());
+        assert!(worker.position().has_available(), "`has_available` sees no event at {at}");
+        let batch = worker.try_batch(1).unwrap_or_else(|error| panic!("no event at {at}: {error}"));
+        assert_eq!(batch.first_seq(), at);
+        batch.release();
+        ring.control.halt(); // so that the drop of the last worker is no failure
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_a_cursor() {
+        for at in FAR {
+            let ring: Ring<Contiguous> = ring(4, false);
+            move_pool_to(&ring, 0, at);
+            ring.control.positions.move_cursor(at + 2);
+            takes_the_next_event(&ring, 0, at);
+        }
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_stamps() {
+        for at in FAR {
+            let ring: Ring<Interleaved> = ring(4, false);
+            move_pool_to(&ring, 0, at);
+            ring.publish(at, 1);
+            takes_the_next_event(&ring, 0, at);
+        }
+    }
+
+    #[test]
+    fn a_worker_may_be_idle_for_any_distance_behind_another_pool() {
+        for at in FAR {
+            let ring: Ring<Contiguous> = ring(4, true);
+            move_pool_to(&ring, 0, at + 2);
+            move_pool_to(&ring, 1, at);
+            takes_the_next_event(&ring, 1, at);
+        }
+    }
+
+    #[test]
+    fn an_idle_worker_sees_the_end_at_any_distance() {
+        for at in FAR {
+            let ring: Ring<Interleaved> = ring(4, false);
+            let mut worker: PoolWriter<u64> =
+                Consumer::worker(ring.clone(), 0, 1, HandleLearner::default());
+            move_pool_to(&ring, 0, at);
+            ring.control.close(at);
+            assert!(
+                matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
+                "the worker does not see the end at {at}"
+            );
+            // Dropping the other worker without a poll is no failure either.
+            drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
+                ring.clone(),
+                0,
+                0,
+                HandleLearner::default(),
+            ));
+            assert!(ring.control.status.failure().is_none(), "{:?}", ring.control.status.failure());
+        }
     }
 }

@@ -5,9 +5,9 @@ use metrics::{counter, gauge};
 use crate::errors::Report;
 
 impl Report {
-    /// Hands this report to the recorder of the process, under the name of this ring.
+    /// Hands this report to the process's recorder, under the ring name `ring`.
     ///
-    /// Each series has the labels `ring` and `stage`. Call it with a fresh
+    /// Each series has the labels `ring` and `stage`. Export a fresh
     /// [`Monitor::report`](crate::Monitor::report) as often as the recorder is read.
     ///
     /// | series | kind | for |

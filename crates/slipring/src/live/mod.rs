@@ -1,6 +1,7 @@
 //! Handles that change or watch a graph while it runs: taps, pools, monitors.
 //!
-//! `place` is the stage that each of them stands for. Their words lie in `ring`.
+//! `place` holds the stage that such a handle stands for. The words that these handles share with a
+//! graph lie in `ring`.
 
 #[cfg(feature = "metrics")]
 mod export;

@@ -9,9 +9,9 @@ use crate::ring::slots::{Interleaved, Layout};
 
 /// Reports the positions and counts of a running graph, from any thread.
 ///
-/// [`Chain::monitor`](crate::Chain::monitor) puts it into a chain;
-/// [`Ring::monitor`](crate::Ring::monitor) returns one. Clones are the same monitor. It does not
-/// keep the graph alive.
+/// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain.
+/// [`Ring::monitor`](crate::Ring::monitor) returns a monitor of a ring. Clones of a monitor report
+/// the same graph. A monitor does not keep the graph alive.
 ///
 /// ```
 /// let monitor = slipring::Monitor::new();
@@ -42,7 +42,7 @@ impl<E, L: Layout> Default for Monitor<E, L> {
 }
 
 impl<E, L: Layout> Monitor<E, L> {
-    /// Creates a monitor that stands for no graph yet.
+    /// Creates a monitor that is bound to no graph yet.
     ///
     /// Example: [`Monitor`].
     pub fn new() -> Self {
@@ -62,16 +62,16 @@ impl<E, L: Layout> Monitor<E, L> {
         self.place.bind(core, 0)
     }
 
-    /// Returns a report of the graph; `None` before it starts, and when it is gone.
+    /// Returns a report of the graph. `None`: the graph has not started, or is gone.
     ///
-    /// A position is a promise: the stage has handled every event before it, and the caller sees
-    /// the effects of those handlers. The report loads one position after the other while the graph
-    /// goes on, so positions and lags are of about the same moment. The counts of events, batches
-    /// and waits are older: a handle flushes them when a wait lasts, when it ends, and every 1,024
-    /// batches. A wait is counted with the next flush.
+    /// A stage has handled every event before its reported position, and the caller sees the
+    /// effects of those handlers. The report loads the positions one by one while the graph runs,
+    /// so positions and lags belong to about the same moment. The counts of events, batches and
+    /// waits are older. A handle flushes its counts when a wait lasts, when the handle ends, and
+    /// after every 1,024 batches. A wait is counted with the first flush after the wait.
     ///
-    /// Costs this thread one load per position and count, and a few allocations. The graph's
-    /// threads only pay for sharing those lines.
+    /// Costs the calling thread one load per position and count, and a few allocations. The graph's
+    /// threads pay only for sharing the loaded cache lines.
     ///
     /// Example: [`Monitor`].
     pub fn report(&self) -> Option<Report> {

@@ -1,10 +1,10 @@
 //! Places: the stage of a graph that a tap, a pool handle or a monitor stands for.
 //!
 //! Invariants
-//! - I1: A place observes its graph and owns no event of it (owner::I3). It holds a `Weak`, and an
-//!   `Arc` for the length of one call.
-//! - I2: No reference to a graph is dropped under the lock: that drop may free memory and run user
-//!   code.
+//! - I1: A place observes its graph and owns none of the graph's events (owner::I3). A place holds
+//!   a `Weak` to the graph, and an `Arc` only during a call.
+//! - I2: No reference to a graph is dropped under a place's lock, because such a drop may free
+//!   memory and run user code.
 
 use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
@@ -14,7 +14,7 @@ use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 
-/// A stage of a graph, once that graph is built. Clones are the same place.
+/// A stage of a graph, once the graph is built. Clones share one place.
 pub(super) struct Place<E, L: Layout>(Arc<StdMutex<StageRef<E, L>>>);
 
 /// A graph, and the number of a stage in it.
@@ -27,12 +27,12 @@ impl<E, L: Layout> Clone for Place<E, L> {
 }
 
 impl<E, L: Layout> Place<E, L> {
-    /// A place in no graph yet.
+    /// Creates a place in no graph yet.
     pub(super) fn unbound() -> Self {
         Place(Arc::new(StdMutex::new((Weak::new(), 0))))
     }
 
-    /// The place of a stage of this graph.
+    /// Creates the place of a stage of this graph.
     pub(super) fn bound(core: &Owner<E, L>, stage: usize) -> Self {
         Place(Arc::new(StdMutex::new((core.observed(), stage))))
     }
@@ -41,10 +41,11 @@ impl<E, L: Layout> Place<E, L> {
         whole(self.0.lock())
     }
 
-    /// Returns the graph and the stage, if the graph is running; the caller keeps the reference for
-    /// one call.
+    /// Returns the graph and the stage, if the graph is running. The caller keeps the graph's
+    /// reference only during one call.
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // The clone may become the last reference, so it is dropped after the lock (I2).
+        // The cloned reference may become the last one, so it is dropped after the lock's release
+        // (I2).
         let (graph, stage) = {
             let place = self.lock();
             (place.0.clone(), place.1)
@@ -53,8 +54,9 @@ impl<E, L: Layout> Place<E, L> {
         Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
     }
 
-    /// Binds the place to a stage, until the run is over
-    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner is gone.
+    /// Binds the place to a stage until the run is over
+    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner
+    /// is gone.
     pub(super) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();
@@ -69,7 +71,8 @@ impl<E, L: Layout> Place<E, L> {
         }
         let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
         drop(place);
-        // After the lock (I2): these may be the last references to an earlier graph.
+        // These references are dropped after the lock's release (I2), because they may be the last
+        // ones to an earlier graph.
         drop((replaced, before));
         Ok(())
     }

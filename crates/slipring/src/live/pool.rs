@@ -1,4 +1,4 @@
-//! Pool handles: workers join a pool while it works. They leave by being dropped.
+//! Pool handles: workers join a running pool, and leave by being dropped.
 //!
 //! The seats and lines of a pool's workers are words of the ring (membership::I1, I2;
 //! positions::I4).
@@ -15,12 +15,13 @@ use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Access;
 
-/// A handle of a pool, with which workers join the pool while it works, from any thread.
+/// A handle of a pool, with which workers join the running pool from any thread.
 ///
-/// [`Chain::open`](crate::Chain::open) puts it where the pool is; [`Consumer::pool`] returns it for
-/// the pool of a worker. A worker that joined shares the events with the other workers, and the
-/// stages behind see sequence order. Dropping a worker is leaving; the others finish its chunk.
-/// When the last worker leaves before the stream has ended, the graph fails.
+/// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool. [`Consumer::pool`]
+/// returns the handle of a worker's pool. A joined worker shares the events with the pool's other
+/// workers. The stages behind the pool see events in sequence order. A dropped worker leaves the
+/// pool, and the other workers finish its chunk. If the last worker leaves before the stream's end,
+/// the graph fails.
 ///
 /// ```
 /// use slipring::Graph;
@@ -43,7 +44,7 @@ use crate::ring::spec::Access;
 #[doc(alias = "WorkerPool")]
 pub struct Pool<E, A, L: Layout = Interleaved> {
     place: Place<E, L>,
-    /// Number of workers that the pool has room for.
+    /// Number of workers that the pool has room for at a time.
     room: usize,
     access: PhantomData<fn() -> A>,
 }
@@ -57,7 +58,7 @@ impl<E, A, L: Layout> Clone for Pool<E, A, L> {
 impl<E, L: Layout> Pool<E, Reading, L> {
     /// Creates the handle of a pool that reads, for [`Chain::open`](crate::Chain::open).
     ///
-    /// The pool has room for `room` workers at a time, its first ones included.
+    /// The pool has room for `room` workers at a time, including its first workers.
     ///
     /// ```
     /// use slipring::Pool;
@@ -78,7 +79,7 @@ impl<E, L: Layout> Pool<E, Reading, L> {
 impl<E, L: Layout> Pool<E, Writing, L> {
     /// Creates the handle of a pool that may write, for [`Chain::open`](crate::Chain::open).
     ///
-    /// The pool has room for `room` workers at a time, its first ones included.
+    /// The pool has room for `room` workers at a time, including its first workers.
     ///
     /// Example: [`Pool::reading`].
     pub fn writing(room: usize) -> Self {
@@ -99,7 +100,7 @@ impl AccessMarker for Writing {
 
 #[allow(private_bounds)]
 impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> Pool<E, A, L> {
-    /// Number of workers that the pool has room for.
+    /// Number of workers that the pool has room for at a time.
     pub(crate) fn room(&self) -> usize {
         self.room
     }
@@ -127,8 +128,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     /// Adds a worker, which takes its share of the events from now on.
     ///
     /// Never waits, and stops no stage. Costs a lock that only joiners and leavers take, and one
-    /// load per seat. It allocates only for a strategy that learns
-    /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
+    /// load per seat. The call allocates only for a wait strategy that learns, such as the default
+    /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, some hundred bytes).
     ///
     /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
     /// finished that chunk.
@@ -143,7 +144,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // Last: a joiner that is refused never owns the ring, so it never drops its events.
+        // Ownership is taken last: a refused joiner never owns the ring, so it never drops the
+        // ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.release_worker(stage, worker);
@@ -165,7 +167,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout>
 {
     /// Returns a handle of this worker's pool, with which other workers join.
     ///
-    /// The pool was declared with room for a number of workers at a time.
+    /// The pool's declaration limits the number of workers at a time.
     ///
     /// Example: [`Pool`].
     pub fn pool(&self) -> Pool<E, A, L> {

@@ -1,16 +1,17 @@
 //! Taps: declared places where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose members change. Its frontier is what the stages before it have released,
-//! held back by the bounds of its members; a tap without members holds nothing back. A party behind
-//! a tap is a stage, or the producers if no stage follows. It announces how far it goes before it
-//! loads the members' bounds (positions::I3).
+//! A tap is a stage whose members change. A tap's frontier is the frontier of the stages before the
+//! tap, held back by the bounds of the tap's members. A tap without members holds nothing back. A
+//! party behind a tap is a stage, or the producers if no stage follows. Each party behind a tap
+//! announces how far it goes, and only then loads the members' bounds (positions::I3).
 //!
 //! Invariants
-//! - I1: A member's line holds the position that it has not released, or `IDLE`. Between joining
-//!   and leaving only its handle stores there.
-//! - I2: A joiner pins a position, fences, and then loads the announced positions. It keeps its
-//!   position, or moves on to the furthest announced one. So of a joiner and a passer one sees the
-//!   other (`edge::joined`), and no event from the joiner's position on is passed without it.
+//! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
+//!   and leaving, only the member's handle stores to the member's line.
+//! - I2: A joiner pins a position, fences, and then loads the announced positions. The joiner then
+//!   keeps its position, or moves on to the furthest announced position. Of a joiner and a passer,
+//!   at least one sees the other (`edge::joined`). Therefore no passer passes an event from the
+//!   joiner's position on before the joiner's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,31 +39,34 @@ use crate::ring::words::{ahead, later};
 pub enum StartAt {
     /// The next event that the stages before the tap release.
     Now,
-    /// The oldest event that is still held for the tap. How many those are depends on the progress
-    /// of the stages behind it, and of the producers.
+    /// The oldest event that is still held for the tap. The age of the oldest held event depends on
+    /// the progress of the producers and of the stages behind the tap.
     Oldest,
-    /// This position, e.g. the one where the reader left before.
+    /// This position, e.g. the position at which the reader left before.
     At(u64),
 }
 
 /// A reader that has joined a tap.
 ///
-/// It works as a [`Reader`](crate::Reader), but the graph goes on without it when it leaves. It
-/// sees every event from [`next_seq`](Consumer::next_seq) on, once. It holds back the stages that
-/// write behind the tap, and the producers, until it releases its events or leaves. Dropping it, on
-/// any thread and for any reason, is leaving.
+/// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
+/// subscription leaves. A subscription sees every event from [`next_seq`](Consumer::next_seq) on
+/// exactly once. Until it releases its events or leaves, a subscription holds back the producers
+/// and the stages that wait for the tap. In a chain, only later stages that write wait for a tap. A
+/// dropped subscription leaves the tap, on any thread and for any reason.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
 /// A place of a running graph where readers join and leave.
 ///
-/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares it. Clones stand
-/// for the same tap. Without readers a tap costs the parties behind it a fence for each batch.
+/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. Clones
+/// stand for the same tap. Without readers, a tap costs each party behind the tap one fence per
+/// batch.
 ///
-/// A tap stands in one running graph at a time. It can stand in the next graph when
-/// [`run`](crate::Chain::run) has returned, or when a pipeline has ended and was joined. A
-/// [`Subscription`] that outlives its run keeps its own ring, whose events go with it.
+/// A tap stands in one running graph at a time. A tap can stand in the next graph after
+/// [`run`](crate::Chain::run) has returned, or after a pipeline has ended and was joined. A
+/// [`Subscription`] that outlives its run keeps its ring alive, and drops the ring's events when
+/// the subscription is dropped.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -113,11 +117,11 @@ impl<E, L: Layout> Tap<E, L> {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// Sets the number of readers that can be there at a time, 1 to
+    /// Sets the number of readers that can be joined at a time, 1 to
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
-    /// Each takes two lines of 128 bytes. While a reader is there, the parties behind the tap load
-    /// the lines of all of them.
+    /// The room for a reader takes two lines of 128 bytes. While any reader is joined, each party
+    /// behind the tap loads one line per reader that the tap has room for.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -142,7 +146,7 @@ impl<E, L: Layout> Tap<E, L> {
         self.name.as_deref()
     }
 
-    /// The tap of a built graph at this stage.
+    /// Returns the tap at a stage of a built graph.
     pub(crate) fn of(core: &Owner<E, L>, stage: usize) -> Self {
         let plan = &core.control.plan.stages[stage];
         Tap {
@@ -159,12 +163,13 @@ impl<E, L: Layout> Tap<E, L> {
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Adds a reader: from its first position on, it misses no event and sees none twice.
+    /// Adds a reader, which from its first position on misses no event and sees none twice.
     ///
-    /// Never waits, and stops no stage; any thread may call it, at any time while the graph runs.
-    /// Costs about ten claims: a lock that only joiners and leavers take, a fence, and one load for
-    /// each party behind the tap. It allocates only for a strategy that learns
-    /// ([`Wait::Adaptive`](crate::Wait::Adaptive), the default: once, some hundred bytes).
+    /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
+    /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and
+    /// one load for each party behind the tap. The call allocates only for a wait strategy that
+    /// learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive) (once, some hundred
+    /// bytes).
     ///
     /// ```
     /// use slipring::{Graph, StartAt};
@@ -183,9 +188,13 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// ```
     ///
     /// # Errors
-    /// [`SubscribeError::Overwritten`] and [`SubscribeError::NotYet`] only for [`StartAt::At`];
-    /// [`SubscribeError::Full`], [`SubscribeError::NotRunning`], [`SubscribeError::Ended`]. The
-    /// error converts into [`WaitError`](crate::WaitError) with `?`.
+    /// - [`SubscribeError::Overwritten`], [`SubscribeError::NotYet`]: the position of a
+    ///   [`StartAt::At`] is no longer held, or not released yet.
+    /// - [`SubscribeError::Full`]: the tap has no room for another reader.
+    /// - [`SubscribeError::NotRunning`]: the tap stands in no running graph.
+    /// - [`SubscribeError::Ended`]: the graph was halted or has failed.
+    ///
+    /// `?` converts a [`SubscribeError`] into a [`WaitError`](crate::WaitError).
     pub fn subscribe(&self, start: StartAt) -> Result<Subscription<E, L>, SubscribeError> {
         let (core, stage) = self.place.find()?;
         join(&core, stage, start)
@@ -198,7 +207,8 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
     }
 }
 
-/// Asks one [`Subscription`] to leave, from any thread. [`Consumer::leave_handle`] creates it.
+/// Asks one [`Subscription`] to leave, from any thread. [`Consumer::leave_handle`] creates a leave
+/// handle.
 ///
 /// Example: [`Consumer::leave_handle`].
 #[doc(alias = "AbortHandle")]
@@ -207,7 +217,7 @@ pub struct LeaveHandle<E, L: Layout = Interleaved> {
     stage: usize,
     /// Line of the member's ticket.
     ticket_line: usize,
-    /// The ticket while the member is there and was not asked to leave.
+    /// The ticket's value while the member is joined and was not asked to leave.
     ticket: u64,
     kind: PhantomData<E>,
 }
@@ -219,11 +229,11 @@ impl<E, L: Layout> Clone for LeaveHandle<E, L> {
 }
 
 impl<E, L: Layout> LeaveHandle<E, L> {
-    /// Asks the reader to leave: its next call, or the one that it waits in, returns
+    /// Asks the reader to leave: the reader's present wait, or its next call, returns
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
-    /// The reader holds its events back until it is dropped. Returns `false` if the reader was
-    /// asked before, or is gone.
+    /// The reader holds its unreleased events until it is dropped. Returns `false` if the reader
+    /// was asked before, or is gone.
     ///
     /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {
@@ -245,7 +255,7 @@ impl<E, L: Layout> fmt::Debug for LeaveHandle<E, L> {
 }
 
 impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
-    /// Leaves the tap, as dropping does.
+    /// Leaves the tap, as a drop does.
     ///
     /// ```
     /// use slipring::{StartAt, Tap};
@@ -259,7 +269,7 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     /// ```
     pub fn leave(self) {}
 
-    /// Returns a handle that asks this reader to leave, from another thread.
+    /// Returns a handle with which another thread asks this reader to leave.
     ///
     /// ```
     /// use slipring::{StartAt, Tap, WaitError};
@@ -287,7 +297,8 @@ impl<E, L: Layout> Consumer<E, Reading, Joined, L> {
     }
 }
 
-/// Adds a member to the tap `stage`. The caller observes the ring; the new member owns it.
+/// Adds a member to the tap `stage`. The caller only observes the ring, and the new member becomes
+/// an owner of the ring.
 pub(crate) fn join<E, L: Layout>(
     core: &Arc<Core<E, L>>,
     stage: usize,
@@ -303,8 +314,9 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may name any number, and one that is 2^63 away lies neither ahead nor behind.
-        // So the distance decides whether it is accepted; the sign decides only which error it is.
+        // The caller may name any number, and a number 2^63 away lies neither ahead nor behind.
+        // Therefore the distance decides whether `asked` is accepted, and the sign only selects the
+        // error.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -316,13 +328,13 @@ pub(crate) fn join<E, L: Layout>(
     let seat =
         control.acquire_member(stage).ok_or(SubscribeError::Full { room: tap.delivery.room() })?;
     let bound = tap.bound_line(seat);
-    edge::released::pin(control.line(bound), asked << 1); // I3: pinned
+    edge::released::pin(control.line(bound), asked << 1); // I2: pinned
     twin!("counted-late": { control.line(tap.line).fetch_add(1, Relaxed); } => ());
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The passers may have gone any distance between the pin and this load. The pin holds only if it
-    // is within a lap of the furthest announced position.
+    // The passers may have gone any distance between the pin and this load. The pin holds only if
+    // the pinned position is within a lap of the furthest announced position.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -330,12 +342,13 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // A passer may sleep because the pin held it back.
+        // A passer may sleep because the pin held the passer back.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // Last: a joiner that is refused never owns the ring, so it never drops its events.
+    // Ownership is taken last: a refused joiner never owns the ring, so it never drops the ring's
+    // events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
@@ -351,7 +364,7 @@ mod tests {
     use crate::ring::spec::{Access, StageSpec};
     use crate::{ErrorKind, Fault, Monitor, Pool};
 
-    /// The stages behind a tap load only its member count while that is 0.
+    /// While a tap's member count is 0, the stages behind the tap load only that count.
     #[test]
     fn a_tap_counts_its_members() {
         let tap = StageSpec::new("tap", Access::Read, Delivery::Tap(2), &[]);
@@ -380,8 +393,8 @@ mod tests {
         }
     }
 
-    /// A run ends while a tap, a pool handle and a monitor are inside of a call. The references
-    /// that these calls hold keep no event alive.
+    /// A run ends while calls of a tap, a pool handle and a monitor are still active. The
+    /// references that these handles hold during a call keep no event alive.
     #[test]
     fn handles_inside_their_calls_own_no_event_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());

@@ -1,4 +1,4 @@
-//! Mirrors: the writer's side, and the handle from which observers are made.
+//! Mirrors: the writer's side, and the handle that creates observers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,10 +11,11 @@ use crate::observe::words::{Plain, Words, bytes_per_slot};
 ///
 /// A [`put`](Mirror::put) never waits for an observer. [`Chain::observe`](crate::Chain::observe)
 /// turns a mirror into a stage; a thread with a [`Consumer`](crate::Consumer) of its own calls
-/// `put` in its loop. Dropping the mirror closes it: each observer reads the values that are left,
-/// and then the end. A mirror that is forgotten (`std::mem::forget`) never closes.
+/// `put` in its loop. Dropping a mirror closes the mirror. Each observer of a closed mirror reads
+/// the remaining values, and then the end. A mirror that is forgotten (`std::mem::forget`) never
+/// closes.
 ///
-/// A slot takes 16 bytes and the value, rounded up to 8 bytes.
+/// A slot takes 16 bytes plus the value's size, rounded up to a multiple of 8 bytes.
 ///
 /// ```
 /// use slipring::{Graph, Mirror};
@@ -44,13 +45,13 @@ pub struct Mirror<T> {
 }
 
 impl<T: Plain> Mirror<T> {
-    /// Bytes that a slot takes.
+    /// Size of a slot, in bytes.
     pub const BYTES_PER_SLOT: usize = bytes_per_slot::<T>();
 
     /// Creates a mirror that holds the newest `capacity` values, a power of two.
     ///
-    /// An observer that falls back by more than `capacity` values misses some. With a capacity of 1
-    /// an observer can read a value only while the writer stores none.
+    /// An observer that falls behind by more than `capacity` values misses values. With a capacity
+    /// of 1 an observer can read a value only while the writer stores none.
     ///
     /// Example: [`Mirror`].
     ///
@@ -67,12 +68,13 @@ impl<T: Plain> Mirror<T> {
         Ok(Mirror { words, next: start, values: PhantomData })
     }
 
-    /// Copies a value into the mirror, over the oldest one, with `seq` beside it.
+    /// Copies a value and the number `seq` into the mirror, over the oldest value.
     ///
-    /// `seq` is usually the position of the value's event; the mirror does not use it.
+    /// `seq` is usually the position of the value's event; the mirror only stores `seq` for the
+    /// observers.
     ///
-    /// Never waits, allocates or fails. Costs one store per 8 bytes of the value, and four more.
-    /// Observers that poll the mirror make the writer fetch those lines back.
+    /// Never waits, allocates or fails. Costs one store per 8 bytes of the value, and four further
+    /// stores. While observers poll the mirror, the writer must fetch the polled cache lines back.
     ///
     /// Example: [`Mirror`].
     #[inline]
@@ -82,7 +84,7 @@ impl<T: Plain> Mirror<T> {
 }
 
 impl<T> Mirror<T> {
-    /// Returns a handle that creates observers, at any time, also after the mirror is gone.
+    /// Returns a handle that creates observers at any time, also after the mirror's drop.
     ///
     /// Example: [`Mirror`].
     pub fn handle(&self) -> MirrorHandle<T> {

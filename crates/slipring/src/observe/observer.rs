@@ -1,11 +1,12 @@
-//! Observers: readers of a mirror that hold nothing up and count exactly the values they missed.
+//! Observers: readers of a mirror that hold no thread up and count exactly the values that they
+//! missed.
 //!
 //! Invariants
-//! - I1: An observer's position passes a put when it returns that value, or counts it as missed.
-//!   Between two values that it returns, it counts every other put. Before it reports
-//!   [`ObserveError::Closed`] it has returned the last put.
-//! - I2: It passes over a put only where that is overwritten (words::I2), or where the caller asks
-//!   for the newest. It never goes beyond the last put.
+//! - I1: An observer's position passes a put when the observer returns the put's value, or counts
+//!   the put as missed. Between two returned values, the observer counts every other put as missed.
+//!   An observer that reports [`ObserveError::Closed`] has returned the last put.
+//! - I2: An observer skips puts only after its next put was overwritten (words::I2), or if the
+//!   caller asks for the newest value. An observer's position never goes beyond the last put.
 
 use std::fmt;
 use std::time::Instant;
@@ -16,7 +17,7 @@ use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
 use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
-/// Times that one poll starts again because the writer overtook it.
+/// Number of reads that one poll tries while the writer overtakes the observer.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// A value that an [`Observer`] read from its mirror.
@@ -25,28 +26,28 @@ const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<T> {
-    /// The number that was put with the value: its event's position.
+    /// The number that was put with the value, usually the position of the value's event.
     pub seq: u64,
-    /// Number of values that this observer will never return and that lie directly before this one.
-    /// They were put after the value that it returned last, or after it began.
+    /// Number of values directly before this value that the observer will never return. The count
+    /// begins after the last returned value, or at the observer's start.
     pub missed: u64,
     /// The value, whole.
     pub value: T,
 }
 
-/// Why an [`Observer`] returned no value this time.
+/// The reason why an [`Observer`] returned no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ObserveError {
     /// The mirror holds no new value yet.
     Unavailable,
     /// The writer overwrote each value during the copy, several times in a row. Another try may
-    /// succeed at once; a mirror with more slots helps.
+    /// succeed at once. A mirror with more slots makes this error rarer.
     Overrun,
     /// The deadline passed before a new value came.
     TimedOut,
     /// The mirror is closed, and this observer has returned or missed each of its values. All later
-    /// calls return the same.
+    /// calls return `Closed`, too.
     Closed,
 }
 
@@ -63,16 +64,20 @@ impl fmt::Display for ObserveError {
 
 impl std::error::Error for ObserveError {}
 
-/// Reads the values of a [`Mirror`](crate::Mirror), as far as it keeps up.
+/// Reads the values of a [`Mirror`](crate::Mirror), as far as the observer keeps up with the
+/// writer.
 ///
-/// A [`MirrorHandle`] creates it. A clone goes on from the same place on its own.
+/// A [`MirrorHandle`] creates observers. A clone of an observer continues from the same position,
+/// independently.
 ///
-/// An observer holds up neither the writer nor the ring. It costs the writer only the cache lines
-/// that it loads. An observer that is overtaken skips the oldest quarter of the slots, because the
-/// next puts overwrite them. It counts the values that it missed: those returned, those missed and
-/// those it is still [`behind`](Observer::behind) add up to the puts since it began.
+/// An observer holds up neither the writer nor the ring. An observer costs the writer only the
+/// cache lines that the observer loads. An observer that is overtaken skips the oldest quarter of
+/// the slots, because the next puts overwrite those slots. An observer counts the values that it
+/// missed. The returned values, the missed values and the values still [`behind`](Observer::behind)
+/// add up to the puts since the observer's start.
 ///
-/// As an iterator it waits for each value, and ends when the mirror is closed and drained:
+/// As an iterator, an observer waits for each value, and ends when the mirror is closed and
+/// drained:
 ///
 /// ```
 /// use slipring::Mirror;
@@ -108,7 +113,7 @@ pub struct Observer<T> {
 }
 
 impl<T: Plain> MirrorHandle<T> {
-    /// Creates an observer of all later puts: it returns each of them, or counts it as missed.
+    /// Creates an observer of all later puts, which returns each put or counts the put as missed.
     ///
     /// Example: [`MirrorHandle`].
     #[doc(alias = "subscribe")]
@@ -118,8 +123,8 @@ impl<T: Plain> MirrorHandle<T> {
 
     /// Creates an observer that begins at the oldest value that the mirror holds.
     ///
-    /// That is up to `capacity` values ago. The writer may overwrite some of them before the
-    /// observer reads them; those count as missed.
+    /// The oldest held value was put up to `capacity` puts ago. Values that the writer overwrites
+    /// before the observer reads them count as missed.
     ///
     /// Example: [`MirrorHandle`].
     pub fn observe_from_oldest(&self) -> Observer<T> {
@@ -138,8 +143,8 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Number of the newest puts that an overtaken observer keeps, doubled: all but a quarter of the
-    /// slots.
+    /// Returns the number of newest puts that an overtaken observer keeps, doubled: all slots but a
+    /// quarter.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -148,8 +153,8 @@ impl<T: Plain> Observer<T> {
     /// Sets how [`next`](Iterator::next) and [`next_by`](Observer::next_by) wait. Default:
     /// [`Wait::SLEEPING`].
     ///
-    /// The writer notifies no observer, because that would cost each put. Where a strategy would
-    /// sleep until woken, the observer sleeps for 50 µs and polls again.
+    /// The writer notifies no observer, because a notification would cost every put. Where a wait
+    /// strategy would sleep until woken, the observer sleeps for 50 µs and polls again.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -166,10 +171,11 @@ impl<T: Plain> Observer<T> {
         self
     }
 
-    /// Returns the next value; if that is overwritten, skips the oldest quarter of the slots. Never
-    /// waits.
+    /// Returns the next value. If the next value is overwritten, skips the oldest quarter of the
+    /// slots. Never waits.
     ///
-    /// Costs one load of the mark, one per 8 bytes of the value, and one to check the mark again.
+    /// Costs one load per 8 bytes of the value, and loads of the mark, the number `seq`, and the
+    /// mark again.
     ///
     /// ```
     /// use slipring::ObserveError;
@@ -193,7 +199,7 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the newest value, unless this observer has returned it already. Never waits.
     ///
-    /// The values that it skips count as missed. The writer may put newer ones meanwhile.
+    /// The skipped values count as missed. The writer may put newer values during the call.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -214,7 +220,7 @@ impl<T: Plain> Observer<T> {
         self.poll(PUT)
     }
 
-    /// Returns the next value, as [`Observer::try_next`]; waits no longer than until `deadline`.
+    /// Returns the next value as [`Observer::try_next`] does, but waits at most until `deadline`.
     ///
     /// ```
     /// use slipring::ObserveError;
@@ -234,9 +240,10 @@ impl<T: Plain> Observer<T> {
         self.wait_for(Some(deadline))
     }
 
-    /// Returns how many values this observer has neither returned nor counted as missed.
+    /// Returns the number of values that this observer has neither returned nor counted as missed.
     ///
-    /// The writer may put more meanwhile, and may have overwritten some of them.
+    /// The writer may put more values at any time, and may have overwritten some of the counted
+    /// values.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -256,7 +263,8 @@ impl<T: Plain> Observer<T> {
         &self.mirror
     }
 
-    /// Reads the next put; if that is overwritten, goes on with the newest `kept` puts (doubled).
+    /// Reads the next put. If the next put is overwritten, continues with the newest `kept` puts
+    /// (doubled).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {
@@ -276,8 +284,8 @@ impl<T: Plain> Observer<T> {
         Err(ObserveError::Overrun)
     }
 
-    /// Moves past the value that this observer has read, and counts the values missed before it
-    /// (I1).
+    /// Moves past the value that this observer has read, and counts the missed values before that
+    /// value (I1).
     #[inline]
     fn accept(&mut self, seq: u64, value: T) -> Observed<T> {
         let missed = self.next.wrapping_sub(self.counted) / PUT;
@@ -315,11 +323,11 @@ impl<T: Plain> Observer<T> {
 impl<T: Plain> Iterator for Observer<T> {
     type Item = Observed<T>;
 
-    /// Waits for the next value; `None` means that the mirror is closed and drained.
+    /// Waits for the next value. `None`: the mirror is closed and drained.
     fn next(&mut self) -> Option<Observed<T>> {
         loop {
             match self.wait_for(None) {
-                // The strategy's timeout; the caller named no deadline.
+                // The wait strategy's timeout does not end a call without a deadline.
                 Err(ObserveError::TimedOut) => {}
                 polled => return polled.ok(),
             }

@@ -1,17 +1,18 @@
 //! The shared words of a mirror: a ring of slots, each a sequence lock around one value.
 //!
-//! A slot of the event ring is plain memory, so a reader of it must hold up its writer. Observers
-//! hold up nothing. They read a *mirror* beside the ring: a ring of atomic words into which one
-//! writer copies one value per event, over the oldest one.
+//! A slot of the event ring is plain memory, so the slot's reader must hold up its writer.
+//! Observers hold up no thread. Observers read a *mirror* beside the event ring: a ring of atomic
+//! words. One writer copies one value per event into the mirror, over the oldest value.
 //!
-//! Each slot has a sequence lock, whose version word is called its *mark*. The writer changes the
-//! mark before it stores the words of a value and again after them. So the mark tells an observer
-//! whether its copy is whole, and which value it is (H.-J. Boehm, "Can seqlocks get along with
-//! programming language memory models?", MSPC 2012). There is no `unsafe` here: every word that two
-//! threads share is atomic, and a copy stays bytes until its mark is checked.
+//! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
+//! changes the mark before it stores the words of a value, and again after the last word. The mark
+//! therefore tells an observer whether its copy is whole, and which put the copy came from (H.-J.
+//! Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). This
+//! module needs no `unsafe`: every word that two threads share is atomic, and any copied bytes form
+//! a valid value.
 //!
-//! A *put* is one copy of the writer. Puts are counted densely, whatever the positions of their
-//! events; counts are kept doubled:
+//! A *put* is one copy of a value by the writer. Puts are numbered densely, whatever the positions
+//! of their events. The words hold the numbers of puts doubled:
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -19,17 +20,17 @@
 //! | `2n + 2` | the slot holds put number `n`, whole |
 //!
 //! Invariants
-//! - I1: The mark of a slot only grows. It says *being written* before the writer stores any word
-//!   of a put, and *holds* after the last one.
-//! - I2: [`Words::read`] returns a value that it copied between two loads of the mark. Both loads
-//!   said *holds*, for the put that was asked for. The first load acquires the words of that put
-//!   (`SYNC[mirrored]`). No word of a later put is among the copies: otherwise the second load,
-//!   after a fence, would see the later mark (`SYNC[overwritten]`).
-//! - I3: `completed` is the number of finished puts. An observer that has acquired it finds each of
-//!   these puts, or a later one, in its slot (`SYNC[completed]`).
+//! - I1: The mark of a slot only grows. The mark says *being written* before the writer stores a
+//!   put's first word, and *holds* after the put's last word.
+//! - I2: [`Words::read`] copies a returned value between two loads of the slot's mark. Both loads
+//!   return *holds* for the requested put. The first load of the mark acquires the requested put's
+//!   words (`SYNC[mirrored]`). A returned copy contains no word of a later put, because the second
+//!   load, after a fence, would then see the later mark (`SYNC[overwritten]`).
+//! - I3: `completed` is the number of finished puts. An observer that has acquired `completed`
+//!   finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
 //!   puts (`SYNC[mirror-closed]`).
-//! - I5: Observers store to none of the words, so the writer never waits for one.
+//! - I5: Observers store to none of the words, so the writer never waits for an observer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -38,21 +39,21 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// One put, in doubled counts.
+/// Difference between the numbers of two consecutive puts, doubled.
 pub(super) const PUT: u64 = 2;
 /// Bit of a mark: the writer is storing the slot's words.
 const WRITING: u64 = 1;
-/// Words of a slot before its value: the mark and the event's position.
+/// Number of words of a slot before its value: the mark and the event's position.
 const HEAD: usize = 2;
-/// Bytes of a word.
+/// Size of a word, in bytes.
 const WORD: usize = size_of::<u64>();
 
-/// Words of a slot for values of type `T`.
+/// Returns the size of a slot for values of type `T`, in words.
 const fn stride<T>() -> usize {
     HEAD + size_of::<T>().div_ceil(WORD)
 }
 
-/// Bytes of a slot for values of type `T`.
+/// Returns the size of a slot for values of type `T`, in bytes.
 pub(super) const fn bytes_per_slot<T>() -> usize {
     stride::<T>() * WORD
 }
@@ -61,20 +62,20 @@ pub(super) const fn bytes_per_slot<T>() -> usize {
 pub(super) enum SlotRead<T> {
     /// The event's position, and the value.
     Value(u64, T),
-    /// The put is not made yet, or not finished.
+    /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or one is being written. The count of finished puts is at least
-    /// this (doubled).
+    /// The slot holds a later put, or a later put is being written. The field is a lower bound of
+    /// the number of finished puts, doubled.
     Overwritten(u64),
 }
 
-/// Plain data, which a [`Mirror`](crate::Mirror) can hold: every byte of a value counts, and any
-/// bytes are a value.
+/// Plain data, which a [`Mirror`](crate::Mirror) can hold: values have no padding, and any bytes
+/// form a valid value.
 ///
 /// Integers, floats, and arrays of plain data are plain. For a type of your own derive the traits
 /// of the crate `zerocopy` (0.8, with its feature `derive`): `#[derive(Clone, Copy, FromBytes,
-/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type with these traits
-/// is `Plain`.
+/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type with these
+/// `zerocopy` traits is `Plain`.
 ///
 /// Example: [`Observer`](crate::Observer).
 #[doc(alias = "Pod")]
@@ -90,19 +91,22 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Plain for T {
 
 /// The words that a mirror's writer and its observers share.
 pub(super) struct Words {
-    /// For each slot its mark, the event's position, and the words of the value.
+    /// The words of all slots. Each slot has its mark, the event's position, and the words of the
+    /// value.
     slots: Box<[AtomicU64]>,
     mask: usize,
     /// Value of `completed` before the first put.
     start: u64,
-    /// Whether the writer is gone; on a line that nothing is stored to before that.
+    /// Whether the writer is gone. Before the writer's end, no thread stores to this field's cache
+    /// line.
     closed: AtomicU32,
     /// Number of finished puts, doubled.
     completed: Line<AtomicU64>,
 }
 
 impl Words {
-    /// Slots for `capacity` values of type `T`; the count of puts begins at `start` (doubled).
+    /// Creates slots for `capacity` values of type `T`. The count of puts begins at `start`
+    /// (doubled).
     pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
@@ -115,7 +119,7 @@ impl Words {
             .map_err(|_| no_memory())?;
         let mask = capacity - 1;
         for slot in 0..capacity as u64 {
-            // The first mark of a slot is that of the put a lap before its first one.
+            // A slot's first mark is the mark of the put one lap before the slot's first put.
             let lap = slot.wrapping_sub(start / PUT) & mask as u64;
             let first = start.wrapping_add(lap * PUT);
             slots.push(AtomicU64::new(first.wrapping_sub(mask as u64 * PUT)));
@@ -134,8 +138,8 @@ impl Words {
         self.mask + 1
     }
 
-    /// The words of a put's slot. The stride is a constant of `T`, so copies compile to straight
-    /// lines.
+    /// Returns the words of a put's slot. The stride is a constant of `T`, so copies compile to
+    /// straight-line code.
     #[inline(always)]
     fn slot<T>(&self, put: u64) -> &[AtomicU64] {
         let at = ((put / PUT) as usize & self.mask) * stride::<T>();
@@ -144,20 +148,21 @@ impl Words {
 
     // The observers' side.
 
-    /// The number of finished puts, doubled.
+    /// Returns the number of finished puts, doubled.
     pub(super) fn completed(&self) -> u64 {
         edge::completed::see(&self.completed.0)
     }
 
-    /// The oldest put that a slot still holds, unless the writer is storing another one.
+    /// Returns the number of the oldest put that a slot still holds, doubled. The writer may be
+    /// overwriting that put already.
     pub(super) fn oldest(&self) -> u64 {
         let completed = self.completed();
         completed
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// The number of puts (doubled), if the writer is gone. An observer that found no value before
-    /// this call reads once more: all puts are visible now (I4).
+    /// Returns the number of puts, doubled, if the writer is gone. After `Some`, an observer that
+    /// found no value must read once more, because all puts are visible now (I4).
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
@@ -188,8 +193,8 @@ impl Words {
 
     // The writer's side.
 
-    /// Copies a value and its position into the slot of put number `next` (doubled); returns the
-    /// number of the put after it.
+    /// Copies a value and its position into the slot of put number `next` (doubled). Returns the
+    /// number of the following put, doubled.
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);
@@ -212,13 +217,13 @@ impl Words {
         done
     }
 
-    /// Marks the mirror as closed; the writer stores nothing after it.
+    /// Marks the mirror as closed. The writer stores nothing after this call.
     pub(super) fn close(&self) {
         edge::mirror_closed::close(&self.closed);
     }
 }
 
-/// Copies the position and the value in the words after a mark. The caller checks with the mark
+/// Copies the position and the value from the words behind a mark. The caller checks with the mark
 /// whether the copy is whole.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {

@@ -1,10 +1,10 @@
 //! Claims as leases: slots lent to be filled, one or several in a row.
 //!
 //! Invariants
-//! - I1: A lease borrows its producer mutably. So a handle has one claim at a time, and no other
-//!   call touches its positions meanwhile.
-//! - I2: A claim ends once: published, or given up by a drop, or forgotten. A forgotten claim is
-//!   given up by its producer (producer::I3).
+//! - I1: A lease borrows its producer mutably. A handle therefore has one claim at a time. While a
+//!   claim lives, no other call moves the handle's positions.
+//! - I2: A claim ends exactly once: it is published, given up by a drop, or forgotten. The producer
+//!   gives up a forgotten claim (producer::I3).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use crate::ring::events::{Events, EventsIterMut, out_of_bounds};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Claims one slot; waits, by the graph's strategy, while the ring is full.
+    /// Claims one slot. Waits by the graph's wait strategy while the ring is full.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -50,7 +50,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(Slot::new(self.try_claim_n(1)?))
     }
 
-    /// Claims one slot; waits no longer than until `deadline`.
+    /// Claims one slot, and waits at most until `deadline`.
     ///
     /// Example: [`Producer::publish_by`].
     ///
@@ -60,7 +60,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(Slot::new(self.claim_n_by(1, Some(deadline))?))
     }
 
-    /// Claims `len` slots in a row, 1 to the capacity; waits until all of them are free.
+    /// Claims `len` consecutive slots, and waits until all of them are free. `len` must be between
+    /// 1 and the ring's capacity.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -74,13 +75,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], or [`ClaimError::Wait`] as [`Producer::publish`].
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::TimedOut`]: the wait strategy's timeout passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
     #[inline]
     pub fn claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.claim_n_by(len, None)
     }
 
-    /// Claims `len` slots in a row if all of them are free now.
+    /// Claims `len` consecutive slots if all of them are free now.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -92,16 +95,18 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::Gated`], [`ClaimError::Contended`], or
-    /// [`ClaimError::Wait`] when the graph has ended.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Gated`]: fewer than `len` slots are free.
+    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Wait`]: the graph has ended.
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;
         let seq = self.try_reserve(len as u64)?;
         Ok(self.lend(seq, len))
     }
 
-    /// Claims `len` slots in a row; waits no longer than until `deadline` (`None`: without a
-    /// deadline).
+    /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None`, waits as
+    /// [`Producer::claim_n`].
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -114,8 +119,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], [`ClaimError::TimedOut`], or [`ClaimError::Wait`] when the graph has
-    /// ended.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::TimedOut`]: `deadline` passed, or with `None` the wait strategy's timeout.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
     #[inline]
     pub fn claim_n_by(
         &mut self,
@@ -136,10 +142,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// One claimed slot; it dereferences to the event to fill.
+/// One claimed slot, which dereferences to the event to fill.
 ///
-/// [`Slot::publish`] makes the event visible. A slot that is dropped without it is given up: no
-/// stage sees it.
+/// [`Slot::publish`] makes the event visible. A slot that is dropped unpublished is given up, and
+/// no stage sees its event.
 ///
 /// Example: [`Producer::claim`].
 #[must_use = "a claim that is dropped publishes nothing"]
@@ -147,10 +153,10 @@ pub struct Slot<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     slots: Slots<'p, E, L, S>,
 }
 
-/// Claimed slots in a row.
+/// Consecutive claimed slots.
 ///
-/// [`Slots::publish`] makes all of them visible at once. Slots that are dropped without it are
-/// given up: no stage sees them.
+/// [`Slots::publish`] makes all events of a claim visible at once. Slots that are dropped
+/// unpublished are given up, and no stage sees their events.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -167,8 +173,8 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// A claim lends `&E` as a `&mut [E]` does, so it is `Sync` only where `E` is; a `Producer` is
-    /// `Sync` always.
+    /// A marker, because a claim lends `&E` and may be `Sync` only if `E` is. A `Producer` alone is
+    /// always `Sync`.
     lent: PhantomData<&'p mut E>,
 }
 
@@ -178,7 +184,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slot<'p, E, L, S> {
         Slot { slots }
     }
 
-    /// Returns the position that this event will have.
+    /// Returns the position that the slot's event will have.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0u64)?;
@@ -192,7 +198,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slot<'p, E, L, S> {
         self.slots.seq
     }
 
-    /// Makes the event visible; returns its position.
+    /// Publishes the slot's event, and returns the event's position.
     ///
     /// Example: [`Producer::claim`].
     pub fn publish(self) -> u64 {
@@ -224,14 +230,15 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         self.len
     }
 
-    /// Returns the position that the first event will have.
+    /// Returns the position that the claim's first event will have.
     ///
     /// Example: [`Slots::get_mut`].
     pub fn first_seq(&self) -> u64 {
         self.seq
     }
 
-    /// Returns the event at an offset, to fill; `None` after the last one.
+    /// Returns a mutable reference to the event at `offset` from the first one. `None`: the claim
+    /// has no event at `offset`.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0)?;
@@ -250,7 +257,7 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
             .then(|| unsafe { &mut *self.producer.cell(self.seq.wrapping_add(offset as u64)) })
     }
 
-    /// Returns an iterator over the events, in order of their positions.
+    /// Iterates over mutable references to the claim's events, in the order of their positions.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]
@@ -259,9 +266,9 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         unsafe { EventsIterMut::new(self.producer.view(), self.seq, self.len) }
     }
 
-    /// Makes all events visible at once; returns the position of the first.
+    /// Publishes all events of the claim at once, and returns the first event's position.
     ///
-    /// Costs one store for each 2^15 events, and a notification as [`Producer::publish`].
+    /// Costs one store per 2^15 events, and a notification as in [`Producer::publish`].
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

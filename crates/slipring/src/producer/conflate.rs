@@ -1,11 +1,12 @@
 //! Conflation: keeping the newest value per key while the ring is full.
 //!
 //! Invariants
-//! - I1: `indices` has one entry for each kept value: the number of values that were kept before
-//!   it, counted from the first ever.
-//! - I2: Kept values go out in the order in which their keys came, and before every later value.
-//! - I3: Nothing is allocated after the build: the queue never holds more than `room` values, and
-//!   the table has room for twice as many.
+//! - I1: `indices` maps each kept key to the number of values that were kept before its value,
+//!   counted since the conflator's creation.
+//! - I2: Kept values are published in the order in which their keys were first kept, and before
+//!   every later value.
+//! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
+//!   values, and the table has room for twice as many.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,22 +17,21 @@ use crate::errors::{BuildError, ClaimError, WaitError};
 use crate::producer::handle::{Producer, sealed};
 use crate::ring::slots::Layout;
 
-/// A producer that never waits: while the ring is full it keeps the newest value of each key.
+/// A producer that keeps each key's newest value while the ring is full, instead of waiting.
 ///
-/// It fits prices, positions and states, where only the last value counts.
-/// [`Producer::conflate`] makes one, with room for a number of keys. It publishes the kept values
-/// as soon as the ring has free slots.
+/// Conflation fits prices, positions and states, where only the last value counts.
+/// [`Producer::conflate`] creates a conflator with room for a number of keys.
 ///
-/// It looks for free slots in [`send`](Conflator::send) and [`flush`](Conflator::flush) only. Call
-/// `flush` when there is nothing to send for a while, and [`finish`](Conflator::finish) at the end.
-/// [`StageReport::dropped`](crate::StageReport::dropped) counts the values that were replaced, and
-/// those still kept when the conflator is dropped.
+/// Each [`send`](Conflator::send) and [`flush`](Conflator::flush) first publishes kept values, as
+/// far as the ring has free slots. Call `flush` when there is nothing to send for a while, and
+/// [`finish`](Conflator::finish) at the end. [`StageReport::dropped`](crate::StageReport::dropped)
+/// counts the replaced values, and the values still kept at the conflator's drop.
 ///
 /// ```
 /// let (tx, mut rx) = slipring::unicast(2, || ("", 0))?;
 /// let mut prices = tx.conflate(8, |slot, symbol: &&'static str, price| *slot = (symbol, price))?;
 /// for (symbol, price) in [("A", 1), ("B", 2), ("A", 3), ("C", 4), ("A", 5)] {
-///     prices.send(symbol, price)?; // two slots: A 3 and C 4 are kept, then A 5 reindices A 3
+///     prices.send(symbol, price)?; // two slots: A 3 and C 4 are kept, then A 5 replaces A 3
 /// }
 /// let mut seen = Vec::new();
 /// rx.poll(8, |price, _| seen.push(*price))?;
@@ -48,11 +48,11 @@ pub struct Conflator<P: Publisher, K, T, F> {
     kept: VecDeque<(K, T)>,
     /// Index of each kept key, counted from the first value ever kept.
     indices: HashMap<K, usize>,
-    /// Number of values that ever left the queue.
+    /// Number of values that have left the queue since the conflator's creation.
     removed: usize,
 }
 
-/// The producer that a [`Conflator`] publishes with: a [`Producer`], or `&mut` of one.
+/// The producer that a [`Conflator`] publishes with: a [`Producer`] or a mutable reference to one.
 ///
 /// This trait is sealed.
 pub trait Publisher: publisher::Publisher {}
@@ -64,7 +64,7 @@ mod publisher {
 
     pub trait Publisher {
         type Event;
-        /// Takes one position; `None` means that the ring is full.
+        /// Takes one position without waiting. `None`: the ring is full.
         fn reserve_now(&mut self) -> Result<Option<u64>, WaitError>;
         fn reserve_until(&mut self, deadline: Option<Instant>) -> Result<u64, ClaimError>;
         fn fill_at(&mut self, seq: u64, fill: impl FnOnce(&mut Self::Event));
@@ -111,15 +111,16 @@ pub enum Sent<T> {
     Published(u64),
     /// The value is kept until the ring has a free slot.
     Kept,
-    /// The value is kept instead of this older one with the same key, which counts as dropped.
+    /// The value replaces this older kept value of the same key, which counts as dropped.
     Replaced(T),
 }
 
-/// Why a [`Conflator`] did not take a value.
+/// The reason why a [`Conflator`] did not take a value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
-    /// The ring is full, and the conflator keeps values of `room` other keys. The value comes back.
+    /// The ring is full, and the conflator keeps values of `room` other keys. The error returns the
+    /// value.
     Full {
         /// Number of keys that the conflator has room for.
         room: usize,
@@ -155,14 +156,14 @@ impl<T> From<WaitError> for ConflateError<T> {
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Turns this producer into a [`Conflator`] with room for up to `room` keys.
     ///
-    /// `fill` fills an event from a key and a value. Where only `&mut` of a producer is at hand, as
-    /// in [`Chain::run`](crate::Chain::run), use [`Conflator::new`].
+    /// `fill` fills an event from a key and a value. For a borrowed producer, as in
+    /// [`Chain::run`](crate::Chain::run), use [`Conflator::new`].
     ///
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is no memory for so many keys. This handle is gone then,
-    /// which closes a ring that has no other producer.
+    /// [`BuildError::Memory`] if there is no memory for so many keys. A failed call drops the
+    /// producer, which closes a ring that has no other producer.
     pub fn conflate<K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T)>(
         self,
         room: usize,
@@ -175,7 +176,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
     /// Creates a conflator with room for up to `room` keys, which publishes with `producer`.
     ///
-    /// `fill` fills an event from a key and a value. The room is allocated here.
+    /// `fill` fills an event from a key and a value. This call allocates the room for all keys.
     ///
     /// ```
     /// use slipring::Conflator;
@@ -204,8 +205,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(Conflator { producer, fill, room, kept, indices, removed: 0 })
     }
 
-    /// Publishes the kept values and then this one, as far as the ring has free slots; keeps it
-    /// otherwise. Never waits.
+    /// Publishes the kept values and then `value`, as far as the ring has free slots. Keeps `value`
+    /// if no slot is free for it. Never waits.
     ///
     /// ```
     /// use slipring::{ConflateError, Sent};
@@ -219,7 +220,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// ```
     ///
     /// # Errors
-    /// [`ConflateError::Full`], or [`ConflateError::Wait`] when the graph has ended.
+    /// - [`ConflateError::Full`]: no slot is free, and the conflator has no room for another key.
+    /// - [`ConflateError::Wait`]: the graph has ended.
     pub fn send(&mut self, key: K, value: T) -> Result<Sent<T>, ConflateError<T>> {
         if self.flush()? == 0
             && let Some(seq) = self.producer.reserve_now()?
@@ -241,13 +243,13 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(Sent::Kept)
     }
 
-    /// Publishes kept values while the ring has free slots; returns how many are still kept. Never
-    /// waits.
+    /// Publishes kept values while the ring has free slots. Returns the number of values still
+    /// kept. Never waits.
     ///
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// When the graph has ended: closed, halted or failed.
+    /// Fails when the graph has ended: closed, halted or failed.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
@@ -257,8 +259,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(self.kept.len())
     }
 
-    /// Publishes all kept values; waits for free slots, by the graph's strategy, until `deadline`
-    /// (`None`: without a deadline, past each timeout of the strategy).
+    /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None`,
+    /// waits past every timeout of the wait strategy.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -276,14 +278,14 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::TimedOut`] (the values that are left stay kept), or [`ClaimError::Wait`] when
-    /// the graph has ended.
+    /// - [`ClaimError::TimedOut`]: `deadline` passed, and the unpublished values stay kept.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
             match self.producer.reserve_until(deadline) {
                 Ok(seq) => self.publish_first(seq),
-                // The strategy's timeout; the caller named no deadline.
+                // The wait strategy's timeout does not end a call without a deadline.
                 Err(ClaimError::TimedOut { .. }) if deadline.is_none() => {}
                 Err(error) => return Err(error),
             }
@@ -298,22 +300,23 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         self.kept.len()
     }
 
-    /// Publishes all kept values, without a deadline, and drops the conflator; a producer that it
-    /// owns closes.
+    /// Publishes all kept values without a deadline, then drops the conflator. The drop also closes
+    /// a producer that the conflator owns.
     ///
     /// Example: [`Conflator::new`].
     ///
     /// # Errors
-    /// When the graph has ended: closed, halted or failed.
+    /// Fails when the graph has ended: closed, halted or failed.
     pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }
 
-    /// Publishes the value that was kept first at `seq`, which the caller has claimed.
+    /// Publishes the oldest kept value at position `seq`, which the caller has claimed.
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
         self.removed = self.removed.wrapping_add(1);
-        // The key's `Hash` and `Eq` run inside the guard of `fill_at`: their panic fails the graph.
+        // The key's `Hash` and `Eq` run inside the guard of `fill_at`, so their panic fails the
+        // graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 indices.remove(&key);

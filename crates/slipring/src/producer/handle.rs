@@ -27,19 +27,19 @@ pub(crate) mod sealed {
 
 /// Marks the only producer of a ring.
 pub struct Single(());
-/// Marks a producer of a ring that several producers share; such a handle can be cloned.
+/// Marks a producer of a ring that several producers share. A producer with this mark can be
+/// cloned.
 pub struct Many(());
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
 ///
 /// A ring has one producer (the default) or several ([`SharedProducer`]).
 ///
-/// - [`publish`](Producer::publish) fills one slot in a closure and makes it visible.
-///   [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots instead. Stages see
-///   no event after an open claim until that claim is published or given up.
-/// - Dropping the producer closes the ring; with several, dropping the last one does. The stages
-///   drain a closed ring.
-/// - A slot still holds the event of one lap ago: reset every field that matters.
+/// - [`publish`](Producer::publish) fills one slot in a closure and publishes the event.
+///   [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots to fill without a
+///   closure. Stages see no event after an open claim until that claim is published or given up.
+/// - Dropping a ring's last producer closes the ring. The stages drain a closed ring.
+/// - A claimed slot still holds the event of one lap ago, so reset every field that matters.
 /// - A producer that is dropped by a panic of its thread fails the graph.
 ///
 /// ```
@@ -57,42 +57,43 @@ pub struct Many(());
 /// ```
 #[doc(alias = "Sender")]
 #[doc(alias = "RingBuffer")]
-// On lines of its own: each publication writes it, and a neighbour may belong to another thread.
+// The handle fills cache lines of its own, because each publication writes to the handle, and its
+// neighbour in memory may belong to another thread.
 #[repr(align(128))]
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) core: Owner<E, L>,
     pub(super) slots: View<E, L>,
-    /// Single: the next position to claim. Many: the newest claimed position that this handle has
-    /// read.
+    /// Single: the next position to claim. Many: the claim word's position at this handle's last
+    /// load or claim.
     pub(super) next: u64,
-    /// Known end of the free positions: the gating stages have released all before
+    /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
     pub(super) limit: u64,
     /// Position and length of a claim that is neither published nor given up. Many only.
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     number: TaskNumber,
-    /// Whether a publication needs [`Producer::commit`]'s slow path: parties other than readers of
-    /// stamps (or of the cursor, without stamps) follow it, or its lap may refresh stamps.
+    /// Whether a publication needs the slow path of [`Producer::commit`]. Reasons are parties
+    /// beside the readers of stamps or of the cursor, and a lap that may refresh stamps.
     pub(super) slow_path: bool,
     /// Whether every publication needs the slow path, in any lap.
     pub(super) always_slow_path: bool,
     pub(super) learned: HandleLearner,
-    /// Whether a publication has to notify a wait queue.
+    /// The check whether a publication has to notify a wait queue.
     pub(super) quiet_check: QuietCheck,
     pub(super) counts: LocalCounts,
     /// Counts already flushed to the graph's counters.
     flushed: LocalCounts,
-    /// Events that were published together with an earlier one. A flush derives the batches (and a
-    /// single producer's events) from it, so that publishing one event counts nothing.
+    /// Number of events that were published together with an earlier event. A flush derives the
+    /// number of batches from this count, so that single publications need not count batches.
     pub(super) coalesced: u64,
-    /// Whether a panic of the thread is no failure of this handle: the thread unwound already when
-    /// it created the handle, or it closed the handle by name.
+    /// Whether a drop during a panic does not fail the graph. Set if the thread was already
+    /// unwinding at the handle's creation, and by `close` and `close_all`.
     ignores_panic: bool,
     sharing: PhantomData<S>,
 }
 
-/// A producer's handle of a ring that several producers share; clone it for each thread.
+/// A producer's handle of a ring that several producers share. Clone the handle for each thread.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64).shared();
@@ -114,14 +115,14 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Takes `learned` from the caller: a strategy's learner is user code, and must run before this
-    /// counts the handle.
+    /// Creates a handle, and counts the handle in. The caller makes `learned`, because a wait
+    /// strategy's learner is user code that must run before the handle is counted.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
-        // With many, others may have claimed up to `next`; the handle knows only that the gating
-        // stages allowed those claims.
+        // With many producers, other handles may have claimed the positions before `next`. The new
+        // handle knows only that the gating stages allowed those claims.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
         let always_slow_path = core.control.counters.samples.is_some()
@@ -146,18 +147,19 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Creates the producer of a chain: a panic of the strategy's learner fails the graph.
+    /// Creates a chain's producer. A panic of the wait strategy's learner fails the graph.
     pub(crate) fn of_chain(core: &Owner<E, L>) -> Self {
         Producer::new(core.clone(), core.control.learner_contained(core.control.producer_party()))
     }
 
-    /// The event cell of a position that this handle has claimed.
+    /// Returns a pointer to the event of a position that this handle has claimed.
     #[inline(always)]
     pub(crate) fn cell(&self, seq: u64) -> *mut E {
         self.slots.event(seq)
     }
 
-    /// The position of this handle, as far as it has read the claim word.
+    /// Returns this handle's next position. With many producers, returns the claim word's position
+    /// at this handle's last load or claim.
     pub(crate) fn next_seq(&self) -> u64 {
         self.next
     }
@@ -181,7 +183,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.core.capacity() as usize
     }
 
-    /// Closes this handle, as dropping it does. If it is the last one, the stages drain the
+    /// Closes this handle, as a drop does. After the close of the last handle, the stages drain the
     /// published events and end.
     ///
     /// Unlike a drop, a close during a panic of the thread does not fail the graph.
@@ -197,8 +199,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.ignores_panic = true;
     }
 
-    /// Ends the graph at once, without draining it. Published events that a stage has not seen stay
-    /// unseen, and every blocking call returns [`WaitError::Halted`](crate::WaitError::Halted).
+    /// Ends the graph at once, without draining the ring. Published events that a stage has not
+    /// seen stay unseen. Every blocking call returns
+    /// [`WaitError::Halted`](crate::WaitError::Halted).
     ///
     /// ```
     /// use slipring::WaitError;
@@ -222,7 +225,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// The number under which tasks of this handle wait; the first call draws it.
+    /// Returns the number under which tasks of this handle wait. The first call draws the number.
     pub(super) fn task_number(&mut self) -> u64 {
         self.number.get(&self.core.control)
     }
@@ -235,7 +238,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // The open claim.
 
-    /// Notes the claim that this handle has neither published nor given up.
+    /// Records the claim that this handle has neither published nor given up.
     #[inline(always)]
     pub(crate) fn set_open_claim(&mut self, open: Option<(u64, u64)>) {
         if S::MANY {
@@ -243,16 +246,17 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Forgets the open claim: its lease has published it or gives it up.
+    /// Clears the record of the open claim, which its lease publishes or gives up.
     #[inline(always)]
     pub(crate) fn clear_open_claim(&mut self) {
         self.open_claim = None;
     }
 
-    /// Gives up the open claim, if any: its lease was forgotten, or its raw handle drops it.
+    /// Gives up the open claim, if any. A claim is still open if its lease was forgotten, or if a
+    /// raw handle drops the claim.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
-        // A load first: `take` would store at every claim.
+        // The check comes first, because `take` alone would store at every claim.
         if self.open_claim.is_some() {
             self.take_open_claim();
         }
@@ -265,7 +269,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Gives up claimed positions: many producers stamp tombstones over them.
+    /// Gives up claimed positions. With many producers, stamps tombstones over the positions.
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
         // A single producer claims the same positions again (I3).
@@ -286,7 +290,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.flush();
     }
 
-    /// Counts `events` more events as published together with an earlier one.
+    /// Counts `events` more events as published together with an earlier event.
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn count_coalesced(&mut self, events: u64) {
         self.coalesced = self.coalesced.wrapping_add(events);
@@ -305,7 +309,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // The end.
 
-    /// Closes the ring at the position that the claim word names at that moment (I4).
+    /// Closes the ring at the claim word's present position (I4).
     fn close_shared(&self) {
         let claim = self.core.control.positions.claim();
         let word = ClaimWord(
@@ -320,8 +324,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 }
 
 impl<E, L: Layout> Producer<E, L, Many> {
-    /// Closes the ring for all its producers. The stages drain every claim that was made before;
-    /// later claims return [`WaitError::Closed`](crate::WaitError::Closed).
+    /// Closes the ring for all its producers. The stages drain all earlier claims. Later claims
+    /// return [`WaitError::Closed`](crate::WaitError::Closed).
     ///
     /// An earlier claim of another producer can still be published or given up.
     ///
@@ -364,8 +368,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
-        // After a failure of this handle. The last handle closes after the failures of all others
-        // (`edge::counted_out`), at the position that the claim word names.
+        // The handle is counted out after its own failure. The last handle therefore closes the
+        // ring after the failures of all others (`edge::counted_out`), at the claim word's
+        // position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_maker());
         if last {
@@ -374,13 +379,14 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // After the close: a maker that is the only one from now on finds the closed bit.
+        // The maker is counted out after the close, so that a remaining sole maker finds the closed
+        // bit.
         twin!("left-unclosed": control.membership.remove_maker() => ()); // SYNC[left-alone]
         self.flush();
     }
 }
 
-/// Failure message for a producer that a panic drops, where the library does not see the payload.
+/// Failure message for a producer dropped by a panic whose payload the library does not see.
 pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
 
 impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {

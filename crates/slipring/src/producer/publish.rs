@@ -1,8 +1,8 @@
 //! Publishing: making a claim visible, and filling and publishing in one call.
 //!
 //! Invariants
-//! - I1: While user code fills a claim, or yields the next item for it, a guard is alive. If that
-//!   code panics, the guard gives the claim up and fails the graph.
+//! - I1: A guard is alive while user code fills a claim, or yields the next item for a claim. If
+//!   the user code panics, the guard gives the claim up and fails the graph.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes for parties other than readers of stamps or of the cursor: latency samples,
-    /// partitioners, a cursor beside the stamps.
+    /// Publishes a claim that needs more than one stamp or cursor store: latency samples, shard
+    /// ids, a cursor beside the stamps, or refreshed stamps.
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
@@ -63,14 +63,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Fills the next slot in place and publishes it; returns its position.
+    /// Fills the next slot in place and publishes the event. Returns the event's position.
     ///
-    /// Waits, by the graph's strategy, while the ring is full. If `fill` panics, nothing is
+    /// Waits by the graph's wait strategy while the ring is full. If `fill` panics, nothing is
     /// published, and the graph fails.
     ///
-    /// Costs a claim (an addition; a compare-and-swap while several handles may claim) and one
-    /// store. With a strategy that parks, it also loads the wait queue's state. Each stage thread
-    /// that reads the event takes over its cache line.
+    /// Costs a claim and one store. A claim is an addition, or a compare-and-swap while several
+    /// handles may claim. With a wait strategy that parks, the call also loads the wait queue's
+    /// state. Each stage thread that reads the event fetches the event's cache line.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -81,10 +81,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::Closed`], [`WaitError::Halted`] or [`WaitError::Failed`] when the graph has
-    /// ended. [`WaitError::WaitsForItself`] when only this thread could free a slot.
-    /// [`WaitError::TimedOut`] if the strategy has a timeout. After each of them `fill` was not
-    /// called.
+    /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`]: the graph has ended.
+    /// - [`WaitError::WaitsForItself`]: only this thread could free a slot.
+    /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
+    ///
+    /// A call that returns an error has not called `fill`.
     #[doc(alias = "send")]
     #[doc(alias = "publishEvent")]
     #[inline]
@@ -97,7 +98,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// As [`Producer::publish`], but without waiting.
+    /// Works as [`Producer::publish`], but never waits.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -110,8 +111,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Gated`] when the ring is full, [`ClaimError::Contended`] when another producer
-    /// was faster, [`ClaimError::Wait`] when the graph has ended.
+    /// - [`ClaimError::Gated`]: the ring is full.
+    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Wait`]: the graph has ended.
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
         let seq = self.try_reserve(1)?;
@@ -119,7 +121,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// As [`Producer::publish`], but waits no longer than until `deadline`.
+    /// Works as [`Producer::publish`], but waits at most until `deadline`.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -133,8 +135,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::TimedOut`], or [`ClaimError::Wait`] when the graph has ended. After each of
-    /// them `fill` was not called.
+    /// - [`ClaimError::TimedOut`]: `deadline` passed.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
+    ///
+    /// A call that returns an error has not called `fill`.
     pub fn publish_by(
         &mut self,
         deadline: Instant,
@@ -145,10 +149,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(seq)
     }
 
-    /// As [`Producer::publish`], but drops the event instead of waiting when the ring is full.
+    /// Works as [`Producer::publish`], but drops the event instead of waiting when the ring is
+    /// full.
     ///
-    /// `None` means that the event was dropped: `fill` was not called, and
-    /// [`StageReport::dropped`](crate::StageReport::dropped) counts it.
+    /// `None`: the event was dropped, and `fill` was not called.
+    /// [`StageReport::dropped`](crate::StageReport::dropped) counts the dropped events.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(2, || 0)?;
@@ -158,7 +163,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// When the graph has ended: closed, halted or failed.
+    /// Fails when the graph has ended: closed, halted or failed.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
@@ -179,11 +184,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.commit(seq, 1);
     }
 
-    /// Publishes every item of an iterator, one by one; returns how many.
+    /// Publishes every item of an iterator, one by one. Returns the number of published items.
     ///
-    /// Waits while the ring is full. Each event is visible at once, however long the next item
-    /// takes; [`Producer::publish_batches`] publishes many at a time. If the iterator or `fill`
-    /// panics, the items before are published, and the graph fails.
+    /// Waits while the ring is full. Each event is visible before the next item is taken.
+    /// [`Producer::publish_batches`] publishes several items at a time. If the iterator or `fill`
+    /// panics, the earlier items stay published, and the graph fails.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -195,8 +200,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// As [`Producer::publish`], without [`WaitError::TimedOut`]: an item that was taken out of the
-    /// iterator waits past the strategy's timeout. Any other error drops that item.
+    /// Any error of [`Producer::publish`] except [`WaitError::TimedOut`]. An item taken from the
+    /// iterator waits past the wait strategy's timeouts. An error drops the item that was taken
+    /// last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -213,13 +219,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// Publishes the items of an iterator in batches of `len`, each batch as a whole; returns how
-    /// many items.
+    /// Publishes an iterator's items in batches of `len`, each batch as a whole. Returns the number
+    /// of published items.
     ///
-    /// The last batch may be shorter. `len` is 1 to the capacity. A batch costs less per event than
-    /// single publications, but stages see an item only when its batch is full. With many
-    /// producers, the unused slots of the last batch are given up. If the iterator or `fill`
-    /// panics, its batch is given up, and the graph fails.
+    /// The last batch may be shorter. `len` must be between 1 and the ring's capacity. A batch
+    /// costs less per event than single publications, but stages see an item only when its batch is
+    /// published. With many producers, the unused slots of the last batch are given up. If the
+    /// iterator or `fill` panics, the unpublished batch is given up, and the graph fails.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -229,7 +235,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// [`ClaimError::Length`], or [`ClaimError::Wait`] when the graph has ended.
+    /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
+    /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
     pub fn publish_batches<I: IntoIterator>(
         &mut self,
         len: usize,
@@ -266,8 +273,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// Takes the next item of a user's iterator; a panic of the iterator fails the graph, between
-    /// two claims, too.
+    /// Takes the next item of a user's iterator. A panic of the iterator fails the graph even
+    /// between two claims.
     pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
         let seq = self.next_seq();
         let guard = FillGuard { producer: self, seq, len: 0 };
@@ -277,7 +284,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// A claim that user code fills: the drop, by a panic, gives the claim up and fails the graph.
+/// A claim that user code is filling. A drop by a panic gives the claim up and fails the graph.
 struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
@@ -285,7 +292,7 @@ struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
 }
 
 impl<E, L: Layout, S: sealed::Sharing> FillGuard<'_, E, L, S> {
-    /// Publishes the first `filled` slots and gives the others up.
+    /// Publishes the claim's first `filled` slots and gives up the other slots.
     #[inline(always)]
     fn done(self, filled: u64) {
         let (seq, len) = (self.seq, self.len);
@@ -306,7 +313,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     }
 }
 
-/// Failure message for a panic of a fill closure or its iterator, where the library does not see
-/// the payload.
+/// Failure message for a panic of a fill closure or its iterator, whose payload the library does
+/// not see.
 pub(crate) const FILL_PANIC: &str =
     "the closure that fills an event, or the iterator it is filled from, panicked";

@@ -1,4 +1,4 @@
-//! Reserving positions: taking them, and waiting until the ring has room for them.
+//! Reserving positions: taking positions, and waiting until the ring has room for the positions.
 
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -13,9 +13,9 @@ use crate::ring::self_wait;
 use crate::ring::slots::{Layout, Storage as _};
 use crate::ring::words::{ClaimWord, ahead};
 
-/// Why a reservation did not succeed at once.
+/// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {
-    /// The ring is full: this stage (by number) is the furthest behind.
+    /// The ring is full. The field is the number of the stage that is the furthest behind.
     Gated(usize),
     /// Another producer moved the claim word first.
     Contended,
@@ -24,12 +24,13 @@ pub(crate) enum Refusal {
 }
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Returns how many slots could be claimed at this moment.
+    /// Returns the number of slots that could be claimed at this moment.
     ///
-    /// Stages may free more at any time, and other producers may take some.
+    /// Stages may free more slots at any time, and other producers may claim slots.
     ///
-    /// Costs about as much as a claim that finds its known room used up: this thread loads the
-    /// frontier of each gating stage, and the stages' threads pay for sharing those lines.
+    /// Costs about as much as a claim that finds its known room used up. The calling thread loads
+    /// the frontier of each gating stage. The stages' threads pay for sharing the frontiers' cache
+    /// lines.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -45,7 +46,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.free_slots()
     }
 
-    /// As [`Producer::remaining`], beside an open claim.
+    /// Works as [`Producer::remaining`], but leaves an open claim as it is.
     pub(crate) fn free_slots(&mut self) -> usize {
         if S::MANY {
             self.next = self.core.control.claimed(self.next).0;
@@ -88,9 +89,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if company != Company::Never {
             self.read_claim_word(company)?;
         }
-        // The room is never more than the ring's slots. If the known room is more, this handle was
-        // unused while other producers went too far: its limit, and a position widened from its
-        // own, are void.
+        // A valid room never exceeds the ring's capacity. A larger room means that other producers
+        // went too far while this handle was unused. The handle's limit is then void, and so is a
+        // position widened from the handle's own position.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -100,7 +101,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
         let claim = self.core.control.positions.claim();
         if company != Company::Now {
-            // A swap would take as long as all the rest.
+            // A sole maker needs no swap, which would take as long as the rest of the claim.
             claim.store(claimed, Relaxed);
         } else {
             let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
@@ -115,12 +116,12 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which other producers have claimed.
     ///
-    /// A sole maker whose former company it already knows skips this: the load would wait for the
-    /// handle's own last store to the word.
+    /// A sole maker that knows the claim word's value skips this call, because the load would wait
+    /// for the handle's own last store to the word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
-        // Relaxed throughout: the word assigns positions and orders no data. A free slot is proved
-        // by the gate, which this handle loads itself.
+        // Relaxed throughout: the claim word assigns positions and orders no data. The gate, which
+        // this handle loads itself, proves that a slot is free.
         let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Wait(WaitError::Closed));
@@ -132,7 +133,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(())
     }
 
-    /// Loads the frontiers of the gating stages, and checks that they leave room for `len`.
+    /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`
+    /// positions.
     #[cold]
     fn find_room(&mut self, len: u64) -> Result<(), Refusal> {
         let capacity = self.core.capacity();
@@ -146,15 +148,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         );
         let limit = gate.wrapping_add(capacity);
         // The second guard: the limit of a single producer never decreases. A gate may be lower
-        // than an earlier one (a joiner that is about to find itself too late, a worker that lost a
-        // race). An open claim may lie between `next` and the old limit, and `commit` moves `next`
-        // to that claim's end.
+        // than an earlier gate, because of a joiner that is about to find itself too late or a
+        // worker that lost a race. An open claim may lie between `next` and the old limit, and
+        // `commit` moves `next` to that claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Claims until the next call lie in the lap before the limit. A claim that is open already
-        // lies in one lap before that, because it blocks the other producers. The range starts at
-        // the limit's lap and not at `next`: other producers may have gone on since the load.
+        // Claims until the next call lie in the lap before the limit. An already open claim lies in
+        // the lap before the limit, too, because an open claim blocks the other producers. The
+        // range starts at `limit - capacity` rather than at `next`, because other producers may
+        // have claimed since the load.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
@@ -164,7 +167,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Takes one position; `None` means that the ring is full.
+    /// Takes one position without waiting. `None`: the ring is full.
     #[inline]
     pub(crate) fn reserve_now(&mut self) -> Result<Option<u64>, WaitError> {
         loop {
@@ -191,7 +194,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Takes `len` positions and waits again after each timeout of the strategy.
+    /// Takes `len` positions, and waits again after each timeout of the wait strategy.
     #[inline(always)]
     pub(crate) fn reserve_past_timeouts(&mut self, len: u64) -> Result<u64, WaitError> {
         loop {
@@ -256,7 +259,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Whether a claim of `len` positions from `next` on could succeed now, or never will.
     ///
-    /// May run under a wait queue's lock: it changes only the sentinel and notifies no queue.
+    /// The check may run under a wait queue's lock, because it changes only the sentinel and
+    /// notifies no queue.
     fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
         let (control, capacity) = (&core.control, core.capacity());
         let (next, closed) = if S::MANY { control.claimed(next) } else { (next, false) };
@@ -266,7 +270,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
-    /// Takes `len` positions if they are free now; otherwise leaves `waker` in the wait queue.
+    /// Takes `len` positions if that many are free now. Otherwise leaves `waker` in the wait queue.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
@@ -283,13 +287,13 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Leaves `waker` in the wait queue, unless a claim of `len` positions is worth a try now: then
-    /// returns `true`.
+    /// Leaves `waker` in the wait queue and returns `false`. If a claim of `len` positions may
+    /// succeed now, returns `true` instead.
     pub(crate) fn arm_for_room(&mut self, len: u64, waker: &Waker) -> bool {
         self.give_up_open_claim();
         let number = self.task_number();
         let (core, next) = (&*self.core, self.next);
-        // The graph's deadline wakes no task, so the handle that arms fails an overdue graph.
+        // The graph's deadline wakes no task, so a handle that arms fails an overdue graph itself.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
