@@ -1,4 +1,5 @@
-//! Adapters: handles by positions, handles as futures, several handles on one thread.
+//! Adapters: handles that are used by positions, handles as futures, and several handles on one
+//! thread.
 
 pub(crate) mod raw;
 pub(crate) mod select;

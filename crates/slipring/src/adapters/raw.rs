@@ -27,7 +27,8 @@ use crate::ring::words::ahead;
 /// A producer that is used by positions: `next` claims, `at_mut` fills, `done` publishes.
 /// [`Producer::into_raw`] returns it.
 ///
-/// A raw producer has one claim at a time. Its drop gives up the claimed slots that are not done.
+/// A raw producer has one claim at a time. A raw producer's drop gives up the claimed slots that
+/// are not done.
 ///
 /// ```
 /// let (tx, rx) = slipring::unicast(4, || 0u64)?;
@@ -241,11 +242,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not
-    ///   released it. If that stage is directly behind the producer, this error needs the published
+    ///   released it. For a gating stage directly behind the producer, `Gated` needs the published
     ///   position. The published position is known in a ring that is
     ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
-    ///   cursor](crate::Graph::publish_cursor). In other rings, `Unavailable` is returned while
-    ///   that stage has released only a part of a publication of several events.
+    ///   cursor](crate::Graph::publish_cursor). In other rings, `Unavailable` is returned while the
+    ///   gating stage has released only a part of a publication of several events.
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
@@ -357,8 +358,8 @@ impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at_mut(&mut self, seq: u64) -> Option<&mut E> {
-        // SAFETY: as in `at`; no other stage accesses the events lent to a stage that writes
-        // (plan::I1), and `&mut self` excludes a second reference.
+        // SAFETY: as in `at`. No other stage accesses events lent to a writing stage (plan::I1).
+        // `&mut self` excludes a second reference.
         self.lent().contains(seq).then(|| unsafe { &mut *self.consumer.state().slots.event(seq) })
     }
 }

@@ -20,8 +20,8 @@ mod sealed {
     }
 }
 
-/// A handle that can wake a [`Waker`] when a call on the handle may succeed. A consumer wakes when
-/// events may be available, and a producer when slots may be free.
+/// A handle that can wake a [`Waker`] when a call on the handle may succeed. A consumer wakes the
+/// waker when events may be available, and a producer when slots may be free.
 ///
 /// This trait is sealed, and only the handles of this library implement the trait.
 ///
@@ -65,7 +65,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether progress wakes an armed waker. It does if the graph's wait strategy parks.
+    /// Returns whether progress wakes an armed waker, as it does if the graph's wait strategy
+    /// parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;

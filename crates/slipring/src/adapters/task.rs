@@ -199,7 +199,7 @@ impl<E, L: Layout, S: producer::Sharing> Drop for ClaimAsync<'_, E, L, S> {
 /// [`Consumer::into_stream`] returns it. The stream ends when the ring is closed and drained. After
 /// a halt or a failure, the stream's last item is an `Err`. The stream releases events in batches
 /// of up to an eighth of the ring (at most 64 events), and always before it waits. A stream that is
-/// no longer polled may hold up to one such batch.
+/// no longer polled may hold up to one batch of events.
 ///
 /// Example: [`Consumer::into_stream`].
 #[cfg(feature = "stream")]

@@ -4,9 +4,9 @@
 //! - I1: a batch borrows its handle mutably. A handle therefore lends one batch at a time. While a
 //!   batch lives, only the batch moves the handle's position.
 //! - I2: a batch that is dropped or forgotten without a release leaves its handle's position as it
-//!   was. The handle lends the events of such a batch again.
-//! - I3: a batch never gives out `&mut EventsMut`. A caller with two such references could swap the
-//!   views of two batches, and one view would outlive its batch's release.
+//!   was, so the handle lends the same events again.
+//! - I3: a batch never gives out `&mut EventsMut`. A caller with two `&mut EventsMut` could swap
+//!   the views of two batches, and one view would outlive its batch's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -54,8 +54,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         let state = position.state();
         let first = position.next();
         state.touch(first, len);
-        // SAFETY: `[first, first + len)` is lent to this position (position::I2). The batch borrows
-        // the position, so the release comes after the last use of the view (I1).
+        // SAFETY: `[first, first + len)` is lent to this position (position::I2).
+        // The batch borrows the position, so the release comes after the last use of the view (I1).
         let view = unsafe { Events::new(state.slots, first, len) };
         Batch { view, len, position, access: PhantomData }
     }
@@ -115,8 +115,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         self.position.advance(count, count);
         self.position.release();
         self.len -= count;
-        // SAFETY: the rest of the batch is still lent. No reference to a released event is left,
-        // because it would have borrowed this batch.
+        // SAFETY: the rest of the batch is still lent.
+        // No reference to a released event is left, because the reference would borrow this batch.
         self.view =
             unsafe { Events::new(self.position.state().slots, self.position.next(), self.len) };
     }
@@ -124,11 +124,12 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
     /// Holds the batch's events: the handle goes on to later events without a release. A journal
-    /// that acknowledges its events later is a use. A hold costs other threads nothing.
+    /// holds events, for example, to acknowledge them later. A hold stores nothing that other
+    /// threads read.
     ///
     /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events. Every
     /// later [`Batch::release`], [`Batch::release_front`], `poll` or `for_each` of the same handle
-    /// releases them, too. No call lends held events again.
+    /// releases held events, too. No call lends held events again.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
@@ -174,8 +175,8 @@ impl<E, C: sealed::Delivery, L: Layout> Batch<'_, E, Writing, C, L> {
     #[inline]
     pub fn get_mut(&mut self, offset: usize) -> Option<&mut E> {
         let seq = self.view.first_seq().wrapping_add(offset as u64);
-        // SAFETY: no other stage touches the batch of a writing stage (plan::I1), and `&mut self`
-        // rules out a second reference.
+        // SAFETY: no other stage touches the batch of a writing stage (plan::I1).
+        // `&mut self` rules out a second reference.
         (offset < self.view.len()).then(|| unsafe { &mut *self.position.state().slots.event(seq) })
     }
 

@@ -2,7 +2,7 @@
 //! and [`Consumer::for_each`](crate::Consumer::for_each).
 //!
 //! Invariants
-//! - I1: a stage releases an event only after its handler returned from that event. If the handler
+//! - I1: a stage releases an event only after its handler has handled the event. If the handler
 //!   fails or panics at an event, the position advances over exactly the earlier events.
 //! - I2: the loop releases every handled event before it waits.
 
@@ -18,7 +18,8 @@ use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
 use crate::ring::slots::{Layout, Storage};
 
-/// Number of events, in short runs, that the loop finds before the handler starts on the first.
+/// Number of events, in short runs, that the loop finds before the handler starts on the first
+/// event.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
@@ -54,9 +55,10 @@ impl Upcoming {
 /// Finds the next events to handle, at most `max`.
 ///
 /// At a long run, the handler starts at once and walks on to the runs behind it, so memory is read
-/// in address order. Of short runs, this function first gathers about `least` events. The producer
-/// may still be writing to the cache line of a short run. A consumer that alternated between that
-/// line's stamps and events would wait for the line at each event.
+/// in address order. Before the handler starts on short runs, this function gathers about `least`
+/// events. The producer may still be writing to the cache line of a short run. A consumer that
+/// alternated between stamps and events of a line being written would wait for the line at each
+/// event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -92,8 +94,9 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     if H::GATHERS {
         guard.position.state_mut().batch_len = upcoming.len;
     }
-    // SAFETY: just polled (position::I2); the position releases nothing while the guard borrows
-    // it. `find_next` returns a `max` beyond `len` only if the position walks runs.
+    // SAFETY: the events were just polled (position::I2).
+    // The position releases nothing while the guard borrows the position.
+    // `find_next` returns a `max` beyond `len` only if the position walks runs.
     let lent =
         unsafe { LentEvents::new(guard.position.state(), first, upcoming.len, upcoming.max) };
     let outcome = handler.handle(lent, &mut guard.progress);
@@ -258,7 +261,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     }
 }
 
-/// Passes over `len` events at which the handler failed, and marks them as skipped before their
+/// Passes over `len` events at which the handler failed, and marks the events as skipped before the
 /// release (policy::I2).
 pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len: u64) {
     let first = position.next();

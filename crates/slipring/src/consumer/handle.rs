@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: `poll` and `for_each` release exactly the events for which the closure returned, also if
 //!   the closure panics.
-//! - I2: the length passed to `lend` never exceeds the events that the last call of `available`
-//!   found and that are still unhandled.
+//! - I2: the length passed to `lend` never exceeds the number of events that the last call of
+//!   `available` found and that are still unhandled.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -178,8 +178,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.available(max)?;
         if len == 0 && max != 0 {
-            // After a close, `ended` returns `None` while published events remain. The next call
-            // lends those events.
+            // After a close, `ended` returns `None` while published events remain, and the next
+            // call lends those events.
             if let Some(closed) = self.position.ended() {
                 return Err(BatchError::Wait(closed));
             }
@@ -540,8 +540,8 @@ impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
     /// event releases all held events. A `seq` that was already released changes nothing.
     ///
     /// Costs as much as [`Batch::release`]. A handle that holds the whole ring gets no further
-    /// event. Its calls that wait return [`WaitError::WaitsForItself`] until it releases some
-    /// events.
+    /// event. A waiting call of such a handle returns [`WaitError::WaitsForItself`] until the
+    /// handle releases some events.
     ///
     /// Example: [`Batch::hold`].
     pub fn release_until(&mut self, seq: u64) {

@@ -1,4 +1,5 @@
-//! The interface of a stage's loop and its handler: the trait, the lent events, the progress.
+//! The interface between a stage's loop and the stage's handler: the trait, the lent events, the
+//! progress.
 
 use std::marker::PhantomData;
 
@@ -82,8 +83,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// Returns the lent events for a batch handler that reads.
     #[inline(always)]
     pub(crate) fn read(self) -> Events<'a, E, L> {
-        // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
-        // other stage writes meanwhile.
+        // SAFETY: position::I2 holds until the release, which `'a` does not outlive.
+        // By plan::I1, no other stage writes to the events before the release.
         unsafe { Events::new(self.state.slots, self.first, self.len) }
     }
 
@@ -93,8 +94,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// The stage was declared as a writing stage.
     #[inline(always)]
     pub(crate) unsafe fn write(self) -> EventsMut<'a, E, L> {
-        // SAFETY: position::I2 until the release, which `'a` does not outlive; by plan::I1 no
-        // other stage touches the events meanwhile.
+        // SAFETY: position::I2 holds until the release, which `'a` does not outlive.
+        // By plan::I1, no other stage touches the events before the release.
         unsafe { EventsMut::new(self.state.slots, self.first, self.len) }
     }
 

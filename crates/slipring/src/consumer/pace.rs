@@ -14,8 +14,8 @@ pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least number of events in a dense pass that reached the end of the available events. Events are
-/// dense at about one per ten nanoseconds.
+/// Least length of a dense pass, in events. In a dense pass that reached the end of the available
+/// events, about one event came per ten nanoseconds.
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop. With a clock, a loop over single events releases after about a
@@ -88,8 +88,8 @@ impl Pace {
     /// the line being written.
     ///
     /// - After a short pass: one spacing, so that a single event is late by at most one spacing.
-    /// - After a dense pass: four spacings. During a dense pass, the upstream writes about as many
-    ///   events again, so one spacing would not end the contention.
+    /// - After a dense pass shorter than `long`: four spacings. During a dense pass, the upstream
+    ///   writes about as many events again, so one spacing would not end the contention.
     /// - After any other pass: none. The ring might fill up during a pause after a very long pass.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {

@@ -12,7 +12,7 @@
 //!   tombstone, and was released by every dependency of the stage. Only the position's owner
 //!   changes `released`, `next` and `live_end`.
 //! - I2: a stage may access an event from the poll that finds the event until the event's release.
-//!   Later stages and the producers access the event only after that release.
+//!   Later stages and the producers access an event only after the stage's release.
 //! - I3: a position passes over tombstones. A tombstone advances `next` and is released like an
 //!   event, but is never lent to a handler.
 
@@ -57,7 +57,7 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     fn released(&self) -> u64;
 
     /// Whether any handled event is unreleased. Positions that were only passed over do not count,
-    /// because a poll releases them.
+    /// because a poll releases such positions.
     fn has_unreleased(&self) -> bool;
 
     /// Whether the unreleased events fill the ring, so that no event can come before a release.
@@ -72,8 +72,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
-    /// Whether this position reads stamps and handles each stamped event. A handler of such a
-    /// position can walk from run to run, beyond the polled events.
+    /// Whether this position reads stamps and handles each stamped event. Where the position walks
+    /// runs, a handler can go from run to run, beyond the polled events.
     fn walks_runs(&self) -> bool;
 
     /// Returns the number of available events from `next` on, at most `max`. Reads shared words
@@ -108,8 +108,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().check_running()
     }
 
-    /// Returns why no event will come any more. The caller polled before and found no event.
-    /// `None`: the next poll may find one.
+    /// Returns why no event will come any more. Must be called after a poll that found no event.
+    /// `None`: the next poll may find an event.
     fn ended(&self) -> Option<WaitError> {
         self.state().core.control.ended(self.next())
     }

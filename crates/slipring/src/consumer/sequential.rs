@@ -21,7 +21,7 @@ use crate::wait::HandleLearner;
 pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 
 /// The position of a consumer that walks every event, in the role `R`.
-#[repr(align(128))] // for the same reason as a producer
+#[repr(align(128))] // on cache lines of its own, as `Producer`
 pub struct SequentialPosition<E, L: Layout, R: Role> {
     state: ConsumerState<E, L>,
     role: R,

@@ -14,8 +14,8 @@
 //!   once.
 //! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
 //!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
-//!   by at most 2^32 and one lap of the ring (positions::I4), so a worker may be idle for any
-//!   number of events.
+//!   by at most 2^32 and one lap of the ring (positions::I4). A worker may therefore be idle for
+//!   any number of events.
 
 use std::time::{Duration, Instant};
 
@@ -32,17 +32,17 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::HandleLearner;
 
-/// Target handling time of a chunk: much longer than the time to take a chunk, yet short enough
-/// that the workers finish a burst at about the same time.
+/// Target handling time of a chunk. Handling takes much longer than taking a chunk, yet the workers
+/// finish a burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 /// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
 /// log2 of the distance between two landmarks, in positions. The worker whose chunk crosses a
-/// multiple of that distance stores a landmark for workers that join.
+/// multiple of `2^LANDMARK_BITS` stores a landmark for workers that join.
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// The position of one worker of a pool.
-#[repr(align(128))] // for the same reason as a producer
+#[repr(align(128))] // on cache lines of its own, as `Producer`
 pub struct WorkerPosition<E, L: Layout> {
     state: ConsumerState<E, L>,
     /// The worker's seat in its pool.
@@ -200,9 +200,9 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns a position that the claim word has passed by less than 2^47 (I5). The last loaded
-    /// position alone does not suffice. An idle worker holds no party up, so its pool may have
-    /// moved any distance since that load.
+    /// Returns a position that the claim word has passed by less than 2^47 (I5). The worker's last
+    /// loaded position alone does not suffice. While a worker is idle, it holds no party up, and
+    /// its pool may move any distance.
     #[inline(always)]
     fn known(&self) -> u64 {
         // In a model, a pool moves a few positions only, so the landmark changes nothing. Each load
@@ -224,7 +224,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         let len = self.chunk_len.min(self.max_chunk).max(1);
         if !core.control.plan.reads_stamps(self.state.stage) {
             if ahead(self.limit, seq) < len as i64 {
-                // The dependencies have released every position before the claim word's (I1).
+                // The dependencies have released every position before the claim word's position
+                // (I1).
                 self.limit = core.pass(self.state.stage, later(self.limit, seq));
             }
             available = ahead(self.limit, seq).max(0) as u64;
@@ -233,7 +234,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             }
             if !plan.many_producers {
                 // A single producer claims given-up positions again, so its stream has no
-                // tombstones. The ends of runs do not matter in such a stream.
+                // tombstones. The ends of runs do not matter in a stream without tombstones.
                 return Offer::Chunk(self.share(available, len), 0);
             }
         }

@@ -1,7 +1,7 @@
 //! Handles that change or watch a graph while it runs: taps, pools, monitors.
 //!
-//! `place` holds the stage that such a handle stands for. The words that these handles share with a
-//! graph lie in `ring`.
+//! `place` holds the stage that a tap, a pool handle or a monitor stands for. The words that taps,
+//! pool handles and monitors share with a graph lie in `ring`.
 
 #[cfg(feature = "metrics")]
 mod export;

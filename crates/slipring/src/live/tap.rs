@@ -42,7 +42,7 @@ pub enum StartAt {
     /// The oldest event that is still held for the tap. The age of the oldest held event depends on
     /// the progress of the producers and of the stages behind the tap.
     Oldest,
-    /// This position, e.g. the position at which the reader left before.
+    /// The named position, e.g. the position at which the reader left before.
     At(u64),
 }
 

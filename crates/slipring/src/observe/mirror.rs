@@ -48,7 +48,7 @@ impl<T: Plain> Mirror<T> {
     /// Size of a slot, in bytes.
     pub const BYTES_PER_SLOT: usize = bytes_per_slot::<T>();
 
-    /// Creates a mirror that holds the newest `capacity` values, a power of two.
+    /// Creates a mirror that holds the newest `capacity` values. `capacity` must be a power of two.
     ///
     /// An observer that falls behind by more than `capacity` values misses values. With a capacity
     /// of 1 an observer can read a value only while the writer stores none.

@@ -17,7 +17,7 @@ use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
 use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
-/// Number of reads that one poll tries while the writer overtakes the observer.
+/// Upper bound of the reads that one poll tries while the writer overtakes the observer.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// A value that an [`Observer`] read from its mirror.

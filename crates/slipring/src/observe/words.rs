@@ -22,10 +22,10 @@
 //! Invariants
 //! - I1: The mark of a slot only grows. The mark says *being written* before the writer stores a
 //!   put's first word, and *holds* after the put's last word.
-//! - I2: [`Words::read`] copies a returned value between two loads of the slot's mark. Both loads
-//!   return *holds* for the requested put. The first load of the mark acquires the requested put's
-//!   words (`SYNC[mirrored]`). A returned copy contains no word of a later put, because the second
-//!   load, after a fence, would then see the later mark (`SYNC[overwritten]`).
+//! - I2: [`Words::read`] returns a value only if it was copied between two loads of the slot's mark
+//!   that both say *holds* for the requested put. The first load of the mark acquires the requested
+//!   put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put, because the
+//!   second load, after a fence, would then see the later mark (`SYNC[overwritten]`).
 //! - I3: `completed` is the number of finished puts. An observer that has acquired `completed`
 //!   finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
@@ -39,7 +39,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// Difference between the numbers of two consecutive puts, doubled.
+/// Difference between the doubled numbers of two consecutive puts.
 pub(super) const PUT: u64 = 2;
 /// Bit of a mark: the writer is storing the slot's words.
 const WRITING: u64 = 1;
@@ -186,7 +186,7 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // Either count may be the newer one: the mark's or `completed`.
+        // Either the mark's count or `completed` may be newer.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }

@@ -173,8 +173,8 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// A marker, because a claim lends `&E` and may be `Sync` only if `E` is. A `Producer` alone is
-    /// always `Sync`.
+    /// A marker, because a claim lends `&E` and may be `Sync` only if `E` is. Without the marker, a
+    /// claim would always be `Sync`, as a `Producer` is.
     lent: PhantomData<&'p mut E>,
 }
 
@@ -237,8 +237,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
         self.seq
     }
 
-    /// Returns a mutable reference to the event at `offset` from the first one. `None`: the claim
-    /// has no event at `offset`.
+    /// Returns a mutable reference to the event at `offset` from the claim's first event. `None`:
+    /// the claim has no event at `offset`.
     ///
     /// ```
     /// let (mut tx, _rx) = slipring::unicast(8, || 0)?;

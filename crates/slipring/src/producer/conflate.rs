@@ -6,7 +6,7 @@
 //! - I2: Kept values are published in the order in which their keys were first kept, and before
 //!   every later value.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
-//!   values, and the table has room for twice as many.
+//!   values, and the hash table has room for twice as many keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -306,7 +306,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Example: [`Conflator::new`].
     ///
     /// # Errors
-    /// Fails when the graph has ended: closed, halted or failed.
+    /// Fails when the graph has ended, or when only this thread could free a slot.
     pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }

@@ -73,8 +73,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     number: TaskNumber,
-    /// Whether a publication needs the slow path of [`Producer::commit`]. Reasons are parties
-    /// beside the readers of stamps or of the cursor, and a lap that may refresh stamps.
+    /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path serves
+    /// parties other than readers of stamps or of the cursor, and laps that may refresh stamps.
     pub(super) slow_path: bool,
     /// Whether every publication needs the slow path, in any lap.
     pub(super) always_slow_path: bool,
@@ -87,8 +87,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Number of events that were published together with an earlier event. A flush derives the
     /// number of batches from this count, so that single publications need not count batches.
     pub(super) coalesced: u64,
-    /// Whether a drop during a panic does not fail the graph. Set if the thread was already
-    /// unwinding at the handle's creation, and by `close` and `close_all`.
+    /// Whether the graph survives a drop of this handle during a panic. Set if the thread was
+    /// already unwinding at the handle's creation, and by `close` and `close_all`.
     ignores_panic: bool,
     sharing: PhantomData<S>,
 }

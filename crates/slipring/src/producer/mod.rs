@@ -11,18 +11,18 @@
 //! Each file uses only files above it in the table.
 //!
 //! Invariants
-//! - I1: Two handles never claim the same position in the same lap. A single producer claims from
-//!   its private `next`. Many producers share one claim word, and move the word only over slots
-//!   that the gating stages have released. In a ring without stages, many producers move the claim
-//!   word only over slots whose last publication is complete.
+//! - I1: No two handles claim the same position. A single producer claims from its private `next`.
+//!   Many producers share one claim word, and move the word only over slots that the gating stages
+//!   have released. In a ring without stages, many producers move the claim word only over slots
+//!   whose last publication is complete.
 //! - I2: Claimed slots belong to their handle until the handle stamps the slots. No stage accesses
 //!   the event of an unstamped position. No producer claims a slot again before every stage has
 //!   passed the slot's event.
 //! - I3: Every position that many producers claim gets a stamp: by the claim's publication, or a
 //!   tombstone when the claim is dropped. A forgotten claim gets its tombstone at the handle's next
 //!   use or drop. A single producer claims an unpublished position again.
-//! - I4: The closing producer sets the ring's end position once. No producer claims a position
-//!   behind that end.
+//! - I4: The closing producer sets the ring's end position once. No producer claims the end
+//!   position or a later position.
 
 pub(crate) mod claim;
 pub(crate) mod conflate;

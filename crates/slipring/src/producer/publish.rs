@@ -254,8 +254,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             let mut filled = 0;
             let mut next = Some(first);
             while let Some(this) = next {
-                // SAFETY: claimed by this handle (producer::I2), which the guard borrows;
-                // `filled < len` here.
+                // SAFETY: claimed by this handle (producer::I2), which the guard borrows.
+                // The loop ends once `filled` reaches `len`, so `filled < len` here.
                 fill(unsafe { &mut *slots.event(seq.wrapping_add(filled)) }, this);
                 filled += 1;
                 if filled == len as u64 {

@@ -148,15 +148,15 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         );
         let limit = gate.wrapping_add(capacity);
         // The second guard: the limit of a single producer never decreases. A gate may be lower
-        // than an earlier gate, because of a joiner that is about to find itself too late or a
-        // worker that lost a race. An open claim may lie between `next` and the old limit, and
-        // `commit` moves `next` to that claim's end.
+        // than an earlier gate, because a joiner is about to find itself too late or a worker lost
+        // a race. An open claim may lie between `next` and the old limit, and `commit` moves `next`
+        // to that claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Claims until the next call lie in the lap before the limit. An already open claim lies in
-        // the lap before the limit, too, because an open claim blocks the other producers. The
-        // range starts at `limit - capacity` rather than at `next`, because other producers may
+        // Claims until the next `find_room` lie in the lap before the limit. An already open claim
+        // lies in the lap before the limit, too, because an open claim blocks the other producers.
+        // The range starts at `limit - capacity` rather than at `next`, because other producers may
         // have claimed since the load.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
