@@ -40,12 +40,15 @@ def comments(path):
 
 def sentences(block):
     """Splits a block into sentences; leaves out code, tables, headings and lists of links."""
-    text, fence = [], False
+    text, fence, safety = [], False, False
     for line in block:
+        safety = line.startswith("SAFETY") or (safety and bool(line.strip()))
+        if safety:
+            continue
         if line.strip().startswith("```"):
             fence = not fence
             text.append("\0")
-        elif fence or re.match(r"\||#|SAFETY|\[[^\]]*\]: |</?\w", line) or not line.strip():
+        elif fence or re.match(r"\||#|\[[^\]]*\]: |</?\w", line) or not line.strip():
             text.append("\0")
         elif re.match(r"\s*(?:[-*]|\d+\.) ", line):
             text.append("\0" + re.sub(r"^\s*(?:[-*]|\d+\.) ", "", line))

@@ -62,8 +62,8 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Returns the reason that ended a wait for a claim of a valid length without a deadline. Only
-    /// the end of the graph and the strategy's timeout end such a wait.
+    /// Returns the reason that ended a wait for a claim of a valid length without a deadline: the end
+    /// of the graph, the strategy's timeout, or a wait of the thread for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,
