@@ -56,7 +56,7 @@ def sentences(block):
             text.append(line.strip())
     for part in " ".join(text).split("\0"):
         for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[(*])", part.strip()):
-            if len(sentence.split()) >= 4:
+            if len(sentence.split()) >= 4 and "{" not in sentence:
                 yield sentence.strip()
 
 

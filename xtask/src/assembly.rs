@@ -15,9 +15,9 @@ use crate::{
 
 /// The label of the publication. Models check the function that it calls at a queue that is not
 /// quiet.
-const PUBLISHES: &str = "publish_under_a_quiet_bell:";
+const PUBLISHES: &str = "publish_at_a_quiet_queue:";
 /// The label of the release.
-const RELEASES: &str = "release_under_a_quiet_bell:";
+const RELEASES: &str = "release_at_a_quiet_queue:";
 /// The published value, as the machine code spells it.
 const MARK: &str = "$1579129387,";
 /// The instructions that wait until earlier stores have left the core.
@@ -153,13 +153,13 @@ mod tests {
         "movq\t%r8, (%rsi,%rax)",
         "#MEMBARRIER",
         "movl\t24(%rax,%r8), %r8d",
-        "callq\t*_ZN8slipring4bell11notify_fenced17h0123E@GOTPCREL(%rip)",
+        "callq\t*_ZN8slipring4wait5queue13notify_fenced17h0123E@GOTPCREL(%rip)",
         "retq",
     ];
 
     fn code(publishes: &[&str], releases: &[&str]) -> String {
         let function = |name: &str, lines: &[&str]| {
-            format!("{name}_under_a_quiet_bell:\n{}\n.cfi_endproc\n", lines.join("\n"))
+            format!("{name}_at_a_quiet_queue:\n{}\n.cfi_endproc\n", lines.join("\n"))
         };
         function("publish", publishes) + &function("release", releases)
     }

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn test_files_are_known_by_name() {
-        for test in ["bell_tests.rs", "loom_models/tap.rs", "wait/queue_model/machine.rs"] {
+        for test in ["queue_tests.rs", "loom_models/tap.rs", "wait/queue_model/machine.rs"] {
             assert!(is_test_file(Path::new(test)), "{test}");
         }
         assert!(!is_test_file(Path::new("ring/slots.rs")));

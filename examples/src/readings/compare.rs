@@ -34,7 +34,7 @@ pub struct Comparison {
 }
 
 /// Runs every mode in every round. Unless the number of repetitions is fixed, it chooses the number
-/// that keeps one thread busy for [`RUN_SECONDS`].
+/// that keeps one thread busy for `RUN_SECONDS`.
 pub fn all(
     input: &Input,
     job: &Job,
@@ -61,7 +61,7 @@ pub fn all(
     Ok(Comparison { job, modes })
 }
 
-/// Returns the number of repetitions that keep one thread busy for [`RUN_SECONDS`].
+/// Returns the number of repetitions that keep one thread busy for `RUN_SECONDS`.
 fn calibrate(input: &Input, job: &Job) -> Result<u64> {
     let job = Job { repeat: 1, output: None, ..job.clone() };
     let (mut rows, started) = (0, Instant::now());

@@ -296,7 +296,7 @@ impl Claim {
         let say = "Acquire";
         self.word.compare_exchange(word, 0, AcqRel, Ordering::Acquire).ok();
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.word.store(1, if say.is_empty() { Relaxed } else { Release }); bell::fence_before_ring();
+        self.word.store(1, if say.is_empty() { Relaxed } else { Release }); queue::fence_before_notify();
         match order { Acquire => (), _ => Deferred::Release }
         self.word.store(1, twin!("no-release": Release => Relaxed));
         twin!("no-fence": fence(SeqCst) => fence(Acquire));
@@ -307,7 +307,7 @@ impl Claim {
 }
 #[cfg(test)]
 mod tests { fn f() { x.load(Acquire); fence(SeqCst) } }
-fn fence_before_ring() {}
+fn fence_before_notify() {}
 "#;
 
     #[test]
@@ -331,7 +331,7 @@ fn fence_before_ring() {}
                 "14 drop fence(SeqCst)",
                 "15 swap with next",
                 "15 Release->Relaxed",
-                "15 drop fence_before_ring()",
+                "15 drop fence_before_notify()",
                 "17 swap with next",
                 "17 Release->Relaxed",
                 "18 swap with next",
