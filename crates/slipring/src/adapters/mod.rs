@@ -1,4 +1,4 @@
-//! Adapters: handles that are used by positions, handles as futures, and several handles on one
+//! Adapters of handles: use by positions, use as futures, and waits for several handles on one
 //! thread.
 
 pub(crate) mod raw;

@@ -51,7 +51,7 @@ pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single
     producer: Producer<E, L, S>,
     /// Claimed positions that are not done.
     open: SeqRange,
-    /// A marker, because the handle lends `&E` and may be `Sync` only if `E` is.
+    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
     lent: PhantomData<E>,
 }
 
@@ -97,8 +97,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Any error of [`RawProducer::next`], or [`ClaimError::Length`] if `len` is 0 or exceeds the
-    /// ring's capacity.
+    /// The call returns any error of [`RawProducer::next`]. It returns [`ClaimError::Length`] if
+    /// `len` is 0 or exceeds the ring's capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if self.open.len() != 0 {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -200,8 +200,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 /// A consumer that is used by positions: `available` finds events, `at` reads, `done` releases.
 /// [`Consumer::into_raw`] returns it.
 ///
-/// Dropping a raw consumer has the effect of dropping its [`Consumer`]. Events that are not done
-/// count as not handled.
+/// Dropping a raw consumer drops its [`Consumer`]. Events that are not done count as not handled.
 ///
 /// Example: [`RawProducer`].
 #[doc(alias = "SCSequence")]
@@ -210,7 +209,7 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Inte
     consumer: Consumer<E, A, C, L>,
     /// Number of found events that are not done.
     left: usize,
-    /// A marker, because the handle lends `&E` and may be `Sync` only if `E` is.
+    /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
     lent: PhantomData<E>,
 }
 
@@ -242,8 +241,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not
-    ///   released it. For a gating stage directly behind the producer, `Gated` needs the published
-    ///   position. The published position is known in a ring that is
+    ///   released it. If the gating stage is directly behind the producer, the call needs the
+    ///   published position to return `Gated`. The published position is known in a ring that is
     ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
     ///   cursor](crate::Graph::publish_cursor). In other rings, `Unavailable` is returned while the
     ///   gating stage has released only a part of a publication of several events.
@@ -260,7 +259,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// Any error of [`RawConsumer::next`], and [`BatchError::Unavailable`] if `max` is 0.
+    /// The call returns any error of [`RawConsumer::next`]. It returns [`BatchError::Unavailable`]
+    /// if `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;
@@ -323,7 +323,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer, which lends the events that are not done once more.
+    /// Returns the inner consumer. That consumer lends again the events that are not done.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;

@@ -1,4 +1,4 @@
-//! Waiting for several handles on one thread, or in a foreign event loop.
+//! Waits for several handles on one thread, or in an event loop outside the library.
 
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Waitable: sealed::Sealed {
-    /// Registers `waker` to be woken once, when another try is worthwhile. Returns `true`, and does
+    /// Registers `waker` to be woken once, when another try is worthwhile. Returns `true`, and will
     /// not wake `waker`, if a try is worthwhile now.
     ///
     /// A try is worthwhile after progress, and after the end of the graph. A worthwhile try may
@@ -220,8 +220,8 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// A handle that wakes its waker at once when armed. From the second `arm` on, the handle is
-    /// ready until its time limit.
+    /// A handle that wakes its waker at once when armed. The second and each later `arm` reports
+    /// the handle as ready, until the handle's time limit.
     struct Hasty(u32, Instant);
 
     impl sealed::Sealed for Hasty {

@@ -3,8 +3,8 @@
 //! The futures lend slots as the blocking calls do, without a copy and without a waiting thread.
 //!
 //! Invariants
-//! - I1: A pending future has left its waker in the wait queue in which a thread would sleep, by a
-//!   thread's steps (queue::I1). A future's drop removes the waker from the queue.
+//! - I1: A pending future has registered its waker in the wait queue, by the same steps as a thread
+//!   that goes to sleep there (queue::I1). A future's drop removes the waker from the queue.
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;
@@ -25,8 +25,8 @@ use crate::producer::{Producer, sealed as producer};
 use crate::ring::slots::{Interleaved, Layout};
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Works as [`Consumer::batch`], for tasks. The future yields up to `max` events as soon as at
-    /// least one is available.
+    /// Works as [`Consumer::batch`], for tasks instead of threads. The future yields up to `max`
+    /// events as soon as at least one is available.
     ///
     /// Dropping the future before it is done loses no event. If the graph's wait strategy parks
     /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, or
@@ -66,8 +66,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// Works as [`Producer::publish`], for tasks. `fill` runs when a slot is free. A future that is
-    /// dropped before it is done publishes nothing.
+    /// Works as [`Producer::publish`], for tasks instead of threads. `fill` runs when a slot is
+    /// free. A future that is dropped before it is done publishes nothing.
     ///
     /// [`Consumer::batch_async`] documents when a task is woken.
     ///
@@ -79,8 +79,8 @@ impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
         PublishAsync { producer: self, fill: Some(fill) }
     }
 
-    /// Works as [`Producer::claim_n`], for tasks. A future that is dropped before it is done claims
-    /// no slot.
+    /// Works as [`Producer::claim_n`], for tasks instead of threads. A future that is dropped
+    /// before it is done claims no slot.
     ///
     /// [`Consumer::batch_async`] documents when a task is woken.
     ///

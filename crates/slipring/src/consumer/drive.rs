@@ -35,7 +35,7 @@ pub(crate) enum End {
     Panic(String),
 }
 
-/// The events that [`find_next`] found for a handler.
+/// Events for a handler, as found by [`find_next`].
 pub(crate) struct Upcoming {
     /// Number of polled events; 0 if none is available.
     pub(crate) len: u64,
@@ -54,11 +54,11 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// At a long run, the handler starts at once and walks on to the runs behind it, so memory is read
-/// in address order. Before the handler starts on short runs, this function gathers about `least`
-/// events. The producer may still be writing to the cache line of a short run. A consumer that
-/// alternated between stamps and events of a line being written would wait for the line at each
-/// event.
+/// At a long run, the handler starts at once and walks on to the runs behind that run, so memory is
+/// read in address order. Before the handler starts on short runs, this function gathers about
+/// `least` events. The producer may still be writing to the cache line of a short run. If a
+/// consumer loaded stamps and events in turn from a line that the producer is writing, the consumer
+/// would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -120,8 +120,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for AdvanceOnDrop<'_, E, L, P
     }
 }
 
-/// Handles available events up to the pace's limit, without a release. Returns the number of
-/// handled events.
+/// Handles available events up to the pace's limit, and does not release them. Returns the number
+/// of handled events.
 #[inline(always)]
 fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -136,7 +136,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     while handled < max_pass {
         let remaining = max_pass - handled;
         let max = if H::GATHERS { remaining } else { pace.stretch().min(remaining) };
-        // The first event often comes alone, so it is handled before a poll for a second one.
+        // The first event often comes alone, so the loop handles the first event before it polls
+        // for a second one.
         let upcoming = if H::GATHERS {
             Upcoming::gathered(position.gather(max, max), max)
         } else {
@@ -191,7 +192,7 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         end_batch(position, handler)?;
     }
     // A failure in the pass is attributed to an event. A failure outside the pass is attributed to
-    // no event, so there is no event to skip.
+    // no event, so the stage has no event to skip.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -214,7 +215,7 @@ fn end_batch<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     Ok(())
 }
 
-/// Calls the handler's `idle`, before a wait.
+/// Calls the handler's `idle`. The loop waits afterwards.
 #[inline(always)]
 pub(crate) fn idle<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     position: &P,
@@ -270,8 +271,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The addition wraps: one skip counts up to a quarter of the ring, and a ring of zero-sized
-    // events may be of any length.
+    // The addition wraps, because the sum may overflow: one skip counts up to a quarter of the
+    // ring, and a ring of zero-sized events may have any length.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

@@ -156,8 +156,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// Lends up to `max` events that are available now, without waiting. With `max` 0, the returned
     /// batch is empty.
     ///
-    /// If no event is available, the call costs one load of a line that the upstream writes, or a
-    /// load for each dependency of the stage.
+    /// If no event is available, the call costs one load of a line that the upstream writes. A
+    /// stage with several dependencies loads at least one line for each dependency.
     ///
     /// ```
     /// use slipring::BatchError;
@@ -536,8 +536,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
-    /// Releases the [held](Batch::hold) events before position `seq`. A `seq` beyond the last held
-    /// event releases all held events. A `seq` that was already released changes nothing.
+    /// Releases the [held](Batch::hold) events before position `seq`. If `seq` is beyond the last
+    /// held event, the call releases all held events. If the position `seq` was already released,
+    /// the call changes nothing.
     ///
     /// Costs as much as [`Batch::release`]. A handle that holds the whole ring gets no further
     /// event. A waiting call of such a handle returns [`WaitError::WaitsForItself`] until the

@@ -11,30 +11,30 @@ use crate::ring::stamp::Run;
 
 /// The code that a stage runs for its events.
 pub(crate) trait Handler<E, L: Layout> {
-    /// Whether the handler takes batches. For a batch handler, the loop prefers a long batch to an
-    /// early one.
+    /// Whether the handler takes batches. For a batch handler, the loop gathers a long batch
+    /// instead of handling a short batch early.
     const GATHERS: bool = false;
 
-    /// Handles the lent events. Keeps `progress.handled` correct, also if the handler fails or
-    /// panics.
+    /// Handles the lent events. The method must keep `progress.handled` correct, also if the
+    /// handler fails or panics.
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
 
-    /// Runs before the first event.
+    /// Runs before the stage's first event.
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs before each release.
+    /// Runs before each release of the stage.
     fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs before a wait.
+    /// Runs before the stage waits.
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs after the last event.
+    /// Runs after the stage's last event.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -59,8 +59,8 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Upper bound of the events that may be handled, including runs found behind the polled
-    /// events.
+    /// Upper bound of the number of events that may be handled, including those of runs found
+    /// behind the polled events.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
@@ -151,8 +151,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // A run is often as long as its predecessor. While run lengths repeat, the next events
-            // do not wait for the stamp's load.
+            // The walk guesses that the next run is as long as the present run. While the guess is
+            // right, the next events do not wait for the load of the next stamp.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

@@ -8,13 +8,14 @@ use crate::ring::control::Control;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target time between two releases. Each release is a store to a line that other threads poll.
+/// Target time between two releases. A shorter time would cost more, because each release is a
+/// store to a line that other threads poll.
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 /// Least time between two readings of the clock. A reading takes 20 to 40 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least length of a dense pass, in events. In a dense pass that reached the end of the available
+/// Least length of a dense pass, in events. If a dense pass reached the end of the available
 /// events, about one event came per ten nanoseconds.
 const DENSE: u64 = 32;
 
@@ -27,7 +28,7 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Longest wait until the handler's `idle` is called again.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock; learned.
+    /// Number of events between two readings of the clock. The loop adapts this number.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
@@ -85,12 +86,15 @@ impl Pace {
     /// Returns the length of the pause after a pass of `handled` events, in spacings (see
     /// [`space`]). The loop pauses only after a pass that reached the end of the available events.
     /// The upstream writes just behind the available events, so an immediate poll would contend for
-    /// the line being written.
+    /// the line that the upstream is writing.
     ///
-    /// - After a short pass: one spacing, so that a single event is late by at most one spacing.
-    /// - After a dense pass shorter than `long`: four spacings. During a dense pass, the upstream
-    ///   writes about as many events again, so one spacing would not end the contention.
-    /// - After any other pass: none. The ring might fill up during a pause after a very long pass.
+    /// - After a short pass, the loop pauses for one spacing, so that a single event is late by at
+    ///   most one spacing.
+    /// - After a dense pass shorter than `long`, the loop pauses for four spacings. During a dense
+    ///   pass, the upstream writes about as many events again, so one spacing would not end the
+    ///   contention.
+    /// - After any other pass, the loop does not pause. The ring might fill up during a pause after
+    ///   a very long pass.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0
@@ -108,7 +112,8 @@ impl Pace {
         self.idle_every.and_then(|every| Instant::now().checked_add(every))
     }
 
-    /// Adapts the stretch to the time that a full stretch took.
+    /// Adapts the number of events between two readings of the clock. `took` is the time between
+    /// the last two readings.
     pub(crate) fn adapt(&mut self, took: Duration) {
         if took < CLOCK_INTERVAL {
             self.stretch = (self.stretch * 2).min(LONGEST_STRETCH);
@@ -119,7 +124,7 @@ impl Pace {
 }
 
 /// Pauses for `times` spacings, so that a consumer that keeps up does not contend with its upstream
-/// for the line being written.
+/// for the line that the upstream is writing.
 #[inline]
 pub(crate) fn space(control: &Control, times: u32) {
     (0..control.spacing * times).for_each(|_| crate::base::sync::spin_loop());

@@ -80,12 +80,12 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// only if no available event is known.
     fn poll(&mut self, max: u64) -> u64;
 
-    /// Works as [`Availability::poll`], but continues until `least` events are found or no more
-    /// follow.
+    /// Works as [`Availability::poll`], but continues until `least` events are found or no further
+    /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
 
-    /// Limits later chunks to `max` events, so that a worker leaves the rest to the pool's other
-    /// workers.
+    /// Limits later chunks to `max` events, so that a worker leaves further events to the pool's
+    /// other workers.
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
@@ -114,7 +114,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().core.control.ended(self.next())
     }
 
-    /// Whether a poll is due: an event may be available, or none will ever come.
+    /// Whether a poll is due: an event may be available, or no event will ever come.
     fn is_ready(&self) -> bool {
         self.has_available() || self.ended().is_some()
     }
@@ -135,7 +135,7 @@ pub struct ConsumerState<E, L: Layout> {
     /// Whether handled events need bookkeeping: shard ids to assign, latencies to sample, or a
     /// place for a retry to return to.
     pub(crate) bookkeeping: bool,
-    /// Whether any party may sleep until this position releases.
+    /// Whether a party may be asleep until this position releases.
     notifies: bool,
     /// Whether an event was skipped since the last release.
     pub(crate) skipped: bool,
@@ -143,7 +143,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) batch_len: u64,
     /// The number under which this handle's tasks wait.
     pub(crate) task: TaskNumber,
-    /// The wait strategy's knowledge from this handle's earlier waits.
+    /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
 }
 
@@ -179,13 +179,13 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control
     }
 
-    /// Returns the declaration of this position's stage.
+    /// Returns this position's stage, as the plan declares the stage.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
         &self.core.control.plan.stages[self.stage]
     }
 
-    /// Returns the wait queues of the parties that wait for this stage.
+    /// Returns the numbers of the wait queues that this stage notifies when it releases.
     #[inline(always)]
     pub(crate) fn notifies(&self) -> &[usize] {
         if self.notifies { &self.plan().notifies } else { &[] }
@@ -203,8 +203,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
-    /// Fails the graph because an indispensable position was dropped at `at`. Does not change a
-    /// graph that has ended.
+    /// Fails the graph, because this handle was dropped at position `at` and the stage needs the
+    /// handle. Does not change a graph that has ended.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().ended(at).is_none() {
             let cause = if std::thread::panicking() {

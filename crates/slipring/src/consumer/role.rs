@@ -48,7 +48,7 @@ impl Role for ShardRole {
     /// A shard's own `release` samples the latencies of the shard's own events.
     const SAMPLES: bool = false;
 
-    /// Every shard passes over the same tombstones, so only the first shard counts them.
+    /// Every shard passes over the same tombstones, so only the first shard counts the tombstones.
     fn counts_tombstones(&self) -> bool {
         self.shard == 0
     }

@@ -27,7 +27,8 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     role: R,
     /// The line to which releases are stored.
     line: usize,
-    /// Left shift of the position in the word that a release stores, in bits.
+    /// Left shift of the position in the word that a release stores, in bits: 1 if the word is a
+    /// bound, else 0.
     shift: u32,
     /// Whether the position reads stamps, because its stage is directly behind producers that
     /// stamp.
@@ -65,7 +66,8 @@ struct Checkpoint {
 
 #[cfg(all(test, not(slipring_loom)))]
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Adds to the number of positions that were passed over, so that a test reaches its wrap.
+    /// Adds to the number of positions that were passed over, so that a test reaches the wrap of
+    /// that number.
     pub(crate) fn count_passed(&mut self, positions: u64) {
         self.passed_over = self.passed_over.wrapping_add(positions);
     }
@@ -389,8 +391,8 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             && let Run::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // A run is often as long as its predecessor. While run lengths repeat, the next stamp's
-            // address does not depend on the load of the current stamp.
+            // The loop guesses that the next run is as long as the present run. While the guess is
+            // right, the next stamp's address does not depend on the load of the present stamp.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }

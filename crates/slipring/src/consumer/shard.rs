@@ -4,8 +4,9 @@
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
 //!   until the slot is filled again. The last upstream party that may change the event assigns the
-//!   shard id, between its last change and its release. The assigning party's release edge carries
-//!   the id (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
+//!   shard id, between its last change and its release. The assigning party's publication or
+//!   release makes the id visible to the shard (`SYNC[slot-published]`, `SYNC[cursor-moved]` or
+//!   `SYNC[released]`).
 //! - I2: a shard touches only its own events and passes over the others. Positions that a shard
 //!   passed over count as handled, because the stage's frontier is the least position of its
 //!   shards.
@@ -24,7 +25,7 @@ use crate::wait::HandleLearner;
 pub struct ShardPosition<E, L: Layout> {
     /// The underlying position, which walks the events of all shards.
     sequence: SequentialPosition<E, L, ShardRole>,
-    /// Number of consecutive events from `next` on that are known to belong to this shard.
+    /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
     /// Whether an event was handled since the last release. If no event was handled, no retry
     /// returns to the passed-over positions, so `poll` may release those positions.
@@ -117,7 +118,8 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
-    /// A read ends at the first event of another shard, and more events of this shard may follow.
+    /// A read ends at the first event of another shard, although more events of this shard may
+    /// follow.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 
     fn walks_runs(&self) -> bool {

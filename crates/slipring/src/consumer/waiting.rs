@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. `flushed` is the part that the
-//!   graph's counters already have, and each flush adds the difference. A panic in a wait leaves
-//!   `flushed` correct.
+//!   graph's counters already have, and each flush adds the difference. `flushed` stays correct if
+//!   a wait panics.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -67,8 +67,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
-            // The guard is dropped in place, at the end of this block, because a move before the
-            // drop would copy all counts.
+            // The guard is dropped at the end of this block without a move, because a move would
+            // copy all counts.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
@@ -93,7 +93,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let state = self.state_mut();
         let number = state.task.get(&state.core.control);
         let state = self.state();
-        // The graph's deadline wakes no task, so a task that polls too late fails the graph here.
+        // The graph's deadline wakes no task. A task that polls after the deadline therefore fails
+        // the graph here.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }

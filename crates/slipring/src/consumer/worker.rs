@@ -14,8 +14,8 @@
 //!   once.
 //! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
 //!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
-//!   by at most 2^32 and one lap of the ring (positions::I4). A worker may therefore be idle for
-//!   any number of events.
+//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may therefore be
+//!   idle for any number of events.
 
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,13 @@ pub struct WorkerPosition<E, L: Layout> {
     next: u64,
     /// End of the present chunk.
     chunk_end: u64,
-    /// Position of the claim word at its last load. The field is plain, because a shared word would
-    /// hide errors from the model checker (see PROTOCOL.md).
+    /// Position of the claim word at its last load. The position is kept in a plain field. A worker
+    /// that loaded its position from the shared word before each write to that word would hide
+    /// errors from the model checker (see PROTOCOL.md).
     last_seen: u64,
     /// Known frontier of the dependencies.
     limit: u64,
-    /// Length of the next chunk, in events; learned.
+    /// Length of the next chunk, in events. The worker adapts this length.
     chunk_len: u64,
     /// The caller's upper bound of a chunk, in events.
     max_chunk: u64,
@@ -79,7 +80,7 @@ pub struct WorkerPosition<E, L: Layout> {
 /// The part of the stream that a worker may take at the claim word's position.
 enum Offer {
     Nothing,
-    /// Number of events in the chunk, and number of events behind the chunk in its last run.
+    /// Number of events in the chunk, and number of events that follow the chunk in its last run.
     Chunk(u64, u64),
     /// Length of a tombstone, in positions.
     Tombstone(u64),
@@ -166,7 +167,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = self.last_seen.wrapping_add(len);
-            // A lost race left an old bound, which has held up the later stages until now.
+            // After a lost race, this worker's old bound has held up the later stages until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let own = core.control.line(self.own_line);
@@ -200,9 +201,9 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns a position that the claim word has passed by less than 2^47 (I5). The worker's last
-    /// loaded position alone does not suffice. While a worker is idle, it holds no party up, and
-    /// its pool may move any distance.
+    /// Returns a position that the claim word has passed by less than 2^47 positions (I5). The
+    /// worker's last loaded position alone does not suffice. An idle worker holds no party up, so
+    /// its pool may move any distance meanwhile.
     #[inline(always)]
     fn known(&self) -> u64 {
         // In a model, a pool moves a few positions only, so the landmark changes nothing. Each load
@@ -216,7 +217,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
 
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
     /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
-    /// harm, because the swap fails.
+    /// harm, because the later swap of the claim word then fails.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
@@ -250,7 +251,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns the length of a chunk: `len`, or an even share if fewer events are available.
+    /// Returns the length of a chunk, in events: `len`, or an even share of the available events if
+    /// fewer than `len` are available.
     fn share(&self, available: u64, len: u64) -> u64 {
         if available < len { available.div_ceil(self.workers) } else { len }
     }
@@ -275,8 +277,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
-    /// every event before the bound. A worker without a chunk may store, too, because a lost race
-    /// may have left a bound that is later than `next`.
+    /// this worker's events before the bound. A worker without a chunk may store a bound, too,
+    /// because a lost race may have left a bound that is later than `next`.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -297,7 +299,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             let nanos = (started_at.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
             let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // The length at most halves or doubles, so that one interrupted chunk changes little.
+            // One step at most halves or doubles the length, so that a single interrupted chunk
+            // changes little.
             self.chunk_len =
                 ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }
@@ -379,7 +382,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
-    /// A read ends at the chunk's end, and more events may follow.
+    /// A read ends at the chunk's end, although more events may follow.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 
     fn walks_runs(&self) -> bool {
@@ -430,7 +433,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
         self.contended
     }
 
-    /// A worker ends only with its whole pool, because another worker may leave a chunk behind.
+    /// A worker ends only when its whole pool has ended, because another worker may leave a chunk
+    /// that this worker has to finish.
     fn ended(&self) -> Option<WaitError> {
         // The pool's frontier is at most a lap behind the claim word.
         let control = self.state.control();

@@ -1,4 +1,4 @@
-//! Workers of pools that went on for any distance while the worker was idle.
+//! Tests of a worker whose pool moved any distance while the worker was idle.
 
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
@@ -35,7 +35,7 @@ fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
 }
 
-/// Distances beyond half of the range of 48 bits, and beyond the whole range, in positions.
+/// Distances that a pool moves, in positions: more than 2^47, and more than 2^48.
 const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
 fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
@@ -90,7 +90,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
             "the worker does not see the end at {at}"
         );
-        // Dropping the other worker without a poll is no failure either.
+        // Dropping the other worker, which never polled, is no failure either.
         drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
             ring.clone(),
             0,

@@ -1,4 +1,4 @@
-//! Reports for the recorder of the `metrics` crate. Needs the feature `metrics`.
+//! The export of reports to the recorder of the `metrics` crate. Needs the feature `metrics`.
 
 use metrics::{counter, gauge};
 

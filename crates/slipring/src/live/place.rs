@@ -41,8 +41,8 @@ impl<E, L: Layout> Place<E, L> {
         whole(self.0.lock())
     }
 
-    /// Returns the graph and the stage, if the graph is running. The caller keeps the graph's
-    /// reference only during one call.
+    /// Returns references to the graph and the stage, if the graph is running. The caller keeps the
+    /// graph's reference only during one call.
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
         // The cloned reference may become the last one, so it is dropped after the lock's release
         // (I2).

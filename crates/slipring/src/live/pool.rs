@@ -1,6 +1,6 @@
 //! Pool handles: workers join a running pool, and leave by being dropped.
 //!
-//! The seats and lines of a pool's workers are words of the ring (membership::I1, I2;
+//! The seats and lines of a pool's workers are part of the ring (membership::I1, I2;
 //! positions::I4).
 
 use std::fmt;
@@ -87,7 +87,7 @@ impl<E, L: Layout> Pool<E, Writing, L> {
     }
 }
 
-/// The access that a marker type ([`Reading`], [`Writing`]) stands for.
+/// Maps a marker type ([`Reading`], [`Writing`]) to its access.
 pub(crate) trait AccessMarker {
     const ACCESS: Access;
 }
@@ -125,7 +125,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         self.place.bind(core, stage)
     }
 
-    /// Adds a worker, which takes its share of the events from now on.
+    /// Adds a worker to the pool. The worker takes its share of the events from now on.
     ///
     /// Never waits, and stops no stage. Costs a lock that only joiners and leavers take, and one
     /// load per seat. The call allocates only for a wait strategy that learns, such as the default
@@ -144,8 +144,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // Ownership is taken last: a refused joiner never owns the ring, so it never drops the
-        // ring's events.
+        // The new worker becomes an owner last. A refused joiner therefore never owns the ring, and
+        // never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.release_worker(stage, worker);

@@ -1,17 +1,18 @@
 //! Taps: declared places where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose members change. A tap's frontier is the frontier of the stages before the
-//! tap, held back by the bounds of the tap's members. A tap without members holds nothing back. A
-//! party behind a tap is a stage, or the producers if no stage follows. Each party behind a tap
-//! announces how far it goes, and only then loads the members' bounds (positions::I3).
+//! A tap is a stage whose members change. A tap's frontier is the smallest of the frontiers of the
+//! stages before the tap and the bounds of the tap's members. A tap without members holds nothing
+//! back. A party behind a tap is a stage, or the producers if no stage follows. Each party behind a
+//! tap first announces the position up to which it will go, and then loads the members' bounds
+//! (positions::I3).
 //!
 //! Invariants
 //! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
 //!   and leaving, only the member's handle stores to the member's line.
 //! - I2: A joiner pins a position, fences, and then loads the announced positions. The joiner then
-//!   keeps its position, or moves on to the furthest announced position. Of a joiner and a passer,
-//!   at least one sees the other (`edge::joined`). Therefore no passer passes an event from the
-//!   joiner's position on before the joiner's release.
+//!   keeps its position, or moves on to the furthest announced position. Of a joiner and a party
+//!   behind the tap, at least one sees the other (`edge::joined`). Therefore no party behind the
+//!   tap passes the joiner's position before the joiner's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -31,7 +32,7 @@ use crate::ring::slots::{Interleaved, Layout};
 use crate::ring::spec::Delivery;
 use crate::ring::words::{ahead, later};
 
-/// The position at which a new reader of a tap begins.
+/// The position at which a tap's new reader begins.
 ///
 /// Example: [`Tap::subscribe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +60,9 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
 /// A place of a running graph where readers join and leave.
 ///
-/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. Clones
-/// stand for the same tap. Without readers, a tap costs each party behind the tap one fence per
-/// batch.
+/// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. All
+/// clones of a tap stand for the same place. Without readers, a tap costs each party behind it one
+/// fence per batch.
 ///
 /// A tap stands in one running graph at a time. A tap can stand in the next graph after
 /// [`run`](crate::Chain::run) has returned, or after a pipeline has ended and was joined. A
@@ -207,8 +208,8 @@ impl<E, L: Layout> fmt::Debug for Tap<E, L> {
     }
 }
 
-/// Asks one [`Subscription`] to leave, from any thread. [`Consumer::leave_handle`] creates a leave
-/// handle.
+/// A handle with which any thread asks one [`Subscription`] to leave. [`Consumer::leave_handle`]
+/// creates a leave handle.
 ///
 /// Example: [`Consumer::leave_handle`].
 #[doc(alias = "AbortHandle")]
@@ -217,7 +218,7 @@ pub struct LeaveHandle<E, L: Layout = Interleaved> {
     stage: usize,
     /// Line of the member's ticket.
     ticket_line: usize,
-    /// The ticket's value while the member is joined and was not asked to leave.
+    /// Value of the member's ticket until the member leaves or is asked to leave.
     ticket: u64,
     kind: PhantomData<E>,
 }
@@ -314,9 +315,9 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may name any number, and a number 2^63 away lies neither ahead nor behind.
-        // Therefore the distance decides whether `asked` is accepted, and the sign only selects the
-        // error.
+        // The caller may name any number, and a number that is 2^63 away lies neither ahead nor
+        // behind. Therefore the distance decides whether `asked` is accepted, and the sign only
+        // selects the error.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -333,8 +334,8 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The passers may have gone any distance between the pin and this load. The pin holds only if
-    // the pinned position is within a lap of the furthest announced position.
+    // The parties behind the tap may have gone any distance between the pin and this load. The pin
+    // holds only if the pinned position is within a lap of the furthest announced position.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -342,13 +343,13 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // A passer may sleep because the pin held the passer back.
+        // The pin may have held a party behind the tap back, and that party may be asleep.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // Ownership is taken last: a refused joiner never owns the ring, so it never drops the ring's
-    // events.
+    // The new member becomes an owner last. A refused joiner therefore never owns the ring, and
+    // never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);

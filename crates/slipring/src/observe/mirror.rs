@@ -39,7 +39,7 @@ use crate::observe::words::{Plain, Words, bytes_per_slot};
 /// ```
 pub struct Mirror<T> {
     words: Arc<Words>,
-    /// Number of the next put, doubled.
+    /// Number of the next put, times two (see `words::PUT`).
     next: u64,
     values: PhantomData<fn(T)>,
 }
@@ -62,7 +62,8 @@ impl<T: Plain> Mirror<T> {
         Mirror::starting_at(capacity, 0)
     }
 
-    /// Creates a mirror whose count of puts begins at `start` (doubled).
+    /// Creates a mirror whose count of puts begins at `start`. `start` is the number times two (see
+    /// `words::PUT`).
     pub(crate) fn starting_at(capacity: usize, start: u64) -> Result<Mirror<T>, BuildError> {
         let words = Arc::new(Words::new::<T>(capacity, start)?);
         Ok(Mirror { words, next: start, values: PhantomData })
@@ -106,8 +107,8 @@ impl<T> fmt::Debug for Mirror<T> {
 
 /// Creates observers of a [`Mirror`], on any thread.
 ///
-/// Clones stand for the same mirror. A handle keeps the mirror's memory alive, and does not keep
-/// the mirror open.
+/// All clones of a handle create observers of the same mirror. A handle keeps the mirror's memory
+/// alive, and does not keep the mirror open.
 ///
 /// ```
 /// let mut mirror = slipring::Mirror::new(4)?;

@@ -70,11 +70,11 @@ impl std::error::Error for ObserveError {}
 /// A [`MirrorHandle`] creates observers. A clone of an observer continues from the same position,
 /// independently.
 ///
-/// An observer holds up neither the writer nor the ring. An observer costs the writer only the
-/// cache lines that the observer loads. An observer that is overtaken skips the oldest quarter of
-/// the slots, because the next puts overwrite those slots. An observer counts the values that it
-/// missed. The returned values, the missed values and the values still [`behind`](Observer::behind)
-/// add up to the puts since the observer's start.
+/// An observer holds up neither the writer nor the ring. An observer costs the writer only the time
+/// to fetch back the cache lines that the observer loaded. An observer that is overtaken skips the
+/// oldest quarter of the slots, because the next puts overwrite those slots. An observer counts the
+/// values that it missed. The returned values, the missed values and the values still
+/// [`behind`](Observer::behind) add up to the puts since the observer's start.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and
 /// drained:
@@ -104,9 +104,9 @@ impl std::error::Error for ObserveError {}
 /// ```
 pub struct Observer<T> {
     mirror: MirrorHandle<T>,
-    /// Number of the put to read next, doubled.
+    /// Number of the put to read next, times two (see `words::PUT`).
     next: u64,
-    /// Number of the put after the last returned one, doubled.
+    /// Number of the put after the last returned put, times two (see `words::PUT`).
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
@@ -143,8 +143,8 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Returns the number of newest puts that an overtaken observer keeps, doubled: all slots but a
-    /// quarter.
+    /// Returns how many of the newest puts an overtaken observer still reads, times two (see
+    /// `words::PUT`): three quarters of the slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -263,8 +263,8 @@ impl<T: Plain> Observer<T> {
         &self.mirror
     }
 
-    /// Reads the next put. If the next put is overwritten, continues with the newest `kept` puts
-    /// (doubled).
+    /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
+    /// is the number of these puts, times two.
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

@@ -1,8 +1,8 @@
 //! The shared words of a mirror: a ring of slots, each a sequence lock around one value.
 //!
-//! A slot of the event ring is plain memory, so the slot's reader must hold up its writer.
-//! Observers hold up no thread. Observers read a *mirror* beside the event ring: a ring of atomic
-//! words. One writer copies one value per event into the mirror, over the oldest value.
+//! A slot of the event ring is plain memory, so a stage that reads the slot must hold up the
+//! producer. Observers hold up no thread. They read a *mirror* instead of the event ring: a ring of
+//! atomic words. One writer copies one value per event into the mirror, over the oldest value.
 //!
 //! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
 //! changes the mark before it stores the words of a value, and again after the last word. The mark
@@ -12,7 +12,8 @@
 //! a valid value.
 //!
 //! A *put* is one copy of a value by the writer. Puts are numbered densely, whatever the positions
-//! of their events. The words hold the numbers of puts doubled:
+//! of their events. Marks hold numbers of puts times two, because the lowest bit of a mark is
+//! [`WRITING`]. The other words of the protocol hold numbers of puts times two as well:
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -26,8 +27,8 @@
 //!   that both say *holds* for the requested put. The first load of the mark acquires the requested
 //!   put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put, because the
 //!   second load, after a fence, would then see the later mark (`SYNC[overwritten]`).
-//! - I3: `completed` is the number of finished puts. An observer that has acquired `completed`
-//!   finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
+//! - I3: `completed` is the number of finished puts, times two. An observer that has acquired
+//!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
 //!   puts (`SYNC[mirror-closed]`).
 //! - I5: Observers store to none of the words, so the writer never waits for an observer.
@@ -39,7 +40,8 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// Difference between the doubled numbers of two consecutive puts.
+/// Difference between the stored numbers of two consecutive puts. Numbers of puts are stored times
+/// two, to leave the lowest bit free for [`WRITING`].
 pub(super) const PUT: u64 = 2;
 /// Bit of a mark: the writer is storing the slot's words.
 const WRITING: u64 = 1;
@@ -65,7 +67,7 @@ pub(super) enum SlotRead<T> {
     /// The requested put has not begun, or is not finished.
     NotYet,
     /// The slot holds a later put, or a later put is being written. The field is a lower bound of
-    /// the number of finished puts, doubled.
+    /// the number of finished puts, times two (see [`PUT`]).
     Overwritten(u64),
 }
 
@@ -100,13 +102,13 @@ pub(super) struct Words {
     /// Whether the writer is gone. Before the writer's end, no thread stores to this field's cache
     /// line.
     closed: AtomicU32,
-    /// Number of finished puts, doubled.
+    /// Number of finished puts, times two (see [`PUT`]).
     completed: Line<AtomicU64>,
 }
 
 impl Words {
-    /// Creates slots for `capacity` values of type `T`. The count of puts begins at `start`
-    /// (doubled).
+    /// Creates slots for `capacity` values of type `T`. The count of puts begins at `start`, which
+    /// is times two (see [`PUT`]).
     pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
@@ -148,21 +150,22 @@ impl Words {
 
     // The observers' side.
 
-    /// Returns the number of finished puts, doubled.
+    /// Returns the number of finished puts, times two (see [`PUT`]).
     pub(super) fn completed(&self) -> u64 {
         edge::completed::see(&self.completed.0)
     }
 
-    /// Returns the number of the oldest put that a slot still holds, doubled. The writer may be
-    /// overwriting that put already.
+    /// Returns the number of the oldest put that a slot still holds, times two (see [`PUT`]). The
+    /// writer may be overwriting that put already.
     pub(super) fn oldest(&self) -> u64 {
         let completed = self.completed();
         completed
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns the number of puts, doubled, if the writer is gone. After `Some`, an observer that
-    /// found no value must read once more, because all puts are visible now (I4).
+    /// Returns the number of all puts, times two (see [`PUT`]), if the writer is gone. After
+    /// `Some`, an observer that found no value must read once more, because all puts are visible
+    /// now (I4).
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
@@ -186,15 +189,16 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // Either the mark's count or `completed` may be newer.
+        // The later one of two numbers of puts is returned: that of the mark, or that of
+        // `completed`.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
 
     // The writer's side.
 
-    /// Copies a value and its position into the slot of put number `next` (doubled). Returns the
-    /// number of the following put, doubled.
+    /// Copies a value and its position into the slot of put `next`. Returns the number of the
+    /// following put. Both numbers are times two (see [`PUT`]).
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);

@@ -173,8 +173,8 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// A marker, because a claim lends `&E` and may be `Sync` only if `E` is. Without the marker, a
-    /// claim would always be `Sync`, as a `Producer` is.
+    /// Marks the claim as a lender of `&E`, so that the claim is `Sync` only if `E` is. Without
+    /// this marker, a claim would always be `Sync`, because a `Producer` always is.
     lent: PhantomData<&'p mut E>,
 }
 

@@ -249,7 +249,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// Fails when the graph has ended: closed, halted or failed.
+    /// The call fails if the graph was closed or halted, or has failed.
     pub fn flush(&mut self) -> Result<usize, WaitError> {
         while !self.kept.is_empty()
             && let Some(seq) = self.producer.reserve_now()?
@@ -306,7 +306,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// Example: [`Conflator::new`].
     ///
     /// # Errors
-    /// Fails when the graph has ended, or when only this thread could free a slot.
+    /// The call fails if the graph has ended, or if only this thread could free a slot.
     pub fn finish(mut self) -> Result<(), WaitError> {
         self.flush_by(None).map_err(ClaimError::without_deadline)
     }
@@ -315,8 +315,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
         self.removed = self.removed.wrapping_add(1);
-        // The key's `Hash` and `Eq` run inside the guard of `fill_at`, so their panic fails the
-        // graph.
+        // The key's `Hash` and `Eq` run inside the guard of `fill_at`, so a panic of `Hash` or `Eq`
+        // fails the graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 indices.remove(&key);

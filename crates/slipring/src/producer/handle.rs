@@ -63,23 +63,24 @@ pub struct Many(());
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) core: Owner<E, L>,
     pub(super) slots: View<E, L>,
-    /// Single: the next position to claim. Many: the claim word's position at this handle's last
-    /// load or claim.
+    /// With a single producer, the next position to claim. With many producers, the claim word's
+    /// position at this handle's last load or claim.
     pub(super) next: u64,
     /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
     pub(super) limit: u64,
-    /// Position and length of a claim that is neither published nor given up. Many only.
+    /// Position and length of a claim that is neither published nor given up. Only handles of many
+    /// producers use this field.
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     number: TaskNumber,
-    /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path serves
-    /// parties other than readers of stamps or of the cursor, and laps that may refresh stamps.
+    /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
+    /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
     pub(super) slow_path: bool,
     /// Whether every publication needs the slow path, in any lap.
     pub(super) always_slow_path: bool,
     pub(super) learned: HandleLearner,
-    /// The check whether a publication has to notify a wait queue.
+    /// The check by which a publication decides whether to notify wait queues.
     pub(super) quiet_check: QuietCheck,
     pub(super) counts: LocalCounts,
     /// Counts already flushed to the graph's counters.
@@ -115,8 +116,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and counts the handle in. The caller makes `learned`, because a wait
-    /// strategy's learner is user code that must run before the handle is counted.
+    /// Creates a handle, and adds it to the number of producers. The caller makes `learned`,
+    /// because a wait strategy's learner is user code that must run before the handle is counted.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -256,7 +257,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// raw handle drops the claim.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
-        // The check comes first, because `take` alone would store at every claim.
+        // The check for an open claim comes first, because `take` alone would store at every claim.
         if self.open_claim.is_some() {
             self.take_open_claim();
         }
@@ -368,9 +369,9 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
-        // The handle is counted out after its own failure. The last handle therefore closes the
-        // ring after the failures of all others (`edge::counted_out`), at the claim word's
-        // position.
+        // A handle first records its failure, and then leaves the count of producers. The last
+        // handle therefore closes the ring after the failures of all other handles
+        // (`edge::counted_out`). Many producers close the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_maker());
         if last {
@@ -379,8 +380,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // The maker is counted out after the close, so that a remaining sole maker finds the closed
-        // bit.
+        // The handle leaves the count of makers after the close, so that a remaining sole maker
+        // finds the closed bit.
         twin!("left-unclosed": control.membership.remove_maker() => ()); // SYNC[left-alone]
         self.flush();
     }

@@ -163,7 +163,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Fails when the graph has ended: closed, halted or failed.
+    /// The call fails if the graph was closed or halted, or has failed.
     #[inline]
     pub fn publish_or_drop(&mut self, fill: impl FnOnce(&mut E)) -> Result<Option<u64>, WaitError> {
         let seq = self.reserve_now()?;
@@ -200,9 +200,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// Any error of [`Producer::publish`] except [`WaitError::TimedOut`]. An item taken from the
-    /// iterator waits past the wait strategy's timeouts. An error drops the item that was taken
-    /// last.
+    /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. After
+    /// the call has taken an item from the iterator, no timeout of the wait strategy ends the wait
+    /// for a slot. An error drops the item that was taken last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
@@ -273,8 +273,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(count)
     }
 
-    /// Takes the next item of a user's iterator. A panic of the iterator fails the graph even
-    /// between two claims.
+    /// Takes the next item of a user's iterator. A panic of the iterator fails the graph, even
+    /// while no claim is open.
     pub(crate) fn next_item<I: Iterator>(&mut self, items: &mut I) -> Option<I::Item> {
         let seq = self.next_seq();
         let guard = FillGuard { producer: self, seq, len: 0 };

@@ -28,9 +28,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// Stages may free more slots at any time, and other producers may claim slots.
     ///
-    /// Costs about as much as a claim that finds its known room used up. The calling thread loads
-    /// the frontier of each gating stage. The stages' threads pay for sharing the frontiers' cache
-    /// lines.
+    /// The call costs about as much as a claim that must look for new room. The calling thread
+    /// loads the frontier of each gating stage. The stages' threads pay for sharing the frontiers'
+    /// cache lines.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -90,8 +90,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.read_claim_word(company)?;
         }
         // A valid room never exceeds the ring's capacity. A larger room means that other producers
-        // went too far while this handle was unused. The handle's limit is then void, and so is a
-        // position widened from the handle's own position.
+        // went too far while this handle was unused. The handle's limit is then invalid. So is a
+        // position that was restored with the handle's own position as lower bound.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -120,8 +120,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// for the handle's own last store to the word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
-        // Relaxed throughout: the claim word assigns positions and orders no data. The gate, which
-        // this handle loads itself, proves that a slot is free.
+        // All accesses are relaxed, because the claim word assigns positions and orders no data.
+        // The gate, which this handle loads itself, proves that a slot is free.
         let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Wait(WaitError::Closed));
@@ -140,24 +140,23 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let capacity = self.core.capacity();
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
-        // The first guard: each frontier is at least the caller's lower bound, so the limit is not
+        // First guard: each frontier is at least the caller's lower bound, so the limit is not
         // before `next`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
-        // The second guard: the limit of a single producer never decreases. A gate may be lower
-        // than an earlier gate, because a joiner is about to find itself too late or a worker lost
-        // a race. An open claim may lie between `next` and the old limit, and `commit` moves `next`
-        // to that claim's end.
+        // Second guard: the limit of a single producer never decreases. A gate may be lower than an
+        // earlier gate, because a joiner pinned too late or a worker lost a race. An open claim may
+        // lie between `next` and the old limit, and `commit` moves `next` to that claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Claims until the next `find_room` lie in the lap before the limit. An already open claim
-        // lies in the lap before the limit, too, because an open claim blocks the other producers.
-        // The range starts at `limit - capacity` rather than at `next`, because other producers may
-        // have claimed since the load.
+        // Positions that are claimed before the next `find_room` lie in the lap before the limit.
+        // An already open claim lies in the lap before the limit, too, because an open claim blocks
+        // the other producers. The range starts at `limit - capacity` rather than at `next`,
+        // because other producers may have claimed since the load.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
@@ -257,7 +256,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether a claim of `len` positions from `next` on could succeed now, or never will.
+    /// Whether a claim of `len` positions from `next` on could succeed now, or can never succeed.
     ///
     /// The check may run under a wait queue's lock, because it changes only the sentinel and
     /// notifies no queue.
@@ -293,7 +292,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.give_up_open_claim();
         let number = self.task_number();
         let (core, next) = (&*self.core, self.next);
-        // The graph's deadline wakes no task, so a handle that arms fails an overdue graph itself.
+        // The graph's deadline wakes no task, so a handle that registers a waker fails an overdue
+        // graph itself.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }

@@ -17,11 +17,11 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
 use crate::ring::spinning;
 
-/// The settings, the factory of events and the partitioners from which a ring is built. `F` is the
-/// type of the factory.
+/// The input of a ring's build: the settings, the factory of events, and the partitioners. `F` is
+/// the type of the factory.
 ///
 /// The layout of the slots is a parameter of [`RingBuilder::build`], so a front may change the
-/// layout at any time before.
+/// layout until the build begins.
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
@@ -48,7 +48,7 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
         self.partitioners.push((stage, Contained::new(partitioner(shards, key))));
     }
 
-    /// Allocates the ring and makes its events. A panic of the factory's drop fails the ring.
+    /// Allocates the ring and makes its events. If the drop of the factory panics, the graph fails.
     pub(crate) fn build<L: Layout>(
         mut self,
         stages: Vec<StageSpec>,
@@ -63,10 +63,11 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
     }
 }
 
-/// Checks a graph and builds its ring. Each of `partitioners` comes with the number of its stage.
+/// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's number
+/// and that stage's partitioner.
 ///
-/// The build allocates the slots first, because they take the most memory. If their allocation
-/// fails, no other memory has been written.
+/// The build allocates the slots first, because they take the most memory. If the allocation of the
+/// slots fails, no other memory has been written.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -92,8 +93,8 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs a part of the build that calls methods of waiting strategies. A panic of such a method,
-/// which may be the user's, becomes [`BuildError::Strategy`].
+/// Runs a part of the build that calls methods of waiting strategies. Such a method may be user
+/// code. If the method panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
@@ -104,7 +105,7 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
-    // A graph that does not read the clock runs on one thread, so its threads do not outnumber the
+    // A graph without a clock runs on a single thread, so the graph's threads do not outnumber the
     // cores.
     if timed {
         spinning::warn_of(&plan);
@@ -122,7 +123,7 @@ fn allocate<E, L: Layout>(plan: &Plan) -> Result<View<E, L>, BuildError> {
 
 type Shared<E> = (Box<[Option<ShardIds<E>>]>, Control);
 
-/// Allocates the data that handles share besides the slots.
+/// Allocates the data that a ring's handles share, except the slots.
 fn share<E>(
     settings: &Settings,
     plan: Plan,

@@ -71,8 +71,8 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // Each stage that is not done follows another one that is not done. So `count` steps
-            // back end on a stage of a cycle.
+            // Every remaining stage follows another remaining stage. A walk from stage to earlier
+            // stage therefore enters a cycle within `count` steps.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]
@@ -140,8 +140,8 @@ fn taps(specs: &[StageSpec]) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Returns the waiting strategy of each stage. Stages of one thread wait together, so they share
-/// the first strategy that one of them states.
+/// Returns the waiting strategy of each stage. Stages of one thread wait together, so all of them
+/// use the first strategy that is stated for one of these stages.
 pub(crate) fn waits(specs: &[StageSpec], wait: &Wait) -> Result<Vec<Contained<Wait>>, BuildError> {
     let settle = |spec: &StageSpec| {
         let shares = |other: &&StageSpec| {

@@ -42,7 +42,8 @@ pub struct Control {
     pub(crate) plan: Plan,
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Whether loops and pools adapt to the clock.
+    /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
+    /// chunks.
     pub(crate) timed: bool,
     /// Length of a consumer's pause after a short batch, in spin hints.
     pub(crate) spacing: u32,
@@ -132,8 +133,8 @@ impl Control {
         self.positions.landmark(&self.plan.stages[pool])
     }
 
-    /// Releases all events before a position: stores the word of the position and notifies the
-    /// queues.
+    /// Stores `word`, which holds a position, on a line, and so releases all events before the
+    /// position. Then notifies the queues in `notifies`.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
@@ -159,7 +160,8 @@ impl Control {
 
     // Endings. See `Status`.
 
-    /// Closes the ring at its last position. The stages end when they have reached that position.
+    /// Closes the ring at its last position. Each stage ends when the stage has reached the ring's
+    /// last position.
     pub(crate) fn close(&self, final_seq: u64) {
         self.status.close(final_seq); // SYNC[closed]: before the queues are notified
         twin!("closed-unnotified": self.waits.notify_all() => ());
@@ -171,12 +173,12 @@ impl Control {
         twin!("halted-unnotified": self.waits.notify_all() => ());
     }
 
-    /// Ends the graph with a failure, unless it has failed already.
+    /// Ends the graph with a failure, unless the graph has failed already.
     pub(crate) fn fail(&self, party: usize, seq: Option<u64>, cause: Cause) {
         let failure = |cause| Failure::new(self.name(party), seq, cause);
         match self.status.fail(failure, cause) {
             Ok(()) => twin!("failed-unnotified": self.waits.notify_all() => ()),
-            // The graph keeps its first failure, so the cause of this one is dropped.
+            // The graph keeps its first failure, so the cause of a later failure is dropped.
             Err(cause) => drop_payload(Box::new(cause)),
         }
     }
@@ -200,8 +202,9 @@ impl Control {
         self.status.stopped()
     }
 
-    /// Fails the graph if its deadline has passed; returns whether it has. `party` is the waiting
-    /// party, and `at` its position. Every loop that may run without progress calls this method.
+    /// Fails the graph if the graph's deadline has passed. Returns whether the deadline has passed.
+    /// `party` is the waiting party, and `at` its position. Every loop that may run without
+    /// progress calls this method.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.status.overdue();
         if let Some(after) = overdue {
@@ -216,17 +219,18 @@ impl Control {
         self.waits.queue_of(&self.plan, party)
     }
 
-    /// Returns the learner of a handle of this party.
+    /// Creates the learner of a handle of this party: the part of a wait strategy that learns from
+    /// the handle's waits.
     ///
-    /// This runs the strategy's code, which may be the user's and may panic. So the caller holds no
-    /// lock, and has neither counted a handle nor pinned a position. For this reason constructors
-    /// of handles take a learner and make none.
+    /// The call runs the strategy's code, which may be user code and may panic. Therefore the
+    /// caller must hold no lock, and must not yet have counted a handle or pinned a position. For
+    /// this reason a handle's constructor takes a learner as a parameter.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// As [`Control::learner`], but a panic of the strategy is contained and fails the graph in the
-    /// name of this party.
+    /// Works as [`Control::learner`], but catches a panic of the strategy. Such a panic fails the
+    /// graph, and the failure names this party.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -252,9 +256,9 @@ impl Control {
     /// `deadline`.
     ///
     /// Calls `lasts` once if the wait outlasts its first polls. If `lasts` returns a stage, the
-    /// waiter's own thread holds the awaited events there, and the wait ends. The call does not
-    /// come first, because in a dense stream the next event comes during the first polls and would
-    /// be delayed.
+    /// waiting thread itself holds the awaited events at that stage, and the wait ends. `lasts` is
+    /// not called before the first polls, because in a dense stream the call would delay the next
+    /// event.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
@@ -297,7 +301,8 @@ impl Control {
         }
     }
 
-    /// Sleeps for a time. The end of the graph and its deadline end the sleep earlier.
+    /// Lets the current thread sleep for `time`. The graph's end or deadline ends the sleep
+    /// earlier.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.is_running() {
@@ -312,7 +317,7 @@ impl Control {
 
     // Joining and leaving. See `Membership`.
 
-    /// Takes a free seat of a pool; `None`: no seat is free. `Err`: no worker of the pool is left,
+    /// Takes a free seat of a pool. `None`: no seat is free. `Err`: no worker of the pool is left,
     /// so the pool has ended.
     pub(crate) fn acquire_worker(&self, pool: usize) -> Result<Option<usize>, WaitError> {
         self.membership

@@ -104,8 +104,8 @@ impl<E, L: Layout> Core<E, L> {
     // Publishing.
 
     /// Publishes `[seq, seq + len)`. The caller has claimed these positions and written their
-    /// events, and notifies afterwards. Not called in a lap in which stamps are refreshed
-    /// (stamp::I1).
+    /// events. After the call, the caller notifies the wait queues. Not called in a lap in which
+    /// stamps are refreshed (stamp::I1).
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -115,15 +115,15 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// As [`Core::publish`], for a single producer that stores its cursor besides the stamps.
+    /// Works as [`Core::publish`], for a single producer that stores its cursor besides the stamps.
     #[inline(never)]
     pub(crate) fn publish_with_cursor(&self, seq: u64, len: u64) {
         self.stamp_runs(seq, len);
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes all events before `end` by the cursor. The caller is the single producer, has
-    /// written those events, and notifies afterwards.
+    /// Publishes all events before `end` by the cursor. The caller is the single producer and has
+    /// written those events. After the call, the caller notifies the wait queues.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
@@ -131,8 +131,8 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Gives the slots `[seq, seq + len)` up: all stages pass over them.
     ///
-    /// Each slot's stamp states the length of the tombstone from that slot on. So a member that
-    /// joins in the middle sees a tombstone, too.
+    /// Each slot's stamp states the length of the tombstone from that slot on. A tap's member that
+    /// joins inside the range therefore finds a tombstone at its first position.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
         // The slots are stamped from back to front, as in every publication.
@@ -146,8 +146,8 @@ impl<E, L: Layout> Core<E, L> {
     /// Returns whether a claim in `[from, to)`, or one open since the lap before, may have to
     /// refresh stamps (stamp::I1). The range is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // No position before the start was ever claimed. Without this bound the first two laps of a
-        // ring that starts at 0 would refresh stamps.
+        // No position before the start was ever claimed. If the range began before the start, the
+        // first two laps of a ring that starts at 0 would refresh stamps.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -178,8 +178,8 @@ impl<E, L: Layout> Core<E, L> {
 
     // Gating.
 
-    /// Returns the position before which all gating stages have released, and the slowest of these
-    /// stages. The position is at least `lower_bound`.
+    /// Returns the gate: the position before which all gating stages have released every event.
+    /// Also returns the slowest gating stage. The position is at least `lower_bound`.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         let control = &self.control;
@@ -199,7 +199,7 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// As [`Control::upstream`], after moving the sentinel if the graph has one.
+    /// Works as [`Control::upstream`], but first moves the sentinel if the graph has a sentinel.
     #[inline]
     pub(crate) fn upstream(&self, stage: usize, lower_bound: u64) -> (u64, usize) {
         if self.control.plan.sentinel {
@@ -217,8 +217,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
-    /// Returns the position up to which producers may go from now on, less the capacity, and the
-    /// slowest gating stage.
+    /// Returns the position that producers may exceed by at most the capacity, even if members join
+    /// taps later. Also returns the slowest gating stage.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
         let plan = &self.control.plan;
@@ -229,8 +229,8 @@ impl<E, L: Layout> Core<E, L> {
     /// Moves the sentinel over all published events, and returns its position.
     ///
     /// Without a gating stage the sentinel gates the producers: a slot is claimed again only after
-    /// its last publication is complete. Otherwise two producers a lap apart could write the same
-    /// slot at once.
+    /// its last publication is complete. Without a sentinel, two producers that are a lap apart
+    /// could write the same slot at once.
     fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);
@@ -247,21 +247,22 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the position `seq` is known to be claimed, so that the stream does not end
-    /// before it. Costs a few loads, or up to two per slot in the worst case; called only by calls
-    /// that wait.
+    /// before `seq`. Costs a few loads, or in the worst case two loads per slot. Only waiting calls
+    /// use this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
             return ahead(control.claimed(seq).0, seq) > 0;
         }
-        // If the ring has stamps, the cursor lags behind them, so it is used only without stamps.
+        // If the ring has stamps, the cursor lags behind the stamps. The cursor is therefore used
+        // only without stamps.
         if !control.plan.stamped {
             return ahead(control.cursor(), seq) > 0;
         }
-        // The loop goes back to the head of the run that contains `seq`, or of the last run before.
-        // A run that is published a lap later in one of these slots also shows that `seq` is
-        // claimed.
+        // The loop goes back to the head of the run that contains `seq`, or else to the head of the
+        // last run before `seq`. A run that is published a lap later in one of these slots also
+        // shows that `seq` is claimed.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
@@ -279,9 +280,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Shards.
 
-    /// Computes the shard ids of events for these sharded stages. The caller is `party`, which
-    /// alone accesses the events and no longer changes them. A panic of a key function ends the
-    /// graph (shard::I3).
+    /// Computes the shard ids of events for these sharded stages. The caller is `party`. No other
+    /// party accesses the events, and `party` no longer changes the events. A panic of a key
+    /// function ends the graph (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
@@ -317,7 +318,7 @@ impl<E, L: Layout> Core<E, L> {
 
     // Reports.
 
-    /// Returns the positions and counts of all parties, loaded one after the other.
+    /// Returns the positions and counts of all parties. The values are loaded one after the other.
     pub(crate) fn report(&self) -> Report {
         if self.control.plan.sentinel {
             self.advance_sentinel();
@@ -361,7 +362,7 @@ impl<E, L: Layout> Drop for Core<E, L> {
         debug_assert_eq!(self.filled.load(Relaxed), 0);
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };
-        // An observer may have failed the graph after its handles were dropped.
+        // An observer may have failed the graph after the graph's handles were dropped.
         drop_contained(self.control.status.take_failure());
     }
 }

@@ -1,15 +1,17 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
 //! A handle counts in plain fields of its own. The handle flushes these fields to its party's
-//! counters when a wait lasts, every 1,024 batches, and at its end. So counting costs a few
-//! additions a batch, and reading costs the graph nothing. The time of a wait is flushed at the
-//! next of these moments, because events are ready when the wait ends.
+//! counters when a wait lasts, every 1,024 batches, and at its end. Counting therefore costs a few
+//! additions per batch, and reading the counters costs the graph nothing. The end of a wait flushes
+//! nothing, because a flush would delay the events that are ready then. The next flush includes the
+//! time of the wait.
 //!
 //! Invariants
-//! - I1: the counters are statistics. No protocol depends on a counter, a counter orders no
-//!   accesses, and the model checker does not see it.
+//! - I1: the counters are statistics. No protocol depends on a counter, and a counter orders no
+//!   accesses. The model checker does not see counters.
 //! - I2: a sampled event's publication time is stored before the event is published and read before
-//!   the event is released. So the time that a stage reads is that of the event that it releases.
+//!   the event is released. A stage therefore reads the publication time of the same event that the
+//!   stage releases.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,7 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time waited, in nanoseconds. The part that is not flushed yet was spent waiting for
+    /// Time waited, in nanoseconds. The unflushed part of the time was spent waiting for
     /// `upstream`.
     pub(crate) nanos: u64,
     /// Number of the party for which the handle last waited.
@@ -145,8 +147,8 @@ pub(crate) struct Samples {
     /// log2 of the sampling interval, in positions.
     shift: u32,
     epoch: Instant,
-    /// Publication times of sampled positions, in nanoseconds since `epoch`; 0: not published or
-    /// given up.
+    /// Publication times of sampled positions, in nanoseconds since `epoch`. The value 0 says that
+    /// the position is not published or was given up.
     published: Box<[Statistic]>,
     stages: Box<[Line<Latencies>]>,
 }
@@ -192,8 +194,8 @@ impl Samples {
         &self.published[(seq >> self.shift) as usize & (self.published.len() - 1)]
     }
 
-    /// Stores the publication times of the sampled positions in `[from, from + len)`, which are
-    /// about to be published or, if not `live`, given up.
+    /// Stores the publication times of the sampled positions in `[from, from + len)`. If `live`,
+    /// the caller is about to publish these positions; otherwise the caller gives the positions up.
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
@@ -209,8 +211,8 @@ impl Samples {
         }
     }
 
-    /// Stores the latencies of the sampled positions in `[from, from + len)`, which a stage is
-    /// about to release. `own` returns whether the stage handled the event at a position.
+    /// Stores the latencies of the sampled positions in `[from, from + len)`. A stage is about to
+    /// release these positions. `own` returns whether the stage handled the event at a position.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
         debug_assert!(

@@ -259,15 +259,16 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// An iterator over the addresses of events, up to the ring's end and on from its beginning. Each
-/// step adds to an address; only the wrap at the ring's end computes a slot anew.
+/// An iterator over the addresses of consecutive events, which wraps from the ring's end to the
+/// ring's beginning. Each step adds the distance between two events to an address. Only the wrap at
+/// the ring's end computes a slot's address anew.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
     event: *mut E,
     /// Number of events that are left up to the ring's end.
     straight: usize,
-    /// Number of events that are left after the ring's end, from its beginning on.
+    /// Number of events that are left from the ring's beginning on, after the wrap.
     wrapped: usize,
 }
 
@@ -296,7 +297,7 @@ impl<E, L: Layout> Cells<E, L> {
             self.straight = std::mem::take(&mut self.wrapped);
         }
         let event = self.event;
-        // After the last event the address is out of range, and is not used.
+        // After the last event, the address is out of range and is not used.
         self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
         self.straight -= 1;
         Some(event)

@@ -1,17 +1,17 @@
 //! The handles that exist (producers, makers, workers, members of taps), and the chunks that
 //! workers left.
 //!
-//! A *maker* is a handle that can claim, or can create a handle that claims: the producers' handles
-//! and the ring's own.
+//! A *maker* is a handle that can claim, or that can create a handle that claims. The makers are
+//! the producers' handles and the ring's own handle.
 //!
 //! Invariants
 //! - I1: a seat's line belongs to the worker that has the seat, or to the worker that took over a
-//!   chunk that the line bounds. A seat is taken again only if it is free and its line is [`IDLE`],
-//!   which means that such a chunk is done.
+//!   chunk that the line bounds. A seat is taken again only if the seat is free and its line is
+//!   [`IDLE`]. An idle line bounds no chunk.
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
-//!   free. So a joining worker need not inform other parties.
-//! - I3: a tap's seats are taken and given back under the tap's lock. Each taking of a seat stores
-//!   a new ticket, which identifies the member.
+//!   free. A joining worker therefore need not inform other parties.
+//! - I3: a tap's seats are taken and given back under the tap's lock. A member that takes a seat
+//!   stores a new ticket, which identifies the member.
 
 use std::num::NonZeroU64;
 
@@ -22,19 +22,22 @@ use crate::ring::positions::Positions;
 use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
-/// One maker in [`Membership::makers`]. Each maker owns the ring (owner::I1), and the process
-/// aborts soon after 2^62 owners are counted, forgotten handles included. So the number of makers
-/// fits 63 bits.
+/// The amount by which one maker raises [`Membership::makers`]. The number of makers is stored
+/// times two, to leave the lowest bit free for [`COMPANY`]. The number fits 63 bits, because each
+/// maker owns the ring (owner::I1) and the process aborts soon after 2^62 owners are counted.
+/// Forgotten handles are counted, too.
 const MAKER: u64 = 2;
 /// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim
 /// word.
 const COMPANY: u64 = 1;
-/// One maker, which has not read the claim word since another maker was created.
+/// Value of [`Membership::makers`]: there is one maker, which has not read the claim word since
+/// another maker was created.
 const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
 /// Bit of a member's ticket: the member was asked to leave.
 const LEAVE: u64 = 1;
-/// Difference of two successive tickets of one seat.
+/// Difference of two successive tickets of one seat. Tickets are even, to leave the bit [`LEAVE`]
+/// free.
 const NEXT_TICKET: u64 = 2;
 
 /// A chunk whose worker left. The line of that worker's seat bounds the chunk until another worker
@@ -46,13 +49,13 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// The makers besides the asking one.
+/// Whether makers other than the asking maker exist or existed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// No other maker existed since the asking one last read the claim word, so the word is what
-    /// the asking one stored.
+    /// No other maker existed since the asking maker last read the claim word. The word therefore
+    /// has the value that the asking maker stored.
     Never,
-    /// No other maker exists now, but former ones may have moved the claim word.
+    /// No other maker exists now, but former makers may have moved the claim word.
     Earlier,
     /// Other makers exist and may move the claim word at any time.
     Now,
@@ -62,7 +65,7 @@ pub(crate) enum Company {
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
-    /// Number of makers times [`MAKER`], plus the bit [`COMPANY`].
+    /// Number of makers times [`MAKER`], plus [`COMPANY`] if that bit is set.
     makers: AtomicU64,
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
@@ -117,8 +120,8 @@ impl Membership {
 
     /// Adds a new maker.
     ///
-    /// Called only through a borrow of an existing maker, or while the ring is built. So no second
-    /// maker appears while a sole maker claims.
+    /// Called only through a borrow of an existing maker, or while the ring is built. A claim
+    /// borrows its maker mutably, so no second maker appears while a sole maker claims.
     pub(crate) fn add_maker(&self) {
         let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
         let added = self.makers.fetch_update(Relaxed, Relaxed, add);
@@ -277,7 +280,8 @@ mod tests {
     use super::*;
     use crate::wait::Wait;
 
-    /// No number of makers, present or former, overflows the count or is taken for a sole maker.
+    /// Shows that the count of makers never overflows, and that several makers are never taken for
+    /// a sole maker.
     #[test]
     fn makers_are_counted_beyond_32_bits() {
         let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();

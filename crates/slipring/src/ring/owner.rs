@@ -2,17 +2,17 @@
 //!
 //! Handles, chains and pipelines own their ring: each holds an [`Owner`]. Monitors, taps, pool
 //! handles, leave handles and keys observe their ring: each holds a `Weak`, and an `Arc` for the
-//! length of one call. Owners are counted apart from the `Arc`'s references. So an observer's
-//! reference neither delays the end of a ring nor moves the drop of its events to the observer's
-//! thread.
+//! length of one call. Owners are counted apart from the `Arc`'s references. An observer's
+//! reference therefore neither delays the end of a ring nor moves the drop of the ring's events to
+//! the observer's thread.
 //!
 //! Invariants
-//! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold one strong reference
-//!   of the `Arc`, which the last owner drops.
+//! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold a single strong
+//!   reference of the `Arc`. The last owner drops that reference.
 //! - I2: the last owner drops the events, on its own thread. An observer's reference yields no
 //!   owner once the count is zero or the run is over.
 //! - I3: an observer accesses no event. An observer that drops the last `Arc` frees memory and
-//!   drops the plan's user values, whose panics are contained.
+//!   drops the plan's user values. Panics of these drops are caught.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -34,8 +34,8 @@ impl<E, L: Layout> Owner<E, L> {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
 
-    /// Makes another owner of an observed ring. `None`: the last owner was dropped, and the events
-    /// with it, or the run is over.
+    /// Makes another owner of an observed ring. `None`: the run is over, or the last owner was
+    /// dropped together with the events.
     pub(crate) fn of(observed: &Arc<Core<E, L>>) -> Option<Self> {
         // SAFETY: I1: the copy shares the owners' strong reference. The owner just counted keeps
         // that reference alive.
@@ -47,8 +47,8 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::downgrade(&self.0)
     }
 
-    /// Returns whether both owners own the same ring. While both owners are alive, neither address
-    /// can be reused.
+    /// Returns whether both owners own the same ring. While both owners are alive, neither ring's
+    /// address can be reused.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

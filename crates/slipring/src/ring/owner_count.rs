@@ -14,15 +14,15 @@ pub(crate) struct OwnerCount(Statistic);
 impl OwnerCount {
     const OVER: u64 = 1 << 63;
 
-    /// Creates the count with one owner, which is to be made afterwards.
+    /// Creates the count for one owner, which the caller makes afterwards.
     pub(crate) const fn one() -> OwnerCount {
         OwnerCount(Statistic::new(1))
     }
 
-    /// Adds an owner. Another owner is alive during the call.
+    /// Adds an owner. Another owner must be alive during the call.
     pub(super) fn add(&self) {
-        // Memory does not hold so many owners, so most of them were forgotten. `Arc` aborts at an
-        // excessive count, too.
+        // Memory cannot hold so many owners, so most of the counted owners were forgotten. `Arc`
+        // aborts at an excessive count, too.
         if self.0.fetch_add(1, Relaxed) & !Self::OVER > Self::OVER / 2 {
             abort();
         }
@@ -35,15 +35,15 @@ impl OwnerCount {
         self.0.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 
-    /// Subtracts an owner; returns whether it was the last one.
+    /// Subtracts an owner. Returns whether the subtracted owner was the last one.
     pub(super) fn remove(&self) -> bool {
         let last = self.0.fetch_sub(1, Release) & !Self::OVER == 1;
         // This load acquires the accesses of the other owners.
         last && { self.0.load(Acquire) & !Self::OVER == 0 }
     }
 
-    /// Ends the run. From now on observers do not find the ring, and no observer's reference yields
-    /// an owner. Existing owners stay.
+    /// Ends the run. After the call, observers do not find the ring, and no observer's reference
+    /// yields an owner. Existing owners stay.
     pub(crate) fn end_run(&self) {
         self.0.fetch_or(Self::OVER, Relaxed);
     }

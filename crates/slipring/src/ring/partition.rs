@@ -71,7 +71,7 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // The state is mixed once more, so that the last word reaches the high bits.
+        // The state is mixed once more, so that the last hashed word affects the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
@@ -95,13 +95,13 @@ impl<E> ShardIds<E> {
         Some(ShardIds { partitioner, ids })
     }
 
-    /// Computes and stores the shard id of an event. This runs the user's key function.
+    /// Computes and stores the shard id of an event. The call runs the user's key function.
     pub(crate) fn assign(&self, seq: u64, event: &E) {
         let partitioner: &Partitioner<E> = &self.partitioner;
         self.id(seq).store(partitioner(event), Relaxed); // I1
     }
 
-    /// Stores that an event belongs to no shard.
+    /// Stores [`NO_SHARD`] as the shard id of an event.
     pub(crate) fn assign_none(&self, seq: u64) {
         self.id(seq).store(NO_SHARD, Relaxed);
     }

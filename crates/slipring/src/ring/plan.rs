@@ -6,8 +6,9 @@
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
 //!   after the other.
 //! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
-//! - I3: a stage's frontier never passes that of a stage before it. So the smallest frontier of the
-//!   `gating` stages is the smallest of all stages.
+//! - I3: a stage's frontier never passes the frontier of a stage before it. Every other stage comes
+//!   before a gating stage, so the smallest frontier of the `gating` stages is the smallest of all
+//!   stages.
 
 use std::fmt;
 
@@ -40,17 +41,17 @@ pub(crate) struct Stage {
     pub(crate) line: usize,
     /// Numbers of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The stage's announcements before it passes taps; `None`: it follows no tap.
+    /// The stage's announcements before it passes taps; `None`: the stage follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// For a tap, the lines on which the parties behind the tap announce positions.
+    /// For a tap: numbers of the lines on which the parties behind the tap announce positions.
     pub(crate) announced: Vec<usize>,
     /// Number of the queue at which the stage waits for the stages before it.
     pub(crate) queue: usize,
     /// Numbers of the queues that the stage notifies when it releases.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether the stage sleeps at its queue. The build calls the strategy's `parks` once, because
-    /// `notifies` depends on the answer.
+    /// Whether the stage sleeps at its queue. The build calls the strategy's `parks` only once,
+    /// because the lists `notifies` of other stages must agree with the answer.
     pub(crate) parks: bool,
 }
 
@@ -71,8 +72,9 @@ impl Stage {
     }
 }
 
-/// The announcements of a party that passes taps. The party stores on `line` the position up to
-/// which it goes, and only then loads the bounds of the members. See PROTOCOL.md ("Joining").
+/// The line on which a party announces positions, and the taps that the party passes. The party
+/// first stores on `line` the position up to which it will go, and then loads the bounds of the
+/// taps' members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
@@ -86,13 +88,13 @@ pub(crate) const SENTINEL_LINE: usize = 1;
 pub(crate) const CURSOR_LINE: usize = 2;
 /// Line of the first stage.
 const FIRST_LINE: usize = 3;
-/// The queue at which producers wait for room.
+/// Number of the queue at which producers wait for room.
 pub(crate) const PRODUCER_QUEUE: usize = 0;
 
 /// A graph, checked and fixed.
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
-    /// For each stage, which stages come before it, directly or indirectly.
+    /// For each stage, the stages that come before it, directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
     /// Numbers of the stages that no other stage follows. These stages gate the producers.
     pub(crate) gating: Vec<usize>,
@@ -101,8 +103,8 @@ pub(crate) struct Plan {
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor, in place of stamps or besides them.
     pub(crate) cursor: bool,
-    /// Whether every reader of the sentinel first moves it, because a tap is directly behind many
-    /// producers.
+    /// Whether every reader of the sentinel first moves the sentinel, because a tap is directly
+    /// behind many producers.
     pub(crate) sentinel: bool,
     /// Strategy of stages that have none of their own.
     pub(crate) wait: Contained<Wait>,
@@ -119,8 +121,8 @@ pub(crate) struct Plan {
     /// Number of wait queues.
     pub(crate) queues: usize,
     pub(crate) capacity: usize,
-    /// Likely number of threads: 1 for a single producer or 2 for many, and those that
-    /// [`count_threads`] counts.
+    /// Likely number of threads: one for a single producer or two for many producers, plus the
+    /// stages' threads (see [`count_threads`]).
     pub(crate) threads: usize,
     /// Whether several producers may claim and publish at the same time.
     pub(crate) many_producers: bool,
@@ -172,7 +174,7 @@ impl Plan {
         })
     }
 
-    /// Returns the number of the stage that has this line.
+    /// Returns the number of the stage to which this line belongs.
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
@@ -208,8 +210,8 @@ impl Plan {
     }
 }
 
-/// The state of making a plan: it numbers queues and lines, and decides which party notifies which
-/// queue.
+/// An unfinished plan. Its methods number the queues and lines, and decide which party notifies
+/// which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
     strategies: Vec<Contained<Wait>>,
@@ -262,8 +264,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Makes the guard of a party that follows the stages in `after`, and assigns a line to it.
-    /// `None`: none of these stages is a tap.
+    /// Makes the guard of a party that follows the stages in `after`, and assigns a line to the
+    /// guard. `None`: none of these stages is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -279,15 +281,15 @@ impl<'s> Draft<'s> {
         matches!(self.specs[stage].delivery, Delivery::Tap(_))
     }
 
-    /// Returns whether stage `follower` follows `upstream` directly, which is a stage, or the
-    /// producers if `None`.
+    /// Returns whether stage `follower` directly follows `upstream`. `upstream` is a stage's
+    /// number, or `None` for the producers.
     fn follows(&self, upstream: Option<usize>, follower: usize) -> bool {
         let after = &self.specs[follower].after;
         upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
     }
 
     /// Returns the queues of the parties that sleep directly behind `upstream`, or behind a tap
-    /// that follows it. A queue at which no party sleeps is not notified.
+    /// that follows `upstream`. A queue at which no party sleeps is not notified.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
@@ -295,8 +297,8 @@ impl<'s> Draft<'s> {
             let sleeps = self.parks[follower];
             let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
             queues.extend(sleeps.then_some(self.queue_of[follower]));
-            // A tap without a member holds nothing, so progress before the tap is also progress for
-            // the parties behind it.
+            // A tap without a member holds no event back, so progress before the tap is also
+            // progress for the parties behind the tap.
             if self.is_tap(follower) {
                 let behind = |&next: &usize| self.parks[next] && self.follows(Some(follower), next);
                 let behind = twin!("behind-tap-unnotified": stages.clone() => 0..0).filter(behind);
@@ -316,7 +318,8 @@ impl<'s> Draft<'s> {
         if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
-        // A release of the last chunk ends a pool, so it must wake the pool's idle workers.
+        // The release of the stream's last chunk ends a pool, so this release must wake the pool's
+        // idle workers.
         let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
         let idle_workers = twin!("idle-workers-unnotified": is_pool => false);
         if idle_workers && self.parks[stage] && !queues.contains(&self.queue_of[stage]) {
@@ -327,7 +330,8 @@ impl<'s> Draft<'s> {
 
     fn producer_notifies(&self) -> Vec<usize> {
         let mut queues = self.notified_by(None);
-        // Without a stage, producers wait for the sentinel, which moves over publications.
+        // In a graph without stages, producers wait for the sentinel, which moves over
+        // publications.
         if twin!("publication-unnotified": self.specs.is_empty() => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
@@ -362,16 +366,16 @@ fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     pairs.into_iter().for_each(|(tap, line)| stages[tap].announced.push(line));
 }
 
-/// Assigns the shard ids of each sharded stage to the last party before it that may change events.
-/// Returns the sharded stages whose shard ids the producers compute.
+/// Chooses the party that computes a sharded stage's shard ids: the last party before the stage
+/// that may change events. Returns the sharded stages whose shard ids the producers compute.
 fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     let mut producers = Vec::new();
     for sharded in 0..stages.len() {
         if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
             continue;
         }
-        // Writing stages are ordered one after the other (I1), so the last of them has the most
-        // stages before it.
+        // Writing stages are ordered one after the other (I1), so the last writing stage has the
+        // most stages before it.
         let writers = (0..stages.len())
             .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
         let stages_before = |&writer: &usize| before[writer].iter().filter(|is| **is).count();
@@ -396,8 +400,8 @@ fn count_threads(specs: &[StageSpec]) -> usize {
 }
 
 impl fmt::Display for Plan {
-    /// Prints one line per stage with the stages that it follows, and then which stages gate the
-    /// producers.
+    /// Prints each stage with the stages that it follows, one stage per line. Then prints which
+    /// stages gate the producers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {

@@ -199,8 +199,8 @@ impl Marks {
     /// Other callers may get either answer. A call costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // The load is relaxed, because the later stage has acquired the event's release, which the
-        // mark precedes (I2).
+        // A relaxed load suffices: the mark was stored before the event's release (I2), and the
+        // later stage has acquired that release.
         self.0.get().is_some_and(|marks| {
             marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
         })
@@ -210,11 +210,11 @@ impl Marks {
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
     /// Allocates the marks of a ring that begins at `start`. Returns `false` if the marks were
-    /// allocated before, and `None` if there is no memory for them.
+    /// allocated before, and `None` if there is no memory for the marks.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // Each slot begins with the mark of a position in the lap before the ring's first one. No
+        // Each slot begins with the mark of a position in the lap before the ring's first lap. No
         // stage handles an event at that position.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)

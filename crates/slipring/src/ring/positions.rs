@@ -7,14 +7,14 @@
 //!
 //! Invariants
 //! - I1: a released position only grows, and the stage has handled every event before it. A thread
-//!   that acquires a released position may access the slots before it as the stage's followers may
-//!   (`edge::released`).
+//!   that acquires a stage's released position may access the slots before that position, with the
+//!   rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
 //!   that are not idle. A worker stores its bound before it takes a chunk by moving the claim word.
-//!   A thread that computes the frontier loads the claim word *first*. So the thread sees the bound
-//!   of every chunk that workers had taken up to the loaded word (`edge::chunk_taken`).
+//!   A thread that computes the frontier loads the claim word *first*. The thread therefore sees
+//!   the bound of every chunk that was taken before the loaded position (`edge::chunk_taken`).
 //! - I3: a party passes a tap up to a position only after it announced the position, fenced, and
-//!   found every member there or later (`edge::joined`).
+//!   found every member at that position or later (`edge::joined`).
 //! - I4: the landmark of a pool is a position that the claim word has passed, by at most 2^32
 //!   positions and one lap of the ring. A worker stores the landmark after the swap that crosses a
 //!   multiple of 2^32, and before it releases that chunk. Until that release the chunk's bound
@@ -65,21 +65,21 @@ impl Positions {
         &self.lines[line].0
     }
 
-    /// Returns the claim word's line of a ring with many producers.
+    /// Returns the line of the claim word, which only rings with many producers use.
     #[inline(always)]
     pub(crate) fn claim(&self) -> &AtomicU64 {
         &self.lines[CLAIM_LINE].0
     }
 
-    /// Returns the position in a claim word, however far other producers have claimed since the
-    /// caller loaded `lower_bound`.
+    /// Returns the full position of a claim word. The result is right however far other producers
+    /// have claimed since the caller loaded `lower_bound`.
     ///
-    /// The word has 63 bits of the position. The highest bit comes from the frontier of a stage,
-    /// which is within a lap of the claim word. The fast path of a claim does not call this method,
-    /// because it loads a stage's line.
+    /// The word has 63 bits of the position. The method takes the highest bit from a stage's
+    /// frontier, because a frontier is within a lap of the claim word. The fast path of a claim
+    /// does not call this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
-        // A model's producers claim only a few positions, so `lower_bound` is near enough. A load
-        // of the line would multiply the states of the model.
+        // A model's producers claim only a few positions, so the highest bit is that of
+        // `lower_bound`. A load of a stage's line would multiply the states of the model.
         if cfg!(slipring_loom) {
             return word.seq(lower_bound);
         }
@@ -126,8 +126,9 @@ impl Positions {
         let bounds = self.least_bound(stage, room, lower_bound);
         let word = twin!("frontier-word-last": word => PoolWord(edge::chunk_taken::see_for_frontier(claim)));
         let least = bounds.min(ahead(word.seq(lower_bound), lower_bound));
-        // A worker that lost a race for a chunk may show an old bound for a moment. The frontier
-        // does not go back below `lower_bound`.
+        // A worker that lost a race for a chunk may show an old bound for a moment, and the least
+        // bound may then be below `lower_bound`. The returned frontier is never below
+        // `lower_bound`.
         lower_bound.wrapping_add(least.max(0) as u64)
     }
 
@@ -145,15 +146,16 @@ impl Positions {
         least
     }
 
-    /// Returns the smallest position among the shards of a stage, which is at least `lower_bound`.
+    /// Returns the smallest position among the shards of a stage. This position is at least
+    /// `lower_bound`.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
         let passed = |shard| ahead(edge::released::see_shard(self.line(line + shard)), lower_bound);
         lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 
-    /// Returns the smallest frontier of these stages, and the stage that causes it. Each of these
-    /// stages has released all events before `lower_bound`.
+    /// Returns the smallest frontier of these stages, and the stage that causes this smallest
+    /// frontier. Each of these stages has released all events before `lower_bound`.
     #[inline]
     pub(crate) fn least_frontier(
         &self,
@@ -168,7 +170,8 @@ impl Positions {
                 (least, slowest) = (distance, stage);
             }
         }
-        // If no member of a tap holds events back, a stage before the tap is the cause.
+        // If no member of a tap holds events back, a stage before the tap causes the tap's
+        // frontier.
         if let Some(tap) = plan.stages.get(slowest)
             && matches!(tap.delivery, Delivery::Tap(_))
             && self.held(tap, lower_bound) > least
@@ -196,9 +199,9 @@ impl Positions {
         &self.lines[SENTINEL_LINE].0
     }
 
-    /// Returns the position up to which `stage`, if it reads no stamps, may go, and the party
-    /// before it that causes this limit. If the plan has a sentinel, a caller first moves it: see
-    /// `Core::upstream`.
+    /// Returns the position up to which `stage` may go, and the party before `stage` that causes
+    /// this limit. A stage that reads stamps goes by the stamps instead. If the plan has a
+    /// sentinel, the caller first moves the sentinel (see `Core::upstream`).
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -210,7 +213,7 @@ impl Positions {
         }
     }
 
-    /// Returns a stage's frontier, for a caller that has no lower bound of the frontier.
+    /// Returns a stage's frontier. Unlike [`Positions::frontier`], the method needs no lower bound.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
@@ -247,8 +250,8 @@ impl Positions {
         furthest.expect("a stage or the producers come after every tap")
     }
 
-    /// Returns the number of events from `lower_bound` on that the members of a tap let others
-    /// pass; `i64::MAX`: the tap has no member.
+    /// Returns how far the members of a tap let other parties go, in events from `lower_bound` on;
+    /// `i64::MAX`: the tap has no member.
     #[inline]
     pub(crate) fn held(&self, tap: &Stage, lower_bound: u64) -> i64 {
         if edge::left::see(self.line(tap.line)) == 0 {

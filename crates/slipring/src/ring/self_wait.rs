@@ -4,9 +4,9 @@
 //! Invariants
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it.
 //!   The thread leaves the stage when that loop ends, also by a panic. The ring is alive meanwhile,
-//!   because the loop has a handle. A loop enters the stage once, not for each batch. A `poll` is
-//!   one batch and does not enter: entering took 2 to 3 ns of the 17 ns for publishing and polling
-//!   one event.
+//!   because the loop has a handle. A loop enters the stage once, not for each batch. A `poll`
+//!   handles one batch and does not enter the stage. Entering took 2 to 3 ns of the 17 ns in which
+//!   one event was published and polled.
 //! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
 //!   while the thread that is inside of it waits. There is one exception: a waiting worker might
 //!   later adopt a chunk of another worker that lies before the awaited position. Such a wait is
@@ -51,8 +51,8 @@ fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
-/// A guard whose drop leaves the entered stages. Guards are dropped in the opposite order of
-/// entering. The pointer keeps a guard on its thread.
+/// A guard that on drop leaves the stages that it entered. Guards are dropped in the opposite order
+/// of entering. The pointer keeps a guard on its thread.
 pub(crate) struct Inside {
     /// Depth of the nesting before the guard entered.
     before: usize,
@@ -85,7 +85,7 @@ impl Drop for Inside {
     }
 }
 
-/// Records that a worker which released on the line `from` releases on the line `to` from now on.
+/// Records that a worker releases on the line `to` from now on, in place of the line `from`.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
@@ -95,7 +95,7 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
 }
 
 /// Returns a stage that this thread is inside of and that has not released all events before
-/// `seq(stage)`. A stage for which `seq` returns `None` does not matter.
+/// `seq(stage)`. A stage for which `seq` returns `None` is left out.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -115,16 +115,17 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
 }
 
 /// Returns a stage that this thread is inside of and that has not released all events before `seq`.
-/// A producer on this thread that waited for their release would wait for ever.
+/// A producer on this thread that waited for the release of these events would wait for ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// As [`stuck`], for a consumer of `stage` that waits for the event at `next`, which is known to
-/// come. Stages before `stage` have to release that event first.
+/// Works as [`stuck`], for a consumer of `stage` that waits for the event at `next`. This event is
+/// known to come, and the stages before `stage` have to release it first.
 ///
-/// Stages that are not before `stage` do not matter, even if the slot of `next` becomes free only
-/// when they release. The producers may close instead, which ends the wait.
+/// Stages that are not before `stage` are left out, even if the slot of `next` becomes free only
+/// when such a stage releases. While the slot is not free, the producers may close the ring, and
+/// the close ends the wait.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

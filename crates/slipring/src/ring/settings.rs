@@ -15,14 +15,14 @@ pub(crate) struct Settings {
     /// Strategy of each stage without one of its own, and of the producers if they have none of
     /// their own.
     pub(crate) wait: Contained<Wait>,
-    /// Strategy of producers, if it differs from that of the stages.
+    /// Strategy of producers; `None`: the producers use the strategy `wait`.
     pub(crate) producer_wait: Option<Contained<Wait>>,
     /// Whether several producers may publish at the same time.
     pub(crate) many_producers: bool,
     /// Longest time from the build to the end of the last wait.
     pub(crate) deadline: Option<Duration>,
-    /// Whether loops and pools adapt to the clock. Without the clock, the same calls always have
-    /// the same outcome.
+    /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
+    /// chunks. Without the clock, the same calls always have the same outcome.
     pub(crate) timed: bool,
     /// Whether a single producer stores its cursor for reports, even if publications are stamped.
     pub(crate) publish_cursor: bool,
@@ -90,8 +90,8 @@ macro_rules! ring_options {
             self
         }
 
-        /// Ends every wait of the library this long after the build. The graph then fails, and the
-        /// error names the stage or producer that waited.
+        /// Ends every wait of the library when the time `after` has passed since the build. The
+        /// graph then fails, and the error names the stage or producer that waited.
         ///
         /// The library does not interrupt user code. The deadline wakes no task: a task gets the
         /// error at its next poll.

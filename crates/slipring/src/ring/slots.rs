@@ -46,11 +46,11 @@ pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved;
 
-/// The layout of events without gaps, which lends batches as slices
+/// A layout without gaps between events, so that batches are lent as slices
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
 /// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
-/// in an array beside the events; a stamp takes 8 bytes per slot.
+/// in an array beside the events, which takes 8 bytes per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
 /// [`for_each`](crate::Consumer::for_each) does. A poll without a pause takes the cursor's cache
@@ -97,8 +97,8 @@ impl Layout for Contiguous {
 /// the same slot.
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
-    /// Allocates `capacity` slots, a power of two, with or without stamps. The events are not made
-    /// yet. `None`: there is no memory for so many slots.
+    /// Allocates `capacity` slots, a power of two, with or without stamps. The method does not make
+    /// the events. `None`: there is no memory for so many slots.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
@@ -214,7 +214,7 @@ impl<E> Clone for ContiguousStorage<E> {
 }
 impl<E> Copy for ContiguousStorage<E> {}
 
-/// The slots of one ring, by a copy of their address, which each handle has.
+/// A handle's view of the ring's slots: a copy of the slots' address.
 pub(crate) struct View<E, L: Layout>(pub(crate) L::Storage<E>);
 
 impl<E, L: Layout> Clone for View<E, L> {

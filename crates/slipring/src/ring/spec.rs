@@ -18,9 +18,10 @@ pub(crate) enum Access {
 pub(crate) enum Delivery {
     /// One handle sees every event.
     Each,
-    /// One of `workers` handles sees each event. More workers may join, up to `room` at a time.
+    /// Each event goes to exactly one of `workers` handles. More workers may join, up to `room` at
+    /// a time.
     Pool { workers: usize, room: usize },
-    /// One of this number of shards handles each event, chosen by a key.
+    /// The event's key selects one of this number of shards, and only that shard handles the event.
     Shards(usize),
     /// Readers join and leave while the graph runs, up to this number at a time. A tap without a
     /// member holds no events back.
@@ -49,12 +50,13 @@ impl Delivery {
             Delivery::Shards(shards) => shards,
         }
     }
-    /// Returns whether the stage's handles release by bounds. The lowest bit of a bound says that
-    /// the handle is idle.
+    /// Returns whether the stage's handles release by storing bounds. A bound is a position times
+    /// two, which leaves the lowest bit free to say that the handle is idle.
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of lines that a stage takes: see the plan's `Stage::line`.
+    /// Returns the number of shared cache lines that a stage needs. The plan's `Stage::line` lists
+    /// the words on these lines.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,

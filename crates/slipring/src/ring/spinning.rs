@@ -36,7 +36,7 @@ pub(crate) fn warn_of(plan: &Plan) {
 /// The spinning parties that are bound to a single core. The core of each party is looked up once,
 /// at the party's first wait that lasts.
 pub(crate) struct Cores {
-    /// By party, 1 if its core was looked up or if the party does not spin, else 0.
+    /// By party: 1 if the party's core was looked up or the party does not spin, else 0.
     asked: Box<[Statistic]>,
     /// Core, party and thread of each spinning party that is bound to one core.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,

@@ -1,4 +1,4 @@
-//! Stamps: a stamp is the word at the first slot of a run that publishes the run.
+//! Stamps: a stamp is a word at a run's first slot. The stamp publishes the run.
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -10,11 +10,12 @@
 //! Invariants
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
 //!   that position. A slot is stamped for at most one position per lap. No stamp becomes 2^46 laps
-//!   old: in the last two of every 2^44 laps, producers stamp all slots of a run ([`refreshes`]).
-//!   In a ring of 2^18 slots or more the field holds the whole lap, and repeats after 2^64 events.
-//!   In such a ring producers stamp each slot in the last two laps of every 2^62 events.
-//! - I2: a slot's first stamp (see [`blank`]) has the lap before the slot's first use, so it never
-//!   reads as published.
+//!   old, because producers stamp all slots of each run in the last two of every 2^44 laps
+//!   ([`refreshes`]). In a ring of 2^18 slots or more, the field holds the whole lap number, and
+//!   repeats after 2^64 events. In such a ring producers stamp each slot in the last two laps of
+//!   every 2^62 events.
+//! - I2: a slot's first stamp (see [`blank`]) has the lap number before that of the slot's first
+//!   use, so the stamp never reads as published.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A longer publication is several runs.
 
 /// Length of the longest run, in slots. A longer publication is several runs, stamped from back to
@@ -27,7 +28,7 @@ const LAP_SHIFT: u32 = 18;
 /// shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
 /// log2 of the largest number of events from one refresh to the next. This limit applies to large
-/// rings, because positions repeat after 2^64 events.
+/// rings, in which 2^44 laps would be more than the 2^64 events after which positions repeat.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -60,8 +61,8 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
 }
 
 /// Returns whether a run that begins at `seq` must stamp all of its slots, each with the rest of
-/// the run from that slot on. A run is at most a lap long. So a run that reaches into the last lap
-/// of a refresh period begins in one of the last two laps.
+/// the run from that slot on. A run is at most a lap long. A run that reaches into the last lap of
+/// a refresh period therefore begins in one of the period's last two laps.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);

@@ -64,8 +64,8 @@ impl Status {
         let bits = &self.words.0.bits;
         twin!("failed-before-why": () => edge::failed::fail(bits, FAILED));
         let mut first = lock(&self.failure);
-        // A handle that is dropped after a halt is no failure, because no party needs its releases
-        // any more.
+        // The drop of a handle after a halt is no failure, because no party needs the handle's
+        // releases any more.
         let is_late = matches!(cause, Cause::Dropped) && bits.load(Relaxed) & HALTED != 0;
         if is_late || twin!("last-failure-stays": first.is_some() => false) {
             return Err(cause);

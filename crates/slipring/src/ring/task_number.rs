@@ -1,4 +1,4 @@
-//! Numbers of the tasks that wait through one handle.
+//! The number that identifies one handle's tasks in a wait queue.
 
 use std::num::NonZeroU64;
 

@@ -61,8 +61,9 @@ impl Waits {
         &self.queues[queue]
     }
 
-    /// Returns `true` if `ready` does; otherwise has the task woken at the next notification. If no
-    /// party notifies the queue, the task is woken at once, to poll again.
+    /// Returns `true` if `ready` returns `true`. Otherwise registers the task to be woken at the
+    /// queue's next notification. If no party notifies the queue, the task is woken at once, to
+    /// poll again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,

@@ -8,17 +8,19 @@
 
 use crate::base::sync::twin;
 
-/// Bit of a bound: its worker or member holds no events.
+/// Bit of a bound: the worker or member holds no events. Positions in bounds are stored times two,
+/// to leave this bit free.
 pub(crate) const IDLE: u64 = 1;
 
-/// Number of low bits of a pool's claim word that hold the rest of a run. The position is in the
-/// bits above.
+/// Number of low bits of a pool's claim word, which hold the number of events left in a run. The
+/// bits above hold the position.
 const LEFT_BITS: u32 = 16;
 
-/// Returns the position nearest to `lower_bound` whose low `bits` bits are `low`.
+/// Restores a position from its low `bits` bits: of all positions with these bits, returns the
+/// nearest to `lower_bound`.
 ///
-/// The result may be below `lower_bound`, because a handle may know a later position than the word
-/// that it loaded.
+/// The result may be below `lower_bound`, because a handle may know a later position than that of
+/// the loaded word.
 #[inline(always)]
 fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
     let spare = 64 - bits;
@@ -47,7 +49,7 @@ pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
 }
 
 /// A pool's claim word: the end of the last chunk that a worker took, and the number of events left
-/// of that chunk's run.
+/// in that chunk's last run.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolWord(pub(crate) u64);
 
