@@ -3,8 +3,8 @@
 //! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the `left` events from its position on, which its last call of
-//!   `available` found. No other handle moves the raw consumer's position.
+//! - I1: A raw consumer lends only the `left` events from its position on. Its last call of
+//!   `available` found these events. No other handle moves the raw consumer's position.
 //! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
 //!   part of an open claim.
 //! - I3: With many producers, `open` and the open claim of the producer name the same slots.
@@ -97,8 +97,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     ///
     /// # Errors
-    /// The call returns any error of [`RawProducer::next`]. It returns [`ClaimError::Length`] if
-    /// `len` is 0 or exceeds the ring's capacity.
+    /// The call returns any error of [`RawProducer::next`]. The call returns [`ClaimError::Length`]
+    /// if `len` is 0 or exceeds the ring's capacity.
     pub fn next_n(&mut self, len: usize) -> Result<u64, ClaimError> {
         if self.open.len() != 0 {
             return Err(ClaimError::Held { first: self.open.first_seq(), len: self.open.len() });
@@ -259,8 +259,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// Example: [`RawProducer`].
     ///
     /// # Errors
-    /// The call returns any error of [`RawConsumer::next`]. It returns [`BatchError::Unavailable`]
-    /// if `max` is 0.
+    /// The call returns any error of [`RawConsumer::next`]. The call returns
+    /// [`BatchError::Unavailable`] if `max` is 0.
     pub fn available(&mut self, max: usize) -> Result<SeqRange, BatchError> {
         self.left = 0;
         let len = self.consumer.available(max)?;

@@ -160,9 +160,10 @@ impl Selector {
     /// Ready handles take turns. `None`: the deadline passed first, or neither a handle nor a
     /// deadline was given.
     ///
-    /// If the wait strategies of all graphs park, the thread sleeps until it is woken. Otherwise
-    /// the thread polls every 50 µs. A graph whose own [deadline](crate::Graph::deadline) passes
-    /// during the wait fails, and its handle counts as ready.
+    /// If the wait strategies of all graphs park, the thread sleeps until it is woken. If one of
+    /// these strategies does not park, the thread polls every 50 µs. A graph whose own
+    /// [deadline](crate::Graph::deadline) passes during the wait fails, and its handle counts as
+    /// ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(

@@ -31,7 +31,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// Dropping the future before it is done loses no event. If the graph's wait strategy parks
     /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, or
     /// [`Wait::Blocking`](crate::Wait::Blocking)), progress, a close or a failure wakes the task.
-    /// With a wait strategy that does not park, the task asks to be polled again at once, which
+    /// With a wait strategy that does not park, the task asks to be polled again at once, and so
     /// keeps its executor busy.
     ///
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
@@ -214,7 +214,7 @@ pub struct EventStream<E, A: lease::Access, C: lease::Delivery, F, L: Layout = I
 
 #[cfg(feature = "stream")]
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Turns this consumer into a stream of values that `map` makes of the events, e.g.
+    /// Turns this consumer into a stream of values that `map` makes of the events, for example by
     /// `|event, _| event.clone()`.
     ///
     /// ```

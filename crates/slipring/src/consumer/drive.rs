@@ -24,7 +24,7 @@ pub(crate) const GATHER_AT_LEAST: u64 = 32;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
 
-/// How a stage's loop ended.
+/// The outcome of a stage's loop.
 pub(crate) enum End {
     /// No event will come any more, or a wait failed.
     Wait(WaitError),
@@ -161,7 +161,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if pace.timed && since_reading >= pace.stretch() {
             since_reading = 0;
             match &mut clock {
-                // The first stretch of a pass is not timed, because it is often the whole pass.
+                // The events of a pass before the first reading of the clock are not timed, because
+                // they are often the whole pass.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();

@@ -440,8 +440,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// If no event will come any more: [`WaitError::Closed`], [`WaitError::Halted`],
-    /// [`WaitError::Failed`] or [`WaitError::Left`].
+    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] or
+    /// [`WaitError::Left`] if no event will come any more.
     #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachRef(f))
@@ -464,8 +464,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// ```
     ///
     /// # Errors
-    /// Any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and [`WaitError::Closed`].
-    /// The end of a closed stream is success here.
+    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
+    /// [`WaitError::Closed`]. The end of a closed stream is success here.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
@@ -495,8 +495,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// ```
     ///
     /// # Errors
-    /// If no event will come any more: [`WaitError::Closed`], [`WaitError::Halted`] or
-    /// [`WaitError::Failed`].
+    /// The call returns [`WaitError::Closed`], [`WaitError::Halted`] or [`WaitError::Failed`] if no
+    /// event will come any more.
     #[inline]
     pub fn poll(&mut self, max: usize, f: impl FnMut(&mut E, At)) -> Result<usize, WaitError> {
         self.poll_with(max, EachMut(f))
@@ -526,8 +526,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// ```
     ///
     /// # Errors
-    /// Any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and [`WaitError::Closed`].
-    /// The end of a closed stream is success here.
+    /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
+    /// [`WaitError::Closed`]. The end of a closed stream is success here.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {

@@ -151,8 +151,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // The walk guesses that the next run is as long as the present run. While the guess is
-            // right, the next events do not wait for the load of the next stamp.
+            // The walk guesses that the next run is as long as the present run. While runs have
+            // equal lengths, the next events do not wait for the load of the next stamp.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

@@ -66,7 +66,8 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     }
 }
 
-/// The availability of events at a position: their number, and the reason why no more will come.
+/// The availability of events at a position: the number of available events, and the reason why no
+/// more events will come.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Whether a short read means that the upstream is exhausted, so that a loop may pause. See
     /// [`space`](crate::consumer::pace::space).

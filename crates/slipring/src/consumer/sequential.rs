@@ -127,7 +127,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // Releases as if `next` were `seq`. A `seq` beyond `next` counts as `next`.
+            // Releases the positions before `seq`, as if `next` were `seq`. A `seq` beyond `next`
+            // counts as `next`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
@@ -391,8 +392,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             && let Run::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the present run. While the guess is
-            // right, the next stamp's address does not depend on the load of the present stamp.
+            // The loop guesses that the next run is as long as the present run. While runs have
+            // equal lengths, the next stamp's address does not depend on the load of the present
+            // stamp.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }

@@ -17,7 +17,7 @@ use crate::ring::self_wait;
 use crate::ring::slots::Layout;
 use crate::wait::HandleLearner;
 
-/// Counting a handle's events and batches.
+/// Methods that count a handle's events and batches.
 pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
     /// Counts a finished batch; flushes the counts after every [`FLUSH_EVERY`] batches.
     #[inline(always)]
@@ -55,7 +55,7 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
 
 impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
 
-/// Waiting for the next event, by a thread or by a task.
+/// Methods by which a thread or a task waits for the next event.
 pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
     /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. The function
     /// stays out of line, because inlining it would change the compiler's arrangement of the

@@ -1,5 +1,5 @@
-//! Workers of a pool. Workers take chunks from the pool's claim word and release them out of order.
-//! The stages behind the pool see the events in order.
+//! Workers of a pool. Workers take chunks by moving the pool's claim word, and release the chunks
+//! out of order. The stages behind the pool see the events in order.
 //!
 //! Invariants
 //! - I1: each position before the claim word's position was taken by exactly one worker, whose

@@ -71,8 +71,8 @@ impl<E, L: Layout> Place<E, L> {
         }
         let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
         drop(place);
-        // These references are dropped after the lock's release (I2), because they may be the last
-        // ones to an earlier graph.
+        // The replaced references are dropped after the lock's release (I2), because they may be
+        // the last references to an earlier graph.
         drop((replaced, before));
         Ok(())
     }

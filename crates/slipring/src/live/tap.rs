@@ -164,7 +164,7 @@ impl<E, L: Layout> Tap<E, L> {
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Adds a reader, which from its first position on misses no event and sees none twice.
+    /// Adds a reader. The reader sees every event from its first position on exactly once.
     ///
     /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
     /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and

@@ -56,8 +56,8 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// [`BuildError::Capacity`] if `capacity` is no power of two, [`BuildError::Memory`] if there
-    /// is no memory for so many values.
+    /// The call returns [`BuildError::Capacity`] if `capacity` is no power of two. The call returns
+    /// [`BuildError::Memory`] if there is no memory for so many values.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0)
     }

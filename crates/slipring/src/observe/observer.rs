@@ -113,7 +113,8 @@ pub struct Observer<T> {
 }
 
 impl<T: Plain> MirrorHandle<T> {
-    /// Creates an observer of all later puts, which returns each put or counts the put as missed.
+    /// Creates an observer of all later puts. The observer returns each put or counts the put as
+    /// missed.
     ///
     /// Example: [`MirrorHandle`].
     #[doc(alias = "subscribe")]

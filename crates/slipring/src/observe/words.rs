@@ -1,19 +1,20 @@
 //! The shared words of a mirror: a ring of slots, each a sequence lock around one value.
 //!
 //! A slot of the event ring is plain memory, so a stage that reads the slot must hold up the
-//! producer. Observers hold up no thread. They read a *mirror* instead of the event ring: a ring of
-//! atomic words. One writer copies one value per event into the mirror, over the oldest value.
+//! producer. Observers hold up no thread. Observers read a *mirror* instead of the event ring: a
+//! ring of atomic words. One writer copies one value per event into the mirror, over the oldest
+//! value.
 //!
 //! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
 //! changes the mark before it stores the words of a value, and again after the last word. The mark
-//! therefore tells an observer whether its copy is whole, and which put the copy came from (H.-J.
-//! Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). This
-//! module needs no `unsafe`: every word that two threads share is atomic, and any copied bytes form
-//! a valid value.
+//! therefore tells an observer whether its copy is whole, and which put the copy came from (Hans
+//! Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The module
+//! needs no `unsafe`: every word that two threads share is atomic, and any copied bytes form a
+//! valid value.
 //!
-//! A *put* is one copy of a value by the writer. Puts are numbered densely, whatever the positions
-//! of their events. Marks hold numbers of puts times two, because the lowest bit of a mark is
-//! [`WRITING`]. The other words of the protocol hold numbers of puts times two as well:
+//! A *put* is one copy of a value by the writer. Puts have consecutive numbers, whatever the
+//! positions of their events. `completed` and the handles hold numbers of puts times two.
+//! A mark does so as well, and its lowest bit is [`WRITING`]:
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -198,7 +199,7 @@ impl Words {
     // The writer's side.
 
     /// Copies a value and its position into the slot of put `next`. Returns the number of the
-    /// following put. Both numbers are times two (see [`PUT`]).
+    /// following put. `next` and the result are times two (see [`PUT`]).
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);

@@ -111,7 +111,8 @@ pub enum Sent<T> {
     Published(u64),
     /// The value is kept until the ring has a free slot.
     Kept,
-    /// The value replaces this older kept value of the same key, which counts as dropped.
+    /// The value replaces this older kept value of the same key, and the older value counts as
+    /// dropped.
     Replaced(T),
 }
 
@@ -162,8 +163,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Example: [`Conflator`].
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is no memory for so many keys. A failed call drops the
-    /// producer, which closes a ring that has no other producer.
+    /// [`BuildError::Memory`]: there is no memory for so many keys. A failed call drops the
+    /// producer. If the ring has no other producer, this drop closes the ring.
     pub fn conflate<K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T)>(
         self,
         room: usize,
@@ -174,9 +175,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 }
 
 impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conflator<P, K, T, F> {
-    /// Creates a conflator with room for up to `room` keys, which publishes with `producer`.
+    /// Creates a conflator that publishes with `producer` and has room for up to `room` keys.
     ///
-    /// `fill` fills an event from a key and a value. This call allocates the room for all keys.
+    /// `fill` fills an event from a key and a value. The call allocates the room for all keys.
     ///
     /// ```
     /// use slipring::Conflator;
@@ -191,7 +192,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// ```
     ///
     /// # Errors
-    /// [`BuildError::Memory`] if there is no memory for so many keys.
+    /// [`BuildError::Memory`]: there is no memory for so many keys.
     pub fn new(producer: P, room: usize, fill: F) -> Result<Self, BuildError> {
         let (mut kept, mut indices) = (VecDeque::new(), HashMap::new());
         let enough = kept.try_reserve_exact(room).is_ok()

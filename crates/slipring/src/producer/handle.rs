@@ -247,7 +247,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Clears the record of the open claim, which its lease publishes or gives up.
+    /// Clears the record of the open claim. The claim's lease publishes the claim or gives it up.
     #[inline(always)]
     pub(crate) fn clear_open_claim(&mut self) {
         self.open_claim = None;

@@ -14,8 +14,8 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a claim that needs more than one stamp or cursor store: latency samples, shard
-    /// ids, a cursor beside the stamps, or refreshed stamps.
+    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice. Such a
+    /// claim needs latency samples, shard ids, a cursor beside the stamps, or refreshed stamps.
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
@@ -202,7 +202,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. After
     /// the call has taken an item from the iterator, no timeout of the wait strategy ends the wait
-    /// for a slot. An error drops the item that was taken last.
+    /// for a slot. A call that returns an error drops the item that it took last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,

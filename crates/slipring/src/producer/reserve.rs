@@ -90,8 +90,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.read_claim_word(company)?;
         }
         // A valid room never exceeds the ring's capacity. A larger room means that other producers
-        // went too far while this handle was unused. The handle's limit is then invalid. So is a
-        // position that was restored with the handle's own position as lower bound.
+        // went too far while this handle was unused. The handle's limit is then invalid. A position
+        // that was restored with the handle's own position as lower bound is invalid, too.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -269,7 +269,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
-    /// Takes `len` positions if that many are free now. Otherwise leaves `waker` in the wait queue.
+    /// Takes `len` positions if that many are free now. If fewer positions are free, leaves `waker`
+    /// in the wait queue.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,

@@ -93,8 +93,8 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs a part of the build that calls methods of waiting strategies. Such a method may be user
-/// code. If the method panics, the result is [`BuildError::Strategy`].
+/// Runs a part of the build that calls methods of waiting strategies. If such a method, which may
+/// be user code, panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))

@@ -22,7 +22,8 @@ pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>
 /// Checks the names of stages and threads.
 fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
-        // A stage's name becomes the name of its thread, and names of threads end at a zero byte.
+        // A stage's name becomes the name of its thread. A thread's name ends at a zero byte, so a
+        // stage's name must contain none.
         if let Some(thread) =
             spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
         {
@@ -71,8 +72,8 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // Every remaining stage follows another remaining stage. A walk from stage to earlier
-            // stage therefore enters a cycle within `count` steps.
+            // Every stage that is not done follows another stage that is not done. A walk backwards
+            // over such stages therefore enters a cycle within `count` steps.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]

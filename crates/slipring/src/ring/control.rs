@@ -222,8 +222,8 @@ impl Control {
     /// Creates the learner of a handle of this party: the part of a wait strategy that learns from
     /// the handle's waits.
     ///
-    /// The call runs the strategy's code, which may be user code and may panic. Therefore the
-    /// caller must hold no lock, and must not yet have counted a handle or pinned a position. For
+    /// The call runs the strategy's code, which may be user code and may panic. The caller must
+    /// therefore hold no lock, and must not yet have counted a handle or pinned a position. For
     /// this reason a handle's constructor takes a learner as a parameter.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()

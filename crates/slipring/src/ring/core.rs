@@ -82,8 +82,8 @@ impl<E, L: Layout> Core<E, L> {
         Ok(())
     }
 
-    /// Drops the events, and the user's error if one ended the graph. Returns the first panic of an
-    /// event's drop.
+    /// Drops the events, and the user's error if such an error ended the graph. Returns the first
+    /// panic of an event's drop.
     ///
     /// # Safety
     /// No handle is left, and none can be made.
@@ -143,8 +143,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.notify(&self.control.plan.producer_notifies);
     }
 
-    /// Returns whether a claim in `[from, to)`, or one open since the lap before, may have to
-    /// refresh stamps (stamp::I1). The range is at most a lap long.
+    /// Returns whether a claim in `[from, to)`, or a claim that is open since the lap before, may
+    /// have to refresh stamps (stamp::I1). The range is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // No position before the start was ever claimed. If the range began before the start, the
         // first two laps of a ring that starts at 0 would refresh stamps.
@@ -261,8 +261,8 @@ impl<E, L: Layout> Core<E, L> {
             return ahead(control.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before `seq`. A run that is published a lap later in one of these slots also
-        // shows that `seq` is claimed.
+        // last run before `seq`. A run that is published a lap after one of the searched positions
+        // also shows that `seq` is claimed.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {

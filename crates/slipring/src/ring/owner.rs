@@ -59,8 +59,8 @@ impl<E, L: Layout> Owner<E, L> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Subtracts this owner from the count; the last owner drops the events. Called once, in place
-    /// of a drop.
+    /// Subtracts this owner from the count; the last owner drops the events. The method is called
+    /// once, in place of the owner's drop.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: just counted out.

@@ -1,4 +1,4 @@
-//! Shard ids, which say for each event to which shard of a stage it belongs.
+//! Shard ids: for each event, the number of the shard of a stage that owns the event.
 //!
 //! Invariants
 //! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The word is

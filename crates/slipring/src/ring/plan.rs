@@ -82,7 +82,8 @@ pub(crate) struct Guard {
 
 /// Line of the claim word of many producers.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel, which gates the producers of a graph in which no stage gates them.
+/// Line of the sentinel. The sentinel gates the producers if no stage gates them, and taps directly
+/// behind many producers follow the sentinel.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::base::name::Name;
 use crate::base::sync::{AtomicU64, Relaxed, array};
 
-/// What a stage does when its handler returns an error or panics. Default: the stage stops, and the
-/// graph fails.
+/// A stage's reaction when its handler returns an error or panics. Default: the stage stops, and
+/// the graph fails.
 ///
 /// [`Chain::on_error`](crate::Chain::on_error) and [`Chain::on_panic`](crate::Chain::on_panic) set
 /// this choice for one stage.
@@ -75,8 +75,8 @@ impl OnFault {
     ///
     /// Example: [`OnFault`].
     ///
-    /// So the handler gets events again that it has handled before. A handler that may write gets
-    /// these events with the changes that it has made to them. With a
+    /// The handler therefore gets some events a second time. A handler that may write gets these
+    /// events with the changes that the handler has already made. With a
     /// [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets only the failed event
     /// again.
     #[doc(alias = "BatchRewindStrategy")]
@@ -123,7 +123,7 @@ impl OnFault {
     }
 }
 
-/// What a stage does after a failure that it survives.
+/// A stage's action after a failure that the stage survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
@@ -133,7 +133,7 @@ pub enum Verdict {
     Skipped,
 }
 
-/// A failure that a stage survives, for the hook of
+/// A failure that a stage survives, as passed to the hook of
 /// [`Chain::on_faults`](crate::Chain::on_faults).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -145,7 +145,7 @@ pub struct Faulted {
     pub seq: Option<u64>,
     /// Message of the error or the panic.
     pub message: String,
-    /// What the stage does next.
+    /// The stage's next action.
     pub verdict: Verdict,
 }
 
@@ -163,7 +163,7 @@ impl fmt::Display for Faulted {
     }
 }
 
-/// Marks of the events that one stage skipped, which later stages can read.
+/// Marks on the events that one stage skipped. Later stages can read the marks.
 /// [`Chain::marks`](crate::Chain::marks) makes a stage mark the events that it skips. Clones share
 /// the same marks.
 ///
@@ -195,8 +195,8 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The answer is right if a later stage's handler asks about an event that it is handling.
-    /// Other callers may get either answer. A call costs one relaxed load.
+    /// The answer is right if a later stage's handler asks about an event that the handler is
+    /// handling. Other callers may get either answer. A call costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
         // A relaxed load suffices: the mark was stored before the event's release (I2), and the

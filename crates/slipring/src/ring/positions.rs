@@ -1,5 +1,5 @@
-//! The positions that a ring's handles share. Each position is a word on a cache line of its own,
-//! which the plan numbers.
+//! The positions that a ring's handles share. Each position is a word on a cache line of its own.
+//! The plan numbers these lines.
 //!
 //! Only [`Positions`] accesses these words, so they may lie on the heap or in shared memory. The
 //! plan is a parameter of the methods, because it never changes and each process can hold its own
@@ -146,7 +146,7 @@ impl Positions {
         least
     }
 
-    /// Returns the smallest position among the shards of a stage. This position is at least
+    /// Returns the smallest position among the shards of a stage. The result is at least
     /// `lower_bound`.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);

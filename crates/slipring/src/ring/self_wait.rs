@@ -3,14 +3,15 @@
 //!
 //! Invariants
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it.
-//!   The thread leaves the stage when that loop ends, also by a panic. The ring is alive meanwhile,
-//!   because the loop has a handle. A loop enters the stage once, not for each batch. A `poll`
-//!   handles one batch and does not enter the stage. Entering took 2 to 3 ns of the 17 ns in which
-//!   one event was published and polled.
+//!   The thread leaves the stage when that loop ends, also by a panic. The ring is alive while a
+//!   thread is inside of one of its stages, because the loop has a handle. A loop enters the stage
+//!   once, not for each batch. A `poll` handles one batch and does not enter the stage. Entering
+//!   took 2 to 3 ns of the 17 ns in which one event was published and polled.
 //! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
-//!   while the thread that is inside of it waits. There is one exception: a waiting worker might
-//!   later adopt a chunk of another worker that lies before the awaited position. Such a wait is
-//!   refused all the same, because it would last for ever if the other worker kept its chunk.
+//!   while the thread that is inside of it waits. I2 has one exception: a waiting worker might
+//!   later adopt another worker's chunk, and this chunk might lie before the awaited position. Such
+//!   a wait is refused all the same, because it would last for ever if the other worker kept its
+//!   chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -52,7 +53,7 @@ fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
 }
 
 /// A guard that on drop leaves the stages that it entered. Guards are dropped in the opposite order
-/// of entering. The pointer keeps a guard on its thread.
+/// of entering. The guard is marked as if it held a raw pointer, so that it stays on its thread.
 pub(crate) struct Inside {
     /// Depth of the nesting before the guard entered.
     before: usize,
@@ -95,7 +96,7 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
 }
 
 /// Returns a stage that this thread is inside of and that has not released all events before
-/// `seq(stage)`. A stage for which `seq` returns `None` is left out.
+/// `seq(stage)`. A stage for which `seq` returns `None` is left out of the search.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -120,12 +121,12 @@ pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// Works as [`stuck`], for a consumer of `stage` that waits for the event at `next`. This event is
-/// known to come, and the stages before `stage` have to release it first.
+/// Works as [`stuck`], for a consumer of `stage` that waits for the event at `next`. The event at
+/// `next` is known to come, and the stages before `stage` have to release it first.
 ///
-/// Stages that are not before `stage` are left out, even if the slot of `next` becomes free only
-/// when such a stage releases. While the slot is not free, the producers may close the ring, and
-/// the close ends the wait.
+/// Stages that are not before `stage` are left out of the search, even if the slot of `next`
+/// becomes free only when such a stage releases. While the slot is not free, the producers may
+/// close the ring, and the close ends the wait.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

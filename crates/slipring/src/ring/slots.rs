@@ -27,7 +27,7 @@ use crate::ring::stamp::{self, Run};
 ///
 /// The trait is sealed, so no other layouts exist.
 pub trait Layout: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
-    /// The storage of slots. Not for use outside the library.
+    /// The storage of slots. The trait is not for use outside the library.
     #[doc(hidden)]
     type Storage<E>: Storage<E>;
     /// Name of this layout in the text of a printed graph.
@@ -50,7 +50,7 @@ pub struct Interleaved;
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
 /// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
-/// in an array beside the events, which takes 8 bytes per slot.
+/// in an array beside the events. This array takes 8 bytes per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
 /// [`for_each`](crate::Consumer::for_each) does. A poll without a pause takes the cursor's cache

@@ -13,7 +13,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// How a stage's events are delivered to its handles.
+/// The rule by which a stage's events are delivered to its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// One handle sees every event.

@@ -41,7 +41,7 @@ impl Status {
         }
     }
 
-    /// Stores the last position and then sets the closed bit. The caller notifies all queues.
+    /// Stores the last position and then sets the closed bit. The caller then notifies all queues.
     pub(crate) fn close(&self, final_seq: u64) {
         let words = &self.words.0;
         twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
@@ -49,13 +49,13 @@ impl Status {
         edge::closed::close(&words.bits, CLOSED);
     }
 
-    /// Sets the halted bit. The caller notifies all queues.
+    /// Sets the halted bit. The caller then notifies all queues.
     pub(crate) fn halt(&self) {
         self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
     }
 
-    /// Records a failure, unless there is one already. The caller notifies all queues. `Err`: the
-    /// failure was not recorded, and the cause is returned.
+    /// Records a failure, unless there is one already. The caller then notifies all queues. `Err`:
+    /// the failure was not recorded, and the cause is returned.
     pub(crate) fn fail(
         &self,
         failure: impl FnOnce(Cause) -> Failure,

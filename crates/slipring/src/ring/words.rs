@@ -1,7 +1,7 @@
 //! Positions, and the shared words that hold a position and other bits.
 //!
 //! Positions are `u64`s that wrap. If a word has fewer than 64 bits for a position, its reader
-//! restores the others from a nearby position.
+//! restores the other bits from a nearby position.
 //!
 //! Invariants
 //! - I1: two positions that are compared differ by less than 2^62.
