@@ -1,5 +1,5 @@
 //! Ordered messages between threads at memory speed: a ring of preallocated slots, and a graph of
-//! stages over it.
+//! stages over the ring.
 //!
 //! Producers fill slots in place and publish them. Every stage sees every event, in order. No
 //! producer overwrites a slot while a stage still uses its event.
@@ -63,13 +63,13 @@
 //!
 //! # What is promised
 //!
-//! - **Order.** Stages see events in the order of their positions, also behind a pool.
+//! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
 //!   side only read. A chain that breaks this soundness rule does not compile; for a graph,
-//!   [`Graph::build`] returns an error. A reference to an event ends before the batch that lends it
-//!   is released.
+//!   [`Graph::build`] returns an error. A reference to an event ends before the release of the
+//!   batch that lends the event.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
-//!   events that were published. [`Producer::halt`] ends the graph without draining it.
+//!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
 //!   waiting threads. The caller gets the failure with the stage's name and the event's position.
 //!   Stages pass over the slots of a dropped claim, and a dropped batch is delivered again. The
@@ -77,9 +77,9 @@
 //!   forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
-//!   library does not detect; a deadline ends them.
-//! - **No allocation** by the library for events or stages after the build. Exception: a new
-//!   handle allocates one box if its wait strategy learns.
+//!   library does not detect. A deadline ends these waits.
+//! - **No allocation.** After the build the library allocates no memory for events or stages. One
+//!   exception: a new handle allocates one box if its wait strategy learns.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
@@ -89,8 +89,8 @@
 //! and one producer, a slot takes the event alone. Printing a [`Ring`] shows the number of bytes.
 //! Publishing an event takes a claim, one load from a cache line that seldom changes, and one
 //! store. The claim is an addition, or a compare-and-swap while several producers may claim. A wait
-//! strategy that parks adds one load of a wait queue's word. Such a strategy also adds a full fence
-//! while a waiter sleeps now and then. The page [performance](guide::performance) has figures and
+//! strategy that parks adds one load of a wait queue's word. While waiters sleep now and then, such
+//! a strategy also adds a full fence. The page [performance](guide::performance) has figures and
 //! their records.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

@@ -12,8 +12,8 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes runs of `lens` events, from four laps before the end of a refresh period on. Returns
-/// how the stamps of two laps read after 2^46 more laps.
+/// Publishes runs of `lens` events, from four laps before the end of a refresh period on. Returns,
+/// for each position of two laps, what the slot's stamp means 2^46 laps later.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -39,7 +39,8 @@ fn answers_later<L: Layout, S: Sharing>(
     let mut seen = 0;
     for &len in lens {
         if raw {
-            // The call of `available` updates the producer's limit while the claim is open.
+            // This call of `available` makes the producer load its limit again while a claim is
+            // open.
             let mut open = tx.into_raw();
             let first = open.next_n(len).unwrap();
             open.available();
@@ -57,7 +58,7 @@ fn answers_later<L: Layout, S: Sharing>(
         .collect()
 }
 
-/// The check for a refresh of stamps regards no positions before the ring's start.
+/// The check for a refresh of stamps ignores positions before the ring's start.
 #[test]
 fn a_ring_begins_on_the_short_way() {
     let capacity = 8u64;
@@ -77,8 +78,8 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // Rings that start at the beginning of a refresh period, and rings that start before it, at
-    // several positions.
+    // Some rings start at the beginning of a refresh period, and others before the beginning. The
+    // check is made at several positions.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),
@@ -96,12 +97,12 @@ fn a_ring_begins_on_the_short_way() {
 }
 
 /// A slot is the head of a run once, and then lies inside other runs for 2^46 laps. The slot's old
-/// stamp must not read as that of a new run.
+/// stamp must not be taken for the stamp of a new run.
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
-    // A lap of single events comes first, then runs of up to a lap. The runs begin at the first
-    // slot, at the second, or so that they cross the ends of laps.
+    // A lap of single events comes first, then runs of up to a lap. In some cases the runs begin at
+    // a lap's first slot; in others they cross the ends of laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

@@ -1,5 +1,5 @@
-//! Tests of single protocol steps, where other steps usually hide the lack of the step. Each test
-//! fails when its step alone is left out.
+//! Tests of single protocol steps. Other steps usually hide that one step is missing; each test
+//! here fails if its own step alone is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -45,7 +45,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // A pool's frontier, with the stale bound of a worker that lost the race for the first chunk.
+    // First, the frontier of a pool: one worker lost the race for the first chunk, and its bound is
+    // stale.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -53,12 +54,13 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // The frontiers of shards and of a stage, with a lower bound beyond their released positions.
+    // Second, the frontiers of shards and of a stage: the lower bound is beyond the released
+    // positions.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // A tap's frontier, with a pin that its joiner will take back.
+    // Third, the frontier of a tap: a joiner has pinned a position, and will take the pin back.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -99,8 +101,8 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// A joiner's pin, and the bound of a worker that lost a race, may lower the gate for a moment. The
-/// producer's limit does not fall behind its earlier claims.
+/// The gate may fall for a moment, through a joiner's pin or through the bound of a worker that
+/// lost a race. The producer's limit still does not fall behind the producer's earlier claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
@@ -144,7 +146,7 @@ fn an_idle_producer_claims_after_any_distance() {
     ] {
         for gate in ["a reader", "a pool", "a tap"] {
             let graph = Graph::new(4, || 0u64).shared();
-            // The tap is declared before the stage that it comes after.
+            // The tap comes after the reader, but is declared before the reader.
             let tap = (gate == "a tap").then(|| graph.tap("tap", 1));
             let reader = ["a reader", "a tap"].contains(&gate).then(|| graph.reader("reader"));
             let _tap = tap.zip(reader.as_ref()).map(|(tap, reader)| tap.after(reader));
@@ -152,8 +154,8 @@ fn an_idle_producer_claims_after_any_distance() {
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // The store stands for the claims of other producers; the stages have released up to a
-            // lap before.
+            // This store stands for the claims of other producers. The stages have released all
+            // events up to one lap before the claims' end.
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let release_to = |seq: u64| match gate {
@@ -193,7 +195,7 @@ fn a_producers_count_of_published_events_may_wrap() {
     }
 }
 
-/// One call may handle more events than the count can take before it wraps.
+/// The count of handled events may wrap in the middle of a call.
 #[test]
 fn the_count_of_handled_events_may_wrap_within_a_call() {
     let (mut tx, mut rx) = crate::unicast(8, || 0u64).unwrap();
@@ -203,7 +205,7 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
-// Tests of the positions that a stage rewinds to, releases and polls.
+// The tests that follow check a stage's position as it rewinds, releases and polls.
 
 /// Gathers all available events without a release; returns their positions.
 fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
@@ -232,7 +234,7 @@ fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
         assert_eq!(position.next(), 0);
         counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
-    // The position releases in the middle of a run.
+    // Here the stage's position releases events up to the middle of a run.
     assert_eq!(position.gather(1, 1), 1);
     position.advance(1, 1);
     position.release();
@@ -265,8 +267,8 @@ fn a_retry_passes_over_tombstones_again() {
     assert_rewinds(shards[0].position());
 }
 
-/// A shard may know how many of the next events are its own, counted from its next event. After a
-/// rewind, this number does not apply to the earlier events.
+/// A shard may know how many consecutive events are its own, counted from its next position. After
+/// a rewind to earlier events, this number does not hold.
 #[test]
 fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);
@@ -456,7 +458,7 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);
     assert_eq!(second[0].try_batch(1).unwrap().first_seq(), 0);
-    // The chunk of the first pool is orphaned first.
+    // The first pool's chunk is orphaned before the second pool's chunk.
     drop((first.remove(0), second.remove(0)));
     assert!(is_ready(&mut second[0]));
     let adopted = second[0].try_batch(1).unwrap();

@@ -1,4 +1,4 @@
-//! Outcomes of user code: a user's error of any type, and the results that handlers may return.
+//! Outcomes of user code: an error of any type, and the return types of handlers.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -34,7 +34,7 @@ impl Fault {
         Fault(message.into().into())
     }
 
-    /// Creates a fault from a boxed error, or from a type that converts into one, such as
+    /// Creates a fault from a boxed error, or from a type that converts into a boxed error, such as
     /// `anyhow::Error`.
     ///
     /// ```
@@ -94,7 +94,7 @@ impl fmt::Display for Fault {
 /// The return types of handlers: `()`, or `Result<(), _>` with any error. By default an error fails
 /// the graph, and [`Error`](crate::Error) names the stage and the event's position.
 ///
-/// The library implements this trait for every type that a handler may return. The library itself
+/// The library implements this trait for every type that a handler may return. Only the library
 /// calls the trait's method.
 ///
 /// Example: [`Fault`].
@@ -105,7 +105,7 @@ impl fmt::Display for Fault {
     note = "to keep it, store it in a local that the closure borrows; an error type must be `Send + Sync + 'static`"
 )]
 pub trait Outcome {
-    /// Converts the outcome into a result with one error type.
+    /// Converts the outcome into a `Result` whose error is a [`Fault`].
     ///
     /// Example: [`Fault`].
     fn outcome(self) -> Result<(), Fault>;
@@ -137,7 +137,7 @@ mod never {
     }
 }
 
-/// The outcome of a handler that always panics, as in a test of failures.
+/// The return type of a handler that always panics, as in a test of failures.
 #[diagnostic::do_not_recommend]
 impl Outcome for Never {
     fn outcome(self) -> Result<(), Fault> {

@@ -1,5 +1,5 @@
-//! The modules on which all others depend: atomics and locks, ordering edges, system calls, names,
-//! user errors, and the containment of panics.
+//! The modules on which all other modules depend: atomics and locks, ordering edges, system calls,
+//! names, user errors, and the containment of panics.
 
 pub(crate) mod edge;
 pub(crate) mod fault;

@@ -1,4 +1,4 @@
-//! Containment of panics of user code, among them panics of drops.
+//! Containment of panics of user code; the drop of a user's value counts as user code.
 
 use std::any::Any;
 use std::fmt;
@@ -28,7 +28,7 @@ impl<T> Contained<T> {
         Contained(Some(value))
     }
 
-    /// Returns the value. A panic of its drop is no longer contained.
+    /// Returns the value. A later panic of the value's drop is not contained.
     pub(crate) fn into_inner(mut self) -> T {
         self.0.take().expect("only consuming methods and the drop take the value")
     }

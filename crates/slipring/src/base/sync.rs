@@ -1,8 +1,8 @@
-//! Atomics, locks, fences and pauses: the standard library's, or the model checker's under
-//! `--cfg slipring_loom`.
+//! Atomics, locks, fences and pauses come from the standard library, or from the model checker
+//! under `--cfg slipring_loom`.
 //!
-//! No other file of the library imports `std::sync::atomic`, tests excepted, because the models
-//! would not cover its accesses.
+//! No other file of the library, tests excepted, imports `std::sync::atomic`: the models would not
+//! cover the accesses of that file.
 
 /// A counter on which no protocol depends. The models do not cover such counters.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
@@ -44,8 +44,8 @@ mod chosen {
 
 pub(crate) use chosen::*;
 
-/// Returns the guard of a lock, poisoned or not. A critical section of this crate leaves its data
-/// consistent even if it panics.
+/// Returns the guard of a lock, poisoned or not. A critical section of this crate leaves the lock's
+/// data consistent, even if the section panics.
 pub(crate) fn whole<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
@@ -55,8 +55,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
-/// Returns an array of `len` values, or `None` if there is no memory for them. Every allocation
-/// whose size the user chooses uses this function or [`try_reserve_exact`](Vec::try_reserve_exact).
+/// Returns an array of `len` values, or `None` if there is no memory for the values. Every
+/// allocation whose size the user chooses uses this function or
+/// [`try_reserve_exact`](Vec::try_reserve_exact).
 pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).ok()?;
@@ -70,18 +71,19 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// Evaluates to `right`, or in a model to `wrong`: `twin!("name": right => wrong)`.
+/// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
+/// otherwise to `right`.
 ///
-/// A *twin* is a weakened variant of one step that its model must catch: a weaker ordering, a
-/// missing fence, a missing notification. A caught twin shows that the step is needed and that the
-/// model covers the step.
+/// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
+/// notification. The twin's model must fail. A caught twin shows that the step is needed and that
+/// the model covers the step.
 ///
 /// - A model chooses at most one twin by its name, with [`choose_twin`]. A model with a twin must
 ///   fail.
-/// - PROTOCOL.md lists each twin with the model that catches it and the failure.
+/// - PROTOCOL.md lists each twin, the model that catches the twin, and the failure.
 /// - Outside of models, only `right` is compiled.
 /// - `queue_model::sync` has a macro of the same name and arguments, because the queue model
-///   compiles `queue.rs` a second time.
+///   compiles `queue.rs` against that macro.
 macro_rules! twin {
     ($name:literal: $right:expr => $wrong:expr) => {{
         #[cfg(all(test, slipring_loom))]
@@ -98,8 +100,8 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// Name of the chosen twin; empty: none. The value is per model, because all threads of a model
-    /// run on the thread of its test.
+    /// Name of the chosen twin; empty: none. A thread-local value serves one model, because all
+    /// threads of a model run on the thread of the model's test.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
@@ -109,7 +111,7 @@ pub(crate) fn twin_is(name: &str) -> bool {
     TWIN.get() == name
 }
 
-/// Chooses the twin of the models that follow on this thread.
+/// Chooses the twin for the models that this thread runs from now on.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn choose_twin(name: &'static str) {
     TWIN.set(name);
@@ -117,8 +119,8 @@ pub(crate) fn choose_twin(name: &'static str) {
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model's threads that issued a `SeqCst` fence in the present execution. The value is per
-    /// model, as that of [`TWIN`] is.
+    /// The model's threads that issued a `SeqCst` fence in the present execution. As with [`TWIN`],
+    /// a thread-local value serves one model.
     static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -133,8 +135,9 @@ fn note_fence(thread: loom::thread::ThreadId) {
 
 /// Returns the number of threads that issued a `SeqCst` fence since the last call.
 ///
-/// In the model checker any two `SeqCst` fences synchronise, whatever the threads load and store.
-/// If only one thread issued `SeqCst` fences, these fences ordered nothing between threads.
+/// In the model checker any two `SeqCst` fences synchronise, even if no load sees the other
+/// thread's store. If only one thread issued `SeqCst` fences, these fences ordered nothing between
+/// threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()

@@ -1,8 +1,9 @@
 //! Services of the operating system that the standard library does not offer: membarrier, sharp
 //! timers, CPU time, and CPU affinity.
 //!
-//! Each service is optional, and its callers work without it. A service is absent where the system
-//! lacks it or a sandbox refuses it, under Miri, and in models.
+//! Each service is optional: its callers also work if the service is absent. A service is absent if
+//! the system lacks the service or a sandbox refuses it; under Miri and in models every service is
+//! absent.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ mod chosen {
 
     pub(crate) fn sharpen_timers() {
         if !SHARP.replace(true) {
-            // If the system refuses, the timers stay as they are.
+            // If the system refuses the call, the timers stay as they are.
             let _ = thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         }
     }
@@ -83,7 +84,7 @@ pub(crate) fn membarrier_available() -> bool {
 }
 
 /// Executes a full memory barrier in every thread of this process before it returns. Returns
-/// `false` if the system refused the barrier; then no thread executed one.
+/// `false` if the system refused the barrier; then no thread executed a barrier.
 ///
 /// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. The call interrupts each core on
 /// which a thread of the process runs.
@@ -97,13 +98,15 @@ pub(crate) fn membarrier() -> bool {
 
 #[cfg(test)]
 thread_local! {
-    /// Whether this thread omits its barriers. A test omits barriers to show that they are needed.
+    /// Whether this thread omits its barriers. A test omits barriers to show that the barriers are
+    /// needed.
     pub(crate) static BARRIER_OMITTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Makes this thread's timers as exact as the system can, for the rest of the thread's life. By
-/// default Linux lets a timer be 50 µs late, to save wake-ups (prctl(2), `PR_SET_TIMERSLACK`).
-/// Restoring the default after each sleep would take two more system calls.
+/// default Linux may fire a timer up to 50 µs late, so that one wake-up serves several timers
+/// (prctl(2), `PR_SET_TIMERSLACK`). Restoring the default after each sleep would take two more
+/// system calls.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }
@@ -114,8 +117,8 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     chosen::cpu_time()
 }
 
-/// Returns the number of the core to which this thread is bound; `None`: the thread may run on
-/// several cores, or the answer is not available.
+/// Returns the number of the core to which this thread is bound. `None`: the thread may run on
+/// several cores, or the system gives no answer.
 pub(crate) fn only_core() -> Option<usize> {
     chosen::only_core()
 }

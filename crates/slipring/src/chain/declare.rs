@@ -1,4 +1,4 @@
-//! The chain as a value: its declarations so far, and the functions that add a stage.
+//! A chain as a value: the declarations so far, and the functions that add a stage.
 
 use std::fmt;
 use std::hash::Hash;
@@ -28,7 +28,7 @@ use crate::ring::slots::{Contiguous, Interleaved, Layout};
 use crate::ring::spec::{Access, Delivery, StageList};
 use crate::wait::HandleLearner;
 
-/// A ring and the stages over it, declared in one expression and then started: see [`ring`].
+/// A ring and its stages, declared in one expression and then started: see [`ring`].
 ///
 /// Stages come one after the other, except inside [`fan_out`](Chain::fan_out). Handlers are
 /// closures that may borrow locals: `run` and `feed` return only when all stages have ended. A
@@ -42,7 +42,7 @@ pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     pub(super) declared: Box<Declared<'env, E, L>>,
     /// Numbers of the stages that the next declared stage depends on.
     pub(super) after: Vec<usize>,
-    /// Inside of a fan-out: numbers of the last stages of its branches.
+    /// Inside a fan-out: numbers of the last stages of the fan-out's branches.
     pub(super) ends: Vec<usize>,
     place: PhantomData<P>,
 }
@@ -52,23 +52,24 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) ring: Builder<'env, E>,
     pub(super) stages: StageList,
     pub(super) hooks: Hooks<'env>,
-    /// Functions that make each stage's runners, in the order of declaration.
+    /// Functions that make the runners: one function for each stage, in the order of declaration.
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
-    /// Numbers of the taps without a writing stage declared after them.
+    /// Numbers of the open taps: no writing stage is declared after them yet.
     open_taps: Vec<usize>,
-    /// Identity of the chain: an address that no other chain has while this one is alive.
+    /// Identity of the chain: an address that no other chain has while this chain is alive.
     identity: Arc<()>,
 }
 
 type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 
-/// Makes the runners of one stage when the ring is built, from the ring and the stage's number.
+/// A function that makes the runners of one stage when the ring is built, from the ring and the
+/// stage's number.
 pub(super) type MakeRunners<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 
-/// Makes one position of a stage from the ring, the stage's number, the number of the worker or
-/// shard, and a learner.
+/// A function that makes one position of a stage, from the ring, the stage's number, the number of
+/// the worker or shard, and a learner.
 type MakePosition<E, L, S> = fn(Owner<E, L>, usize, usize, HandleLearner) -> S;
 
 /// Begins a chain over a new ring of `capacity` slots (a power of two), whose events `factory`
@@ -120,9 +121,9 @@ impl<'env, E, L: Layout> Chain<'env, E, L> {
 }
 
 impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
-    /// Stores events side by side, so that a batch is one slice, or two where it wraps around the
-    /// ring's end. Must be called before the first stage is declared. [`Contiguous`] states the
-    /// cost.
+    /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
+    /// around the ring's end. Must be called before the first stage is declared. The documentation
+    /// of [`Contiguous`] states the cost.
     ///
     /// ```
     /// let mut sum = 0;
@@ -161,7 +162,7 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Lets a closure declare stages that come after the stages in `after`.
+    /// Calls a closure that declares stages; these stages come after the stages in `after`.
     pub(super) fn nested(
         declared: Box<Declared<'env, E, L>>,
         after: &[usize],
@@ -175,8 +176,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // `after` and `ends` of the other chain are numbers of its own stages, so they are
-            // replaced.
+            // The other chain's `after` and `ends` are numbers of that chain's stages, so this
+            // chain's numbers replace them.
             nested
                 .declared
                 .stages
@@ -197,8 +198,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ) -> Self {
         let mut after = self.after.clone();
         if access == Access::Write {
-            // A writing stage depends on the open taps, so their readers release an event before it
-            // changes.
+            // A writing stage depends on the open taps, so the taps' readers release an event
+            // before the stage changes the event.
             after.append(&mut self.declared.open_taps);
         }
         let stage = self.declared.stages.add(name, access, delivery, &after);
@@ -227,7 +228,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// Adds a stage whose handler loops over the stage's handle itself.
+    /// Adds a stage whose handler gets the stage's handle and runs its own loop.
     pub(super) fn looping<A: markers::Access, R: Outcome + 'env>(
         self,
         name: &str,
@@ -311,7 +312,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
 }
 
 impl<E, L: Layout, P> fmt::Display for Chain<'_, E, L, P> {
-    /// Writes the graph as declared so far, or the first mistake in it.
+    /// Writes the graph as declared so far, or the first mistake in the declarations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Declared { ring, stages, .. } = &*self.declared;
         let settings = &ring.settings;

@@ -7,7 +7,7 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Adds stages side by side: each sees every event, at the same time as the others.
+    /// Adds stages side by side: each stage sees every event, at the same time as the other stages.
     ///
     /// Stages inside a fan-out may only read; a writing stage there does not compile. The stage
     /// declared after the fan-out comes after all stages inside. Fan-outs nest.
@@ -41,9 +41,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`Tap`].
     ///
-    /// Readers at the tap see events as the stages before the tap left them. Later writing stages
-    /// and the producer wait for the readers at the tap. Later reading stages do not wait for these
-    /// readers.
+    /// Readers at the tap see each event as the stages before the tap left the event. Later writing
+    /// stages and the producer wait for the readers at the tap. Later reading stages do not wait
+    /// for these readers.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where

@@ -1,4 +1,4 @@
-//! Handlers: what users give a stage, and how the library's loop calls it.
+//! Handlers: the user's code of a stage, and the calls that the library's loop makes to a handler.
 
 use std::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use crate::ring::slots::Layout;
 /// A handler that reads events, and is also called at the start of its stage, after each batch,
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// All calls come from the stage's thread. A panic or an error in any call ends the graph, unless a
+/// The stage's thread makes all calls. A panic or an error in any call ends the graph, unless a
 /// policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The failure names the
 /// stage.
 ///
@@ -40,25 +40,26 @@ use crate::ring::slots::Layout;
 /// ```
 #[doc(alias = "EventHandler")]
 pub trait ReadHandler<E> {
-    /// Called before the first event.
+    /// The stage calls `start` before the first event.
     ///
     /// Example: [`ReadHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called for each event, in order.
+    /// The stage calls `event` for each event, in order.
     ///
     /// Example: [`ReadHandler`].
     fn event(&mut self, event: &E, at: At) -> Result<(), Fault>;
-    /// Called after each batch, before the stage releases it. `next_seq` is the position after the
-    /// batch.
+    /// The stage calls `batch_end` after each batch, before the release of the batch. `next_seq` is
+    /// the position after the batch.
     ///
     /// Example: [`ReadHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
-    /// Called when no event is available, before the stage waits; a good place to flush a buffer.
+    /// The stage calls `idle` before each wait, when no event is available. `idle` is a good place
+    /// to flush a buffer.
     ///
     /// With [`Chain::idle_every`](crate::Chain::idle_every) the stage calls `idle` again during the
     /// wait. [`Chain::run_inline`](crate::Chain::run_inline) never waits, so it never calls `idle`.
@@ -67,7 +68,7 @@ pub trait ReadHandler<E> {
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called at the stage's end, also after a failure, if `start` returned `Ok`.
+    /// The stage calls `stop` at its end, also after a failure, if `start` returned `Ok`.
     ///
     /// Example: [`ReadHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
@@ -75,8 +76,8 @@ pub trait ReadHandler<E> {
     }
 }
 
-/// A handler that may change events; its stage calls it in the same way as a [`ReadHandler`].
-/// [`Chain::write_with`](crate::Chain::write_with) takes it.
+/// A handler that may change events; the stage calls this handler in the same way as a
+/// [`ReadHandler`]. [`Chain::write_with`](crate::Chain::write_with) takes it.
 ///
 /// ```
 /// use slipring::{At, Fault, WriteHandler};
@@ -105,31 +106,32 @@ pub trait ReadHandler<E> {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WriteHandler<E> {
-    /// Called before the first event.
+    /// The stage calls `start` before the first event.
     ///
     /// Example: [`WriteHandler`].
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called for each event, in order.
+    /// The stage calls `event` for each event, in order.
     ///
     /// Example: [`WriteHandler`].
     fn event(&mut self, event: &mut E, at: At) -> Result<(), Fault>;
-    /// Called after each batch, before the stage releases it. `next_seq` is the position after the
-    /// batch.
+    /// The stage calls `batch_end` after each batch, before the release of the batch. `next_seq` is
+    /// the position after the batch.
     ///
     /// Example: [`WriteHandler`].
     fn batch_end(&mut self, next_seq: u64) -> Result<(), Fault> {
         let _ = next_seq;
         Ok(())
     }
-    /// Called when no event is available, before the stage waits. See [`ReadHandler::idle`].
+    /// The stage calls `idle` before each wait, when no event is available. See
+    /// [`ReadHandler::idle`].
     ///
     /// Example: [`WriteHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// Called at the stage's end, also after a failure, if `start` returned `Ok`.
+    /// The stage calls `stop` at its end, also after a failure, if `start` returned `Ok`.
     ///
     /// Example: [`WriteHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
@@ -165,15 +167,16 @@ by_reference!(WriteHandler, &mut E);
 
 /// A closure `|&E, At|`.
 pub(super) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds one.
+/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds such a handler.
 pub(super) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&Events, first_seq|`.
 pub(super) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds one.
+/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds such a
+/// handler.
 pub(super) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(super) struct ReadWith<H>(pub(super) H);
-/// A [`WriteHandler`]. Only a stage that is declared as writing holds one.
+/// A [`WriteHandler`]. Only a stage that is declared as writing holds such a handler.
 pub(super) struct WriteWith<H>(pub(super) H);
 
 macro_rules! of_closure {
@@ -226,8 +229,8 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     }
 }
 
-/// Implements [`Handler`] for a user's handler; `$handle` passes events on, and the other calls are
-/// the same for reading and writing.
+/// Implements [`Handler`] for a user's handler. `$handle` passes events on; reading and writing
+/// handlers share the other calls.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

@@ -21,7 +21,7 @@ pub(super) struct Hooks<'env> {
 }
 
 impl Hooks<'_> {
-    /// Drops the hooks; a panic in a drop fails the graph.
+    /// Drops the hooks. A panic of a hook's drop fails the graph.
     pub(super) fn drop_contained(self, control: &Control) {
         let panics = [
             self.on_start.and_then(Contained::drop_contained),

@@ -1,5 +1,5 @@
-//! A whole chain on the calling thread: deterministic, for tests, and for programs with one thread
-//! to spare.
+//! Runs a whole chain on the calling thread. The run is deterministic, and suits tests and programs
+//! with a single thread.
 
 use super::declare::Chain;
 use super::launch::{Built, Done, finish, produce_contained};
@@ -13,7 +13,7 @@ use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
 
 /// The producer of a chain that runs on this thread: see [`Chain::run_inline`]. While the ring is
-/// full, a publication first gives the stages a turn.
+/// full, a publication first gives each stage a turn.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
@@ -25,9 +25,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the producer and all stages in turn on this thread.
     ///
     /// The stages take turns in the order of their declaration, and each handles its available
-    /// events. Stages that [`Chain::on`] puts on one thread come one directly after the other, at
-    /// the place of the first. The same input gives the same order of calls in every run. The hook
-    /// of [`Chain::on_thread_start`] and the handlers' `idle` are not called.
+    /// events. Stages that [`Chain::on`] puts on one thread take their turns directly one after the
+    /// other, when the first of them is due. The same input gives the same order of calls in every
+    /// run. The hook of [`Chain::on_thread_start`] and the handlers' `idle` are not called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -69,7 +69,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // If the closure has swapped its `Inline` for that of another chain, this chain's ring
+        // If the closure has swapped its `Inline` for another chain's `Inline`, this chain's ring
         // fails. The loop below then drives the other chain's ring to its end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
@@ -82,8 +82,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
-            // A round may handle nothing while members of taps, or workers that joined, hold events
-            // on other threads.
+            // A round may handle no event while a tap's member or a joined worker holds events on
+            // another thread.
             while let Some(handled) = threads
                 .iter_mut()
                 .filter_map(|thread| thread.turn(&driven.control))
@@ -114,7 +114,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Example: [`Chain::run_inline`].
     ///
     /// # Errors
-    /// [`WaitError`], if the graph has failed or was halted.
+    /// Returns a [`WaitError`] if the graph has failed or was halted.
     pub fn publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, WaitError> {
         while is_full(&mut self.producer)? {
             // After a skip, `work` may return 0 although a stage has released slots.
@@ -154,7 +154,7 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         Ok(count)
     }
 
-    /// Gives every stage one turn; returns the number of events handled, summed over the stages.
+    /// Gives every stage one turn. Returns the number of events handled, summed over the stages.
     ///
     /// ```
     /// slipring::ring(4, || 0)
@@ -173,7 +173,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         self.threads.iter_mut().filter_map(|thread| thread.turn(control)).sum()
     }
 
-    /// Ends the graph without draining it: events not yet seen stay unseen.
+    /// Ends the graph without draining it: the stages do not get the events that they have not
+    /// seen.
     ///
     /// ```
     /// let mut seen = 0;

@@ -1,5 +1,5 @@
-//! Starting a chain on scoped threads, and the result of the run: the closure's value and the
-//! report, or the first failure.
+//! Starts a chain on scoped threads. The result of the run is the closure's value and the report,
+//! or the first failure.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -33,14 +33,14 @@ pub struct Done<T = ()> {
     pub report: Report,
 }
 
-/// A chain that is built and not started.
+/// A chain that is built and not yet started.
 pub(super) struct Built<'env, E, L: Layout> {
     pub(super) core: Owner<E, L>,
     pub(super) threads: Vec<PlannedThread<'env>>,
     pub(super) hooks: Hooks<'env>,
 }
 
-/// A thread that is not started.
+/// A thread that is not yet started.
 pub(super) struct PlannedThread<'env> {
     pub(super) name: String,
     /// Number of the thread's first stage.
@@ -50,7 +50,7 @@ pub(super) struct PlannedThread<'env> {
 
 /// The runners of one planned thread.
 struct Group<'env> {
-    /// Label that the group's stages share, if [`Chain::on`] set one.
+    /// Label that [`Chain::on`] set for the group's stages, if any.
     label: Option<String>,
     /// Name of the thread.
     name: String,
@@ -72,12 +72,13 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             .and_then(|()| allocate_marks(&core))
             .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
         if let Err(problem) = made {
-            // Readers and workers may have joined by now, through taps and pools that are bound
-            // already. No stage will run, so the halt ends the waits of these readers and workers.
+            // Readers and workers may have joined already, through taps and pools that are bound.
+            // No stage will run, so the halt is needed to end the waits of these readers and
+            // workers.
             core.owners.end_run();
             core.control.halt();
-            // Handlers are dropped one by one: a drop may panic, and two panics at once abort the
-            // process.
+            // Handlers are dropped one by one, because a drop may panic, and a second panic during
+            // the unwinding would abort the process.
             groups
                 .into_iter()
                 .flat_map(|group: Group| group.runners)
@@ -135,8 +136,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// The first failure: a handler's error or panic, a panic of the iterator or of `fill`, or the
-    /// deadline. If the chain cannot start: the first mistake in the chain ([`BuildError`]).
+    /// Returns the first failure: a handler's error or panic, a panic of the iterator or of `fill`,
+    /// or a passed deadline. If the chain cannot start, returns the first mistake in the chain
+    /// ([`BuildError`]).
     pub fn feed<I: IntoIterator>(
         self,
         items: I,
@@ -171,7 +173,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Chain::feed`], and the error that `produce` returns.
+    /// Returns the errors of [`Chain::feed`], and the error that `produce` returns.
     pub fn run<T>(
         self,
         produce: impl FnOnce(&mut Producer<E, L>) -> Result<T, Fault>,
@@ -183,8 +185,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
     /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
-    /// outlives `produce`, for instance as part of its value, keeps this call waiting. Only a
-    /// [`deadline`](Chain::deadline) ends this wait.
+    /// outlives `produce`, for instance as a part of the value of `produce`, keeps this call
+    /// waiting. Only a [`deadline`](Chain::deadline) ends this wait.
     ///
     /// ```
     /// let mut sum = 0;
@@ -236,8 +238,9 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The work of a thread until the thread takes it. If the system refuses the thread, the handoff
-/// still owns the work. So the failure names the refusal, and not a dropped stage.
+/// The work of a new thread, until the thread takes the work. If the system refuses the thread, the
+/// handoff still owns the work. Otherwise the failure would name a dropped stage as the cause, and
+/// not the refusal.
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -253,7 +256,8 @@ impl<'env> Handoff<'env> {
             work.run(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
-                    // In a spawned chain, this may be the last reference to the hook.
+                    // In a spawned chain, this may be the last reference to the hook, so the hook's
+                    // drop may panic here.
                     if let Some(panic) = hook.drop_contained() {
                         resume_unwind(Box::new(panic));
                     }
@@ -293,8 +297,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure has swapped its producer for that of another ring, so dropping the
-                // producer does not close this ring.
+                // The closure has swapped its producer for another ring's producer, so the drop of
+                // the producer does not close this ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
             // The producer may be the last owner of another ring, so its drop may drop the user's
@@ -309,8 +313,8 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
     }
 }
 
-/// Calls the producer's closure. An error or a panic fails the graph; a panic's message is
-/// returned.
+/// Calls the producer's closure. An error or a panic fails the graph. Returns the message of a
+/// panic.
 pub(super) fn produce_contained<T, P>(
     control: &Control,
     producer: &mut P,
@@ -364,8 +368,8 @@ pub(super) fn finish<E, L: Layout, T>(
     }
 }
 
-/// Puts the message of the caught panic into a failure that was noted while the producer's closure
-/// was still unwinding.
+/// Puts the message of the caught panic into the failure. The failure was noted without the
+/// message, while the producer's closure was still unwinding.
 fn with_message(failure: Failure, message: Option<String>) -> Failure {
     match (failure.cause(), message) {
         (Cause::Panic(noted), Some(message)) if [FILL_PANIC, HELD_PANIC].contains(&&**noted) => {

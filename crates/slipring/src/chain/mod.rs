@@ -1,9 +1,9 @@
 //! The chain front: stages on named threads, declared in one expression.
 //!
 //! Invariants
-//! - I1: a stage that writes is declared only outside of fan-outs, so the soundness rule (plan::I1)
-//!   holds by construction. The plan checks the rule again.
-//! - I2: no mistake in a declaration is lost: the start of the chain reports the first one.
+//! - I1: a writing stage can be declared only outside of fan-outs. So the soundness rule (plan::I1)
+//!   holds by construction, and the plan checks the rule again.
+//! - I2: no mistake in a declaration is lost: the start of the chain reports the first mistake.
 
 mod declare;
 mod fan_out;

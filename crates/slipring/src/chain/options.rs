@@ -116,8 +116,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Changes the stage declared last. `missing` returns the mistake if no stage is declared;
-    /// `change` returns a mistake of its own.
+    /// Changes the stage declared last. If no stage is declared, records the mistake that `missing`
+    /// returns; otherwise records a mistake that `change` returns.
     fn edit_last(
         mut self,
         missing: impl FnOnce() -> String,
@@ -153,8 +153,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`OnFault`].
     ///
-    /// The policy also applies to an error of `batch_end` or `idle`. No event causes such an error,
-    /// so a skip skips none: the stage releases the events that its handler has handled.
+    /// The policy also applies to an error of `batch_end` or `idle`. No single event causes such an
+    /// error, so a skip then skips no event: the stage releases the events that its handler has
+    /// handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
@@ -163,7 +164,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// [`OnFault::stop`].
     ///
     /// The stage calls the handler again after its panic, so the handler's state must be consistent
-    /// at every point where it may panic.
+    /// at every point where the handler may panic.
     ///
     /// ```
     /// use slipring::OnFault;
@@ -181,17 +182,17 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Records in `marks` the events that the stage declared last skips, so that later stages can
-    /// look them up.
+    /// look up these events.
     ///
     /// Example: [`Marks`].
     ///
-    /// Marks belong to one stage; they take eight bytes a slot.
+    /// Marks belong to one stage, and take eight bytes of memory for each slot.
     pub fn marks(self, marks: &Marks) -> Self {
         self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
     }
 
-    /// Limits the number of events that the stage declared last handles before it releases them.
-    /// The limit holds for each worker or shard of the stage; 0 counts as 1.
+    /// Limits the number of events that the stage declared last handles before the stage releases
+    /// them. The limit holds for each worker or shard of the stage; 0 counts as 1.
     ///
     /// Smaller batches let later stages start earlier, and let a retry repeat fewer events. Each
     /// release costs the stage one store, and a wake-up if another thread sleeps.
@@ -210,7 +211,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Makes the stage declared last call [`ReadHandler::idle`](crate::ReadHandler::idle) again
-    /// each time it has waited for `time`. By default, a stage calls `idle` once before each wait.
+    /// each time the stage has waited for `time`. By default, a stage calls `idle` once before each
+    /// wait.
     ///
     /// ```
     /// use slipring::{At, Fault, ReadHandler};
@@ -234,10 +236,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. The strategy
-    /// holds for each worker or shard of the stage.
+    /// applies to each worker or shard of the stage.
     ///
     /// Stages that share a thread ([`Chain::on`]) wait together, so all strategies that are set for
-    /// them must be the same.
+    /// these stages must be the same.
     ///
     /// ```
     /// use slipring::Wait;
@@ -261,8 +263,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Puts the stage declared last on the thread of this name. Stages that name the same thread
-    /// take turns on it. Sharing a thread is often faster than running more threads than the
-    /// machine has cores.
+    /// take turns on that thread. If a chain has more stages than the machine has cores, stages
+    /// that share a thread are often faster.
     ///
     /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
     ///

@@ -1,4 +1,4 @@
-//! A chain on threads that outlive the function that started it.
+//! Runs a chain on threads that outlive the call that started the chain.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex};
@@ -31,10 +31,11 @@ pub struct Pipeline {
 /// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Ends the run for observers, if the graph has ended. Called once every stage has ended; in a
-    /// graph without stages, producers may go on.
+    /// Ends the run for observers, if the graph has ended. Called after every stage has ended; in a
+    /// graph without stages, producers may still publish.
     fn end_run(&self);
-    /// Drops the events, if no other handle owns the ring; returns the message if a drop panics.
+    /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
+    /// panics.
     fn take_apart(self: Box<Self>) -> Option<String>;
 }
 
@@ -58,7 +59,7 @@ struct RunningThreads {
     decreased: Condvar,
 }
 
-/// Decrements the number of running threads on drop, however its thread ends.
+/// A guard that decrements the number of running threads when its thread ends, also by a panic.
 struct CountOut(Arc<RunningThreads>);
 
 impl Drop for CountOut {
@@ -118,7 +119,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     /// ```
     ///
     /// # Errors
-    /// The first mistake in the chain, or the system's refusal to start a thread.
+    /// Returns the first mistake in the chain, or the system's refusal to start a thread.
     pub fn spawn(self) -> Result<(Producer<E, L>, Pipeline), Error> {
         let built = self.build(false)?;
         let producer = Contained::new(Producer::of_chain(&built.core));
@@ -157,8 +158,8 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
             let thread = thread::Builder::new().name(name.clone()).spawn(move || {
                 let count_out = count_out;
                 taken.run(&name, &shared.control, on_start);
-                // The last owner drops the events. A panic in their drop has no caller to reach, so
-                // it is contained here.
+                // The last owner drops the events. A panic of an event's drop could reach no
+                // caller, so the panic is contained here.
                 drop_contained(shared);
                 drop(count_out);
             });
@@ -190,8 +191,8 @@ impl Pipeline {
     /// Example: [`Chain::spawn`].
     ///
     /// # Errors
-    /// The first failure. A stage that joins its own pipeline would wait for itself, so it gets an
-    /// error at once.
+    /// The first failure. A stage that joins its own pipeline would wait for itself, so the call
+    /// returns an error at once.
     pub fn join(mut self) -> Result<Report, Error> {
         if let Some(stage) = self.own_stage() {
             let cause = Cause::Error(Fault::msg("a stage cannot wait for its own pipeline to end"));
@@ -202,7 +203,8 @@ impl Pipeline {
         }
         self.wait(None);
         for (_, handle) in self.threads.drain(..) {
-            // The thread has contained the panics of its stages, and the graph has noted them.
+            // The thread has contained the panics of its stages, and the graph has recorded these
+            // panics.
             if let Err(panic) = handle.join() {
                 drop_payload(panic);
             }
@@ -234,8 +236,8 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// [`JoinError::StillRunning`] names a stage that has not ended. [`JoinError::Failed`] has the
-    /// first failure.
+    /// [`JoinError::StillRunning`] names a stage that has not ended. [`JoinError::Failed`] carries
+    /// the first failure.
     pub fn join_within(&mut self, limit: Duration) -> Result<Report, JoinError> {
         if let Some(stage) = self.own_stage() {
             return Err(JoinError::StillRunning { stage });
@@ -253,7 +255,8 @@ impl Pipeline {
         self.outcome().map_err(JoinError::Failed)
     }
 
-    /// Ends the stages without draining: events not yet seen stay unseen.
+    /// Ends the stages without draining the ring: the stages do not get the events that they have
+    /// not seen.
     ///
     /// ```
     /// let (_tx, pipeline) = slipring::ring(8, || 0u64).read("print", |_, _| ()).spawn()?;
@@ -274,7 +277,7 @@ impl Pipeline {
             .map(|(stage, _)| stage.clone())
     }
 
-    /// Waits for the end of every stage; returns `false` if the limit comes first.
+    /// Waits until every stage has ended. Returns `false` if the limit passes first.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         // A limit beyond the clock's range counts as no limit.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));

@@ -5,10 +5,10 @@
 /// it.
 pub struct Sequential(());
 /// Marks a [`Chain`](crate::Chain) inside of [`fan_out`](crate::Chain::fan_out): each stage comes
-/// after the stages before the fan-out, and stands beside the others.
+/// after the stages before the fan-out, and stands beside the other stages of the fan-out.
 pub struct FanOut(());
 /// Marks a [`Chain`](crate::Chain) inside of [`branch`](crate::Chain::branch): each stage comes
-/// after the one before it, and stands beside the other branches.
+/// after the previous stage of the branch, and stands beside the other branches.
 pub struct Branch(());
 
 pub(super) mod sealed {
@@ -27,7 +27,7 @@ pub(super) mod sealed {
     }
 }
 
-/// Marks the places where a stage may write: outside of any fan-out.
+/// Marks the places where a stage may write; all these places are outside of any fan-out.
 #[diagnostic::on_unimplemented(
     message = "a stage that writes cannot stand beside other stages",
     label = "everything inside `fan_out` runs side by side on the same events, so it may only read",

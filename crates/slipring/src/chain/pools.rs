@@ -14,7 +14,8 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery, StageSpec};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Adds a pool that reads: each event goes to one of `workers`, each on a thread of its own.
+    /// Adds a pool that reads: each event goes to one of `workers` workers. Each worker has a
+    /// thread of its own.
     ///
     /// Example: [`Chain::write_pool`].
     #[doc(alias = "WorkerPool")]
@@ -30,12 +31,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Read, workers, move |worker| ReadEach::new(make(worker)))
     }
 
-    /// Adds a pool that may write: each event goes to one of `workers`, each on a thread of its
-    /// own.
+    /// Adds a pool that may write: each event goes to one of `workers` workers. Each worker has a
+    /// thread of its own.
     ///
-    /// `make` makes the handler of each worker before the start; it gets the worker's number, from
-    /// 0. The workers claim chunks of events, so which worker gets an event depends on timing.
-    /// Later stages see the events in the order of their positions.
+    /// `make` makes the handler of each worker before the start, and gets the worker's number,
+    /// counted from 0. The workers claim chunks of events, so which worker gets an event depends on
+    /// timing. Later stages see the events in the order of their positions.
     ///
     /// ```
     /// let mut out = Vec::new();
@@ -59,8 +60,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
-    /// Lets workers join the pool declared last while the chain runs, up to the room of `pool`. See
-    /// [`Pool`].
+    /// Lets workers join the pool declared last while the chain runs. The room of `pool` limits the
+    /// number of workers. See [`Pool`].
     ///
     /// ```
     /// use slipring::Pool;
@@ -107,16 +108,16 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// events of a key, in order.
     ///
     /// Each shard has a thread and a handler of its own. `make` makes the handlers before the
-    /// start; it gets the shard's number, from 0. Later stages see the events in the order of their
-    /// positions.
+    /// start, and gets the shard's number, from 0. Later stages see the events in the order of
+    /// their positions.
     ///
-    /// `key` is called once for each event, so keep it short. The caller is the last earlier stage
-    /// that may write, after it has handled the event. Without such a stage, the producer calls
-    /// `key`. A panic of `key` ends the graph.
+    /// `key` is called once for each event, so `key` should be short. The last writing stage before
+    /// the shards calls `key`, after that stage has handled the event. If no writing stage comes
+    /// before the shards, the producer calls `key`. A panic of `key` ends the graph.
     ///
-    /// The library hashes the key, the same way in every run of one build. Keys spread evenly over
-    /// the shards. Events spread evenly only if no key has most of the events. The stage takes four
-    /// bytes a slot.
+    /// The library hashes the key in the same way in every run of one build. The hash spreads keys
+    /// evenly over the shards. Events are spread evenly only if no key has a large part of the
+    /// events. The stage takes four bytes of memory for each slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Runners: a stage's position together with its handler, or with the user's own loop.
+//! A runner is a stage's position together with the stage's handler, or with the user's own loop.
 
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -15,17 +15,18 @@ use crate::errors::{Cause, WaitError};
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 
-/// A stage, or one worker or shard of it, at work on some thread.
+/// A stage, or one worker or shard of a stage, that runs on a thread.
 ///
-/// A thread of one stage makes a single virtual call. A thread that stages share makes one for each
-/// stage and round. The handler loops behind the virtual calls are monomorphic.
+/// A thread of one stage makes a single virtual call. A thread that several stages share makes one
+/// virtual call for each stage in each round. The handler loops behind the virtual calls are
+/// monomorphic.
 pub(super) trait Runner {
     /// Returns the number of the stage.
     fn stage(&self) -> usize;
     /// Returns the position of the next event.
     fn next_seq(&self) -> u64;
-    /// Returns the position of the event at which the handler failed; `None` if it failed between
-    /// events.
+    /// Returns the position of the event at which the handler failed; `None` if the handler failed
+    /// between events.
     fn failed_at(&self) -> Option<u64>;
     /// Calls the handler's `start`.
     fn start(&mut self) -> Result<(), Fault>;
@@ -36,22 +37,22 @@ pub(super) trait Runner {
     /// Handles the available events and returns their number. 0: no event is available, and more
     /// may come.
     fn step(&mut self) -> Result<u64, End>;
-    /// Calls the handler's `idle` before the thread waits. Returns the time of the next call, if
-    /// there is one.
+    /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
+    /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
     /// Returns the line of the frontier that only this runner moves. `None`: a user's loop may give
     /// its handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
-    /// Skips and counts the event or batch at which the handler failed, unless it failed between
-    /// events.
+    /// Skips and counts the event or batch at which the handler failed. Skips nothing if the
+    /// handler failed between events.
     fn skip(&mut self);
-    /// Returns the released position, or another mark that changes with each release.
+    /// Returns the released position, or another value that changes with each release.
     fn released(&self) -> u64;
     /// Returns whether a step would handle an event, or find the end of the stream.
     fn is_ready(&self) -> bool;
-    /// Returns the party that a wait would wait for: the number of a stage, or of the producers.
+    /// Returns the party that a wait would wait for, by its number: a stage, or the producers.
     fn waits_for(&self) -> usize;
 }
 
@@ -122,7 +123,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         }
         if std::mem::replace(&mut self.position.state_mut().between_events, true) {
             self.position.state_mut().skipped = false;
-            // No event was at fault: the events that the handler has handled are released.
+            // No event was at fault, so the stage releases the events that the handler has handled.
             self.position.release();
         }
     }
@@ -139,14 +140,14 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 
 /// A stage whose handler is the user's own loop.
 ///
-/// The loop gets the stage's handle as `&mut`, and may swap it for the handle of another stage or
-/// ring. So the runner keeps the ring and the stage's number besides the handle.
+/// The loop gets `&mut` of the stage's handle, and may swap the handle for the handle of another
+/// stage or ring. So the runner keeps the ring and the stage's number besides the handle.
 pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
-    /// The stage's handle, or the handle that the loop has swapped it for.
+    /// The stage's handle, or another handle that the loop has put in its place.
     consumer: Consumer<E, A, Every, L>,
-    /// The user's loop, until it is called.
+    /// The user's loop; `None` after the call of the loop.
     run: Option<F>,
 }
 

@@ -14,7 +14,7 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::Access;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Adds a stage whose handler reads every event, with the event's position.
+    /// Adds a stage whose handler reads every event, and gets the event's position.
     ///
     /// ```
     /// let mut lines = Vec::new();
@@ -58,10 +58,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Write, WriteEach::new(handler))
     }
 
-    /// Adds a stage whose handler reads whole batches, each with the position of its first event.
+    /// Adds a stage whose handler reads whole batches, and gets the position of each batch's first
+    /// event.
     ///
-    /// A batch holds the events that are available, up to a quarter of the ring
-    /// ([`Chain::max_batch`] lowers that). The stage releases the batch when the handler returns.
+    /// A batch holds the available events, up to a quarter of the ring. [`Chain::max_batch`] lowers
+    /// this limit. The stage releases the batch when the handler returns.
     ///
     /// ```
     /// let mut sum = 0;
@@ -97,8 +98,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     }
 
     /// Adds a stage whose handler is also called at the start, after each batch, before a wait, and
-    /// at the end. Takes a [`ReadHandler`], or `&mut` of one if the caller needs its state
-    /// afterwards.
+    /// at the end. Takes a [`ReadHandler`], or `&mut` of a handler if the caller needs the
+    /// handler's state afterwards.
     ///
     /// Example: [`ReadHandler`].
     pub fn read_with(self, name: &str, handler: impl ReadHandler<E> + Send + 'env) -> Self
@@ -182,9 +183,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Later stages and the producer wait for this stage as for any other; it spends one copy on
-    /// each event. The mirror closes when the stage ends. An event that the stage handles again
-    /// ([`OnFault::retry`](crate::OnFault::retry)) is copied again.
+    /// Later stages and the producer wait for this stage as for any other stage. The stage spends
+    /// one copy on each event. The mirror closes when the stage ends. An event that the stage
+    /// handles again ([`OnFault::retry`](crate::OnFault::retry)) is copied again.
     pub fn observe<T: Plain>(
         self,
         name: &str,

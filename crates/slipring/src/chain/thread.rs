@@ -1,9 +1,9 @@
-//! A thread of a chain: the runners that it works on, their failures and their end.
+//! A thread of a chain: the runners of the thread, their failures, and their end.
 //!
 //! Invariants
 //! - I1: no panic of user code leaves this module. The panic fails the graph, and the failure names
-//!   stage and event. The payload is dropped here, even if its drop panics too.
-//! - I2: a handler whose `start` succeeded is stopped, also after a failure.
+//!   stage and event. The panic's payload is dropped here, even if the payload's drop panics too.
+//! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -34,7 +34,7 @@ struct Entry<'env> {
     running: bool,
     /// [`Runner::released`] at the last failure.
     released: u64,
-    /// Number of failures that the runner survived since `released` last changed.
+    /// Number of failures that the runner survived since the last change of `released`.
     failures: u32,
 }
 
@@ -62,12 +62,13 @@ impl<'env> StageThread<'env> {
                 _ => self.take_turns(control),
             }
         }
-        // From here on another thread may finish an orphaned chunk of these stages (self_wait::I2).
+        // From here on, other threads may finish the orphaned chunks of this thread's stages
+        // (self_wait::I2).
         drop(within);
         self.stop(control);
     }
 
-    /// Starts the handlers in turn; returns `false` at the first that fails.
+    /// Starts the handlers in turn. Returns `false` at the first handler whose start fails.
     pub(super) fn start(&mut self, control: &Control) -> bool {
         for Entry { runner, .. } in &mut self.entries {
             if call_user(control, runner.stage(), None, || runner.start()).is_none() {
@@ -78,7 +79,7 @@ impl<'env> StageThread<'env> {
         true
     }
 
-    /// Runs the only stage of the thread until it ends.
+    /// Runs the only stage of the thread until the stage ends.
     fn run_alone(&mut self, control: &Control) {
         let end = loop {
             let runner = &mut self.entries[0].runner;
@@ -108,8 +109,8 @@ impl<'env> StageThread<'env> {
                     at: first.next_seq(),
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // A panic of a user's strategy fails the graph, and so does a passed deadline.
-                // After such a failure, each stage ends at its next step.
+                // A panic of a user's waiting strategy, or a passed deadline, fails the graph.
+                // After a failure here, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
                 });
@@ -132,7 +133,8 @@ impl<'env> StageThread<'env> {
             match catch_end(|| runner.step()).unwrap_or_else(Err) {
                 Ok(count) => handled += count,
                 Err(end) => {
-                    // The other stages may wait for the failed stage to go on, or to end.
+                    // The other stages may be waiting for the failed stage, which must first go on
+                    // or end.
                     failed = true;
                     self.survive_or_end(i, control, end);
                 }
@@ -162,7 +164,7 @@ impl<'env> StageThread<'env> {
         Ok(earliest)
     }
 
-    /// Lets a stage go on after a failure, or ends it.
+    /// Lets a stage go on after a failure, or ends the stage.
     fn survive_or_end(&mut self, i: usize, control: &Control, end: End) {
         if let Some(end) = self.survive(i, control, end) {
             fail(control, &*self.entries[i].runner, end);
@@ -170,8 +172,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Lets a stage go on after a failure, if its policy allows it. `Some(end)`: the stage ends,
-    /// with a failure or without one.
+    /// Lets a stage go on after a failure, if the stage's policy allows this. `Some(end)`: the
+    /// stage ends, with a failure or without one.
     fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
         let Entry { runner, released, failures, .. } = &mut self.entries[i];
         let stage = runner.stage();
@@ -192,7 +194,7 @@ impl<'env> StageThread<'env> {
         };
         *failures = failures.saturating_add(1);
         if let Some(hook) = &self.on_faults {
-            // The error's text and the hook are user code.
+            // User code makes the error's text, and the hook is user code.
             call_user(control, stage, at, || {
                 let message = match &end {
                     End::Fault(fault) => fault.to_string(),
@@ -204,7 +206,7 @@ impl<'env> StageThread<'env> {
             });
         }
         // The error's drop is user code, too. The error is dropped outside of the call above,
-        // because a panic in its drop during another unwinding would abort the process.
+        // because a panic of the error's drop during another unwinding would abort the process.
         if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }

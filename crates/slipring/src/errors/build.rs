@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::name::PRODUCER;
 
 /// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
-/// bounds the memory that a mistaken number costs.
+/// bounds the memory that a mistaken number can take.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// Why a graph could not be built.
@@ -29,9 +29,9 @@ pub enum BuildError {
     /// There is no memory for the slots, for a table with one entry per slot, or for the shared
     /// cache lines. Each worker, shard, reader and stage takes one to three lines of 128 bytes.
     Memory {
-        /// Number of slots, of a table's entries, or of cache lines that was asked for.
+        /// Number of items that was asked for: slots, entries of a table, or cache lines.
         capacity: usize,
-        /// Size of a slot, of a table's entry, or of a cache line, in bytes.
+        /// Size of one item (a slot, an entry, or a cache line), in bytes.
         bytes_per_slot: usize,
     },
     /// The factory of events panicked.
@@ -76,8 +76,8 @@ pub enum BuildError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A stage that may write is ordered neither before nor after another stage. Without such an
-    /// order, the two stages could access the same event at once.
+    /// A stage that may write comes neither before nor after some other stage. If neither stage
+    /// came first, the two stages could access the same event at once.
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,
@@ -102,9 +102,10 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// A declaration has no meaning in its place, or contradicts another declaration.
+    /// A declaration has no meaning at its place in the chain or graph, or contradicts another
+    /// declaration.
     Declaration {
-        /// A sentence that names the declaration and its remedy.
+        /// A sentence that names the declaration and says how to correct the mistake.
         problem: String,
     },
 }

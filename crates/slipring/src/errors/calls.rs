@@ -49,21 +49,21 @@ pub enum ClaimError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) still holds a claim that it has not published. A wait
-    /// for another claim might never end.
+    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published. A wait for
+    /// another claim might never end.
     Held {
         /// The first position that the handle has claimed and not published.
         first: u64,
         /// Number of positions that the handle has claimed and not published.
         len: usize,
     },
-    /// The wait ended for this reason, or would end for it.
+    /// The wait ended for this reason, or a wait would end for this reason at once.
     Wait(WaitError),
 }
 
 impl ClaimError {
-    /// Returns the reason that ended a wait for a claim of a valid length without a deadline: the end
-    /// of the graph, the strategy's timeout, or a wait of the thread for itself.
+    /// Returns the reason that ended a wait without a deadline for a claim of a valid length. The
+    /// reason is the end of the graph, the strategy's timeout, or a wait of the thread for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,
@@ -123,8 +123,8 @@ impl From<WaitError> for ClaimError {
     }
 }
 
-/// The error of a call on a position that a raw handle does not hold. The handle has not claimed
-/// the position, was not lent it, or has published or released it already.
+/// The error of a call on a position that a raw handle does not hold. The position was never
+/// claimed by or lent to the handle, or the handle has published or released the position already.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,13 +168,13 @@ impl StdError for NotHeld {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// No event is available: the producers have not published one, or the stages before this one
-    /// have not released it.
+    /// No event is available: the next event is not published, or the stages before this stage have
+    /// not released it.
     Unavailable,
-    /// The next event is published, but a stage before this one has not released it. Only
+    /// The next event is published, but a stage before this stage has not released the event. Only
     /// [`RawConsumer`](crate::RawConsumer) distinguishes this from `Unavailable`.
     Gated {
-        /// The stage that is furthest behind, among the stages before this one.
+        /// The stage that is furthest behind, among the stages before this stage.
         stage: Name,
         /// Number of events that `stage` could handle and has not released.
         lag: u64,
@@ -183,7 +183,7 @@ pub enum BatchError {
     Contended,
     /// No event came until the call's deadline.
     TimedOut,
-    /// The wait ended for this reason, or would end for it.
+    /// The wait ended for this reason, or a wait would end for this reason at once.
     Wait(WaitError),
 }
 

@@ -33,7 +33,7 @@ pub enum Cause {
     /// later events.
     Dropped,
     /// The stage or the producer was waiting when the graph's deadline passed. The field is the
-    /// deadline that was set, as a time after the build.
+    /// deadline that was set, as the time since the build.
     Deadline(Duration),
     /// The stage's thread could not be started.
     Thread(std::io::Error),

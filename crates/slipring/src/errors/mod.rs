@@ -1,11 +1,12 @@
-//! Errors and reports: the reasons why calls fail, and the counts of a graph.
+//! Errors say why a call or a graph failed; reports hold the counts of a graph.
 //!
-//! - [`BuildError`]: why a graph could not be built.
-//! - [`WaitError`]: why a blocking call returned without an event or a slot.
-//! - [`ClaimError`], [`BatchError`]: why a call that does not block, or has a deadline, failed.
-//! - [`Failure`]: the failure that ended a graph: its stage, its event and its cause.
-//! - [`Error`]: the error of building or running a graph.
-//! - [`Report`]: counts of each stage, and how long stages waited for each other.
+//! - [`BuildError`] says why a graph could not be built.
+//! - [`WaitError`] says why a blocking call returned without an event or a slot.
+//! - [`ClaimError`] and [`BatchError`] say why a call failed that does not block, or that has a
+//!   deadline.
+//! - [`Failure`] is the failure that ended a graph, with its stage, event and cause.
+//! - [`Error`] is the error of building or running a graph.
+//! - [`Report`] holds the counts of each stage, and the times that stages waited for each other.
 
 mod build;
 mod calls;

@@ -1,4 +1,4 @@
-//! Reports: the counts of each stage, and how long stages waited for each other.
+//! Reports: the counts of each stage, and the times that stages waited for each other.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use crate::base::name::Name;
 /// Counts of a graph's stages and of their waits. A report prints as a table.
 ///
 /// A report is a copy; the graph does not change it later. The counts of a running graph are a
-/// little old and may be of different moments: see [`Monitor::report`](crate::Monitor::report).
-/// After `run`, `feed` or `join` the counts are complete.
+/// little old, and may come from different moments: see
+/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` the counts are
+/// complete.
 ///
 /// ```
 /// use std::time::Duration;
@@ -34,8 +35,8 @@ use crate::base::name::Name;
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) stages: Vec<StageReport>,
-    /// Waiting times of every pair of parties, in the order of the waiting party and then of the
-    /// awaited one. A party is a stage or the producers.
+    /// Waiting times of every pair of parties, ordered by the waiting party, and then by the
+    /// awaited party. A party is a stage or the producers.
     pub(crate) waited: Vec<Duration>,
     pub(crate) capacity: usize,
     pub(crate) published: Option<u64>,
@@ -55,33 +56,35 @@ pub struct StageReport {
     /// position that is known to be published (with many producers: claimed).
     pub seq: u64,
     /// Number of events that the stage is behind the producers. If the producers' position is not
-    /// known ([`Report::published_seq`]), the number of events behind the furthest stage.
+    /// known ([`Report::published_seq`]), the number of events that the stage is behind the
+    /// furthest stage.
     pub lag: u64,
     /// Number of events handled; for the producers, number of events published.
     pub events: u64,
     /// Number of batches; for the producers, number of publications; for a pool, number of chunks.
     pub batches: u64,
-    /// Number of slots passed over, because their claim was given up; for the producers, number of
-    /// slots given up.
+    /// Number of slots that the stage passed over, because their claim was never published; for the
+    /// producers, number of slots of such claims.
     pub tombstones: u64,
-    /// Number of events passed over, because the handler failed at them
+    /// Number of events that the stage skipped, because the handler failed at these events
     /// ([`OnFault::skip`](crate::OnFault::skip)).
     pub skipped: u64,
-    /// Number of restarts at the last release, because the handler failed
-    /// ([`OnFault::retry`](crate::OnFault::retry)).
+    /// Number of retries after a failure of the handler; a retry starts again at the last released
+    /// position ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
     /// For the producers, number of events dropped, or replaced by newer ones, because the ring was
     /// full. A call drops events only if its documentation says so.
     pub dropped: u64,
     /// Number of waits.
     pub waits: u64,
-    /// Number of sleeps in the stage's waits. A notification or a timer ends a sleep.
+    /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
+    /// sleep.
     pub wakes: u64,
     /// Time that the stage spent waiting, summed over its handles.
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
-    /// Time from publication to release, if the graph samples it
+    /// Time from publication to release, if the graph samples latencies
     /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
     pub latency: Option<Latency>,
 }
@@ -126,8 +129,8 @@ impl Report {
     }
 
     /// Returns the position before which all events are published (with many producers: claimed),
-    /// if the graph knows that position. A graph knows this position if it has many producers, a
-    /// contiguous layout, a tap directly behind the producer, a chain's monitor, or
+    /// if the graph knows that position. The graph knows this position if the graph has many
+    /// producers, a contiguous layout, a tap directly behind the producer, a chain's monitor, or
     /// [`Graph::publish_cursor`](crate::Graph::publish_cursor).
     ///
     /// Example: [`Report`].
@@ -150,13 +153,13 @@ impl Report {
         self.halted
     }
 
-    /// Returns the stage (or the producers) for which the others waited longest, less the time that
-    /// it waited itself. To speed the graph up, make this stage faster first. Returns `None` if no
-    /// stage had to wait for another.
+    /// Returns the stage (or the producers) for which the other parties waited longest. The stage's
+    /// own waiting time is subtracted first. To speed the graph up, make this stage faster first.
+    /// Returns `None` if no stage had to wait for another.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // While a stage waits itself, the others wait for it because of a third stage. So the
+        // While a stage itself waits, a third stage is the cause of the others' waits. So the
         // stage's own waiting time is subtracted.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)

@@ -28,27 +28,28 @@ use crate::base::name::Name;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The producers closed the ring. A reader's handle has seen every event; a producer's handle
-    /// cannot publish any more.
+    /// The producers closed the ring. The reader's handle has returned every event; a producer's
+    /// handle cannot publish any more.
     Closed,
     /// A handle halted the graph before its end. Published events may stay unhandled.
     Halted,
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
     /// The call would wait for ever, because it needs a release that only the calling thread can
-    /// make. The field names the stage that would have to release. The call published and lent
-    /// nothing.
-    // The name is boxed, because every call returns a result with a `WaitError`. A `WaitError`
-    // wider than two words took a fifth more time in batches of ten.
+    /// make. The field names the stage whose release the call needs. The call has published no
+    /// event and lent no event.
+    // The name is boxed to keep `WaitError` at two words, because every call returns a result with
+    // a `WaitError`. A wider `WaitError` made batches of ten events a fifth slower.
     WaitsForItself(Box<Name>),
     /// The wait for this stage's progress, or the producer's, exceeded the strategy's own timeout
-    /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call published and lent nothing.
+    /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call has published no event and lent no
+    /// event.
     TimedOut(Box<Name>),
-    /// Another thread asked this reader to leave its tap
+    /// Another thread asked this reader to leave the reader's tap
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
     /// reader.
     Left,
-    /// The reader could not join. `?` converts a [`SubscribeError`] into this.
+    /// The reader could not join. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
 }
 
@@ -102,8 +103,8 @@ const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The event at the position may be gone: producers may have overwritten it, or a later stage
-    /// may have changed it.
+    /// The event at the position may be gone: a producer may have overwritten the event, or a later
+    /// stage may have changed it.
     Overwritten {
         /// The position that was asked for.
         asked: u64,
@@ -114,7 +115,7 @@ pub enum SubscribeError {
     NotYet {
         /// The position that was asked for.
         asked: u64,
-        /// The newest position at which a reader may begin, which is that of the next event.
+        /// The newest position at which a reader may begin: the position of the next event.
         newest: u64,
     },
     /// Readers have taken all seats of the tap.
@@ -122,8 +123,8 @@ pub enum SubscribeError {
         /// Number of the tap's seats for readers.
         room: usize,
     },
-    /// No graph with this tap is running: no such graph was started yet, or the graph has ended and
-    /// was dropped.
+    /// No graph with this tap is running. The graph was not started yet, or has ended and was
+    /// dropped.
     NotRunning,
     /// The graph has ended.
     Ended(WaitError),

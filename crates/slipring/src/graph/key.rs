@@ -1,5 +1,5 @@
-//! Keys: a graph gives out one for each stage, and its ring exchanges the key for the stage's
-//! handles.
+//! Keys of stages. A graph gives out one key for each stage, and the graph's ring exchanges the key
+//! for the stage's handles.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,13 +12,13 @@ use crate::graph::stages::{SharedStages, Stages};
 use crate::ring::spec::Delivery;
 use crate::wait::Wait;
 
-/// The right to the handles of one stage: a [`Graph`](crate::Graph) gives it out, and a
-/// [`Ring`](crate::Ring) exchanges it for the handles.
+/// The right to the handles of one stage. A [`Graph`](crate::Graph) gives out the key, and a
+/// [`Ring`](crate::Ring) exchanges the key for the handles.
 ///
 /// Before the build, a key also declares the stages that its own stage depends on
 /// ([`after`](Key::after)). A key is not `Clone`, because it is exchanged only once. Dropping a key
-/// fails the build, or the built graph: a stage without a handle would let the ring fill up. The
-/// key of a tap may be dropped.
+/// fails the build, or the built graph, because a stage without a handle would release no event.
+/// The key of a tap may be dropped.
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
@@ -75,7 +75,7 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
-        // The name is read before `edit`, so that two graphs are never locked at once.
+        // The name is read before the call of `edit`, so that no thread locks two graphs at once.
         let name = earlier.stages.name(earlier.stage);
         let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
         self.edit(&format!("put after `{name}`"), |stages, own| {
@@ -90,7 +90,7 @@ impl<A, C> Key<A, C> {
     }
 
     /// Sets how this stage waits for events, in place of [`Graph::wait`](crate::Graph::wait). The
-    /// strategy holds for each worker or shard of the stage.
+    /// strategy applies to each worker or shard of the stage.
     ///
     /// ```
     /// use slipring::{Graph, Wait};
@@ -106,14 +106,14 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // The strategy is contained first, because a panic of `edit` drops it.
+        // The strategy is contained first, because a panic of `edit` drops the strategy.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
-    /// Changes the stage before the build. `action` completes the message of the panic if the build
-    /// comes first. The value that `change` returns may be user code, so it is dropped after the
-    /// lock is released.
+    /// Changes the stage before the build. If the build came first, panics with a message that
+    /// `action` completes. The value that `change` returns may have a user's drop, so the value is
+    /// dropped after the lock is released.
     fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
         if stages.frozen {
@@ -127,7 +127,7 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Returns the number of the stage, and how many handles the key stands for.
+    /// Returns the stage's number, and the number of handles that the key is exchanged for.
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.
@@ -139,7 +139,7 @@ impl<A, C> Key<A, C> {
         (self.stage, self.handles)
     }
 
-    /// Consumes the key, once the handles of its stage exist.
+    /// Consumes the key after the handles of its stage were made.
     pub(super) fn exchanged(mut self) {
         self.exchanged = true;
     }
@@ -150,10 +150,10 @@ impl<A> Key<A, Shared> {
     ///
     /// Example: [`Pool`](crate::Pool).
     ///
-    /// Default: the workers of the build, so that a worker joins only after another one left. The
-    /// build fails if `workers` is smaller than this default, or larger than the ring's capacity or
-    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place takes 128 bytes, and
-    /// each computation of the pool's frontier loads every place.
+    /// Default: the number of workers of the build, so a worker can join only after another worker
+    /// has left. The build fails if `workers` is smaller than this default, or larger than the
+    /// ring's capacity or [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place
+    /// takes 128 bytes, and each computation of the pool's frontier loads every place.
     ///
     /// # Panics
     /// Panics if the graph was built already.

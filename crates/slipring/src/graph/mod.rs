@@ -1,9 +1,9 @@
-//! The graph front: shapes that are known only at run time, handles by key, and the user's own
-//! threads.
+//! The graph front: a graph whose shape is known only at run time. The user exchanges keys for
+//! handles, and starts the threads.
 //!
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
-//! - I2: a key, or the ring, that is dropped before the exchange fails the graph. A stage without a
+//! - I2: if a key, or the ring, is dropped before the exchange, the graph fails. A stage without a
 //!   handle would release no event, and the ring would stay full.
 
 mod key;
@@ -31,9 +31,9 @@ pub use ring::*;
 
 use stages::SharedStages;
 
-/// A graph of stages that is being declared; [`Graph::build`] makes it a [`Ring`].
+/// A graph of stages that is being declared. [`Graph::build`] makes a [`Ring`] of the graph.
 ///
-/// Each stage gets events from the stages that it is declared [`after`](Key::after), or from the
+/// A stage gets its events from the stages that it comes [`after`](Key::after), or from the
 /// producers. A stage that may write must come before or after every other stage.
 ///
 /// ```
@@ -57,7 +57,8 @@ use stages::SharedStages;
 /// ```
 pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     stages: Arc<SharedStages>,
-    /// Builder of the ring, in a cell because declaring a stage only borrows the graph.
+    /// Builder of the ring. The builder is in a cell, because the declaration of a stage only
+    /// borrows the graph.
     ring: RefCell<Builder<E>>,
     kind: PhantomData<(L, S)>,
 }
@@ -68,8 +69,8 @@ impl<E: 'static> Graph<E> {
     /// Begins a graph over a ring of `capacity` slots (a power of two), whose events `factory`
     /// makes.
     ///
-    /// The ring has one producer, and stamps inside the slots, unless [`Graph::shared`] and
-    /// [`Graph::contiguous`] change that.
+    /// By default, the ring has one producer, and the stamps are inside the slots.
+    /// [`Graph::shared`] and [`Graph::contiguous`] change this.
     ///
     /// Example: [`Graph`].
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
@@ -86,8 +87,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         &mut self.ring.get_mut().settings
     }
 
-    /// Stores events side by side, so that a batch is one slice, or two where it wraps around the
-    /// ring's end. See [`Contiguous`] for what it costs.
+    /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
+    /// around the ring's end. The documentation of [`Contiguous`] states the cost.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u32).contiguous();
@@ -104,11 +105,12 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         Graph::of(self.stages, self.ring)
     }
 
-    /// Allows many producers: [`Ring::producer`] makes any number of handles, and each can be
-    /// cloned.
+    /// Allows many producers: [`Ring::producer`] makes any number of handles, and each handle can
+    /// be cloned.
     ///
-    /// In a shared graph, a claim is a compare-and-swap. A sole handle claims without one: no other
-    /// producer's handle is alive, and the [`Ring`], which could make one, is dropped.
+    /// In a shared graph, a claim is a compare-and-swap. A sole handle claims without a
+    /// compare-and-swap. A handle is sole if no other producer handle is alive, and the [`Ring`],
+    /// which could make another handle, is dropped.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -174,8 +176,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         sample_latency;
     }
 
-    /// Makes a single producer publish its position, so that reports and monitors know lags and
-    /// free slots exactly. Publishing the cursor costs the producer one more store for each
+    /// Makes a single producer publish its position, so that reports and monitors give exact lags
+    /// and numbers of free slots. Publishing the cursor costs the producer one more store for each
     /// publication.
     ///
     /// On a chain, [`Chain::monitor`](crate::Chain::monitor) does the same.
@@ -216,8 +218,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Write, Delivery::Each)
     }
 
-    /// Declares a pool that reads: each event goes to one of `workers`. Later stages see the events
-    /// in the order of their positions.
+    /// Declares a pool that reads: each event goes to one of `workers` workers. Later stages see
+    /// the events in the order of their positions.
     ///
     /// Example: [`Graph::pool_writer`].
     #[doc(alias = "WorkerPool")]
@@ -228,8 +230,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Delivery::pool(workers))
     }
 
-    /// Declares a pool that may write: each event goes to one of `workers`, which may change it.
-    /// Later stages see the events in the order of their positions.
+    /// Declares a pool that may write: each event goes to one of `workers`, and that worker may
+    /// change the event. Later stages see the events in the order of their positions.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64);
@@ -310,8 +312,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// See [`Tap`](crate::Tap).
     ///
     /// A stage that writes must come [`after`](Key::after) or before the tap, as with every other
-    /// stage. A stage behind the tap gets an event when every reader at the tap has released it. A
-    /// tap cannot come after a tap.
+    /// stage. A stage behind the tap gets an event after every reader at the tap has released the
+    /// event. A tap cannot come after a tap.
     ///
     /// ```
     /// use slipring::StartAt;
@@ -356,7 +358,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     ///
     /// Example: [`Graph`].
     ///
-    /// A mistake in the graph is an error:
+    /// Returns an error if the graph has a mistake:
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0);
@@ -379,13 +381,14 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             stages.frozen = true;
             specs
         };
-        // No lock is held here, because the factory and the events are user code and may hold keys.
+        // No lock is held here, because the factory and the events' drops are user code, and may
+        // drop keys, which takes the lock.
         let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
-        // A broken soundness rule is reported before a dropped key, because it is the more useful
-        // message.
+        // A broken soundness rule is reported before a dropped key, because the rule's message is
+        // more useful.
         let core = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();

@@ -1,4 +1,4 @@
-//! The ring of a built graph, and the ring without a graph.
+//! The ring of a built graph ([`Ring`]), and the ring without a graph ([`Unicast`]).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
     kind: PhantomData<S>,
 }
 
-/// The handles that were taken from a ring.
+/// A record of the handles that were taken from a ring.
 struct Taken {
     producer: bool,
     /// Numbers of the stages whose keys were not exchanged yet.
@@ -86,8 +86,8 @@ impl<E, L: Layout> Ring<E, L, Single> {
 impl<E, L: Layout> Ring<E, L, Many> {
     /// Makes the handle of one more producer.
     ///
-    /// The ring closes when the last handle is dropped, even while this ring could make another. So
-    /// make or clone all handles before any thread drops its handle.
+    /// The ring closes when the last handle is dropped, even while this ring could make another
+    /// handle. So make or clone all handles before any thread drops its handle.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).shared();
@@ -115,8 +115,8 @@ impl<E, L: Layout> Ring<E, L, Many> {
 }
 
 impl<E, L: Layout, S> Ring<E, L, S> {
-    /// Makes the ring of `stages`, which were built as `core`. The keys of the stages in `required`
-    /// must be exchanged.
+    /// Makes the ring of a built graph from its `stages` and its `core`. The keys of the stages in
+    /// `required` must be exchanged.
     pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
         core.control.membership.add_maker();
         let taken = Mutex::new(Taken { producer: false, unattached: required });
@@ -130,7 +130,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Exchanges a key for the number of its stage, and a learner for each of the stage's handles.
     ///
     /// A user's strategy makes the learners, and may panic. The key is marked as exchanged only
-    /// afterwards, so after a panic its drop fails the graph.
+    /// afterwards, so after such a panic the key's drop fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
@@ -145,8 +145,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
-    /// Exchanges the key of a stage that has several handles. `handle` makes one from the ring, the
-    /// stage's number, the handle's number, and a learner.
+    /// Exchanges the key of a stage that has several handles. `handle` makes one handle from the
+    /// ring, the stage's number, the handle's number, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
@@ -235,8 +235,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Tap::of(&self.core, stage)
     }
 
-    /// Ends the graph without draining it: every call of a handle returns
-    /// [`WaitError::Halted`](crate::WaitError::Halted), and events not yet seen stay unseen.
+    /// Ends the graph without draining it: every later call of a handle returns
+    /// [`WaitError::Halted`](crate::WaitError::Halted). The stages do not get the events that they
+    /// have not seen.
     ///
     /// ```
     /// use slipring::WaitError;

@@ -1,12 +1,13 @@
-//! The stages of one graph, as its keys see them before and after the build.
+//! The stages of one graph. The graph's keys change the stages before the build, and look them up
+//! after the build.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::base::sync::whole;
 use crate::ring::spec::{Delivery, StageList};
 
-/// The stages of one graph: shared by the graph, its keys and its ring. The address of this value
-/// is the graph's identity.
+/// The stages of one graph; the graph, its keys and its ring share this value. The address of this
+/// value is the graph's identity.
 pub(super) struct SharedStages(Mutex<Stages>);
 
 /// The data behind the lock of [`SharedStages`]. No user code runs under that lock.

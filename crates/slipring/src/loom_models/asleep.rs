@@ -1,24 +1,25 @@
-//! The list of a model's sleeping parties. A twin states which parties its defect leaves asleep,
-//! so a deadlock for another reason does not count as a catch.
+//! Keeps a list of the parties (stages and producers) that sleep in a model. Each twin's test names
+//! the parties that the twin leaves asleep. A deadlock that leaves other parties asleep does not
+//! count as a catch.
 
 use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
 
-/// Prefix of the list in a twin's output.
+/// Text before the list of sleeping parties in a twin's output.
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
 thread_local! {
-    /// Names of sleeping parties, one per wait. A thread-local suffices: loom runs all threads of a
-    /// model on its test's thread.
+    /// Names of the sleeping parties, one entry per wait. A thread-local suffices: loom runs all
+    /// threads of a model on its test's thread.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A party's entry in the list, removed on drop.
 pub(crate) struct Asleep(String);
 
-/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` lists its own
-/// waits; a model lists the sleep of its own tasks.
+/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` calls this function
+/// for each of its waits; a model calls it for a sleeping task.
 pub(crate) fn asleep(party: &str) -> Asleep {
     PARTIES.with_borrow_mut(|parties| parties.push(party.to_owned()));
     Asleep(party.to_owned())
@@ -33,8 +34,8 @@ impl Drop for Asleep {
     }
 }
 
-/// Installs a panic hook that prints the list after the message of this process's first panic.
-/// Later panics come from the unwinding, and print no list.
+/// Installs a panic hook, which prints the list of sleeping parties after this process's first
+/// panic message. Later panics come from the unwinding, and the hook prints no list for them.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -1,6 +1,8 @@
-//! Endings: closing, halting and failing reach every handle, and a close loses no published event.
+//! Models of a graph's endings: a close, a halt or a failure reaches every handle, and a close
+//! loses no published event.
 //!
-//! Up to two producers and two stages; rings of 1 or 2 slots, mostly with sleeping strategies.
+//! The models have up to two producers and up to two stages, on rings of 1 or 2 slots. Most models
+//! wait with a strategy that sleeps.
 
 use loom::thread;
 
@@ -53,8 +55,8 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The producer that drops its handle last closes the ring, and stores the position behind both
-/// producers' events.
+/// The producer that drops its handle last closes the ring, and stores the position after the
+/// events of the two producers.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {
@@ -75,8 +77,8 @@ fn loom_twin_closed_short() {
     caught("ending::loom_the_last_producer_closes", "closed-short", Caught::Deadlock(&["s0"]));
 }
 
-/// The thread of one of two producers unwinds, and the handle that is dropped last closes the ring.
-/// A stage that sees the close also sees the failure.
+/// One of two producer threads unwinds, and the producer handle that is dropped last closes the
+/// ring. A stage that sees the close also sees the failure.
 #[test]
 fn loom_a_failure_comes_before_the_close() {
     explore(200, Some(3), || {
@@ -103,7 +105,7 @@ fn loom_twin_failed_late() {
     );
 }
 
-/// A claim races with `close_all`: either the claim is refused, or its event is drained.
+/// A claim races with `close_all`: either the claim is refused, or the claimed event is drained.
 #[test]
 fn loom_a_claim_races_with_a_close() {
     explore(10_000, Some(3), || {
@@ -131,7 +133,8 @@ fn loom_twin_close_by_load() {
     );
 }
 
-/// `close_all` wakes a producer that sleeps at a full ring, and its claim is refused.
+/// `close_all` wakes a producer that sleeps at a full ring, and the sleeping producer's claim is
+/// refused.
 #[test]
 fn loom_a_close_wakes_the_producers() {
     explore(200, Some(3), || {
@@ -175,8 +178,8 @@ fn loom_twin_halted_unnotified() {
     caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A stage drops its handle: the producer before it and the stage behind it wake, and their errors
-/// name the stage.
+/// Shows that a stage that drops its handle wakes the producer before the stage and the stage
+/// behind it. The errors of this producer and this stage name the dropped stage.
 #[test]
 fn loom_a_failure_wakes_all_sleepers() {
     explore(30_000, Some(3), || {
@@ -204,8 +207,8 @@ fn loom_twin_failed_unnotified() {
     );
 }
 
-/// Two stages fail at once: a thread that sees the failed bit finds a stored failure, and every
-/// thread finds the same one.
+/// Two stages fail at once. A thread that sees the failed bit finds a stored failure, and all
+/// threads find the same failure.
 #[test]
 fn loom_a_failure_states_its_reason() {
     explore(70, None, || {
@@ -242,8 +245,8 @@ fn loom_twin_last_failure_stays() {
     );
 }
 
-/// As `loom_a_close_drains`, with a stage that polls and never waits, so that no fence hides a
-/// missing edge of the close.
+/// Shows the same as `loom_a_close_drains`, with a stage that polls and never waits. Without waits,
+/// no fence can hide a missing edge of the close.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
@@ -295,8 +298,8 @@ fn loom_twin_closed_seen_relaxed_without_waiting() {
     );
 }
 
-/// One thread fails the graph, and another checks without waiting: the lock alone orders the
-/// stored failure.
+/// One thread fails the graph, and another thread checks for a failure without waiting. Shows that
+/// the lock alone orders the stored failure before the check.
 #[test]
 fn loom_a_failure_is_seen_without_waiting() {
     explore_unfenced(5, None, || {

@@ -1,7 +1,7 @@
-//! Gating: a producer claims a slot only after every gating stage has released the slot. In a ring
-//! without stages, a producer claims a slot only after the slot's previous publication.
+//! Models of gating: a producer claims a slot only after every gating stage has released the slot.
+//! In a ring without stages, a producer claims a slot only after the slot's previous publication.
 //!
-//! One or two producers, up to two stages; rings of 1 or 2 slots.
+//! The models have one or two producers and up to two stages, on rings of 1 or 2 slots.
 
 use loom::thread;
 
@@ -9,7 +9,8 @@ use super::*;
 use crate::base::sync::{AtomicU64, Relaxed};
 use Access::{Read, Write};
 
-/// A ring of one slot: every event but the first waits for a release.
+/// Shows that in a ring of one slot the producer waits for a release before every event but the
+/// first.
 #[test]
 fn loom_the_producer_waits_for_a_release() {
     explore_unfenced(4_000, None, || {
@@ -32,7 +33,7 @@ fn loom_twin_frontier_relaxed() {
     caught("gate::loom_the_producer_waits_for_a_release", "frontier-relaxed", Caught::Race);
 }
 
-/// A writer and a reader behind it: the reader alone gates the producer.
+/// Shows that a reader behind a writer gates the producer alone.
 #[test]
 fn loom_a_follower_behind_a_writer() {
     explore_unfenced(1_000, None, || {
@@ -66,8 +67,8 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
     caught("gate::loom_a_follower_behind_a_writer", "frontier-relaxed", Caught::Race);
 }
 
-/// A monitoring thread reads a report: the events that the report counts were handled, and the
-/// handler's effects are visible.
+/// A monitoring thread reads a report. Shows that every event counted in the report was handled,
+/// and that the handler's effects are visible to the thread.
 #[test]
 fn loom_a_report_counts_only_handled_events() {
     explore_unfenced(100, None, || {
@@ -102,7 +103,7 @@ fn loom_twin_position_relaxed() {
     );
 }
 
-/// Two stages side by side: the slower one gates.
+/// Shows that the slower of two stages side by side gates the producer.
 #[test]
 fn loom_the_slower_of_two_stages_gates() {
     explore_unfenced(2_000, None, || {
@@ -154,8 +155,8 @@ fn loom_twin_released_relaxed_to_two_producers() {
 }
 
 /// Two producers fill one slot in turn, and a pool of one worker releases it between their laps. A
-/// producer may know a newer claim, and so a newer frontier, than the pool's word that it loads
-/// next.
+/// producer may see a claim that another producer made after a release, and then load an older
+/// value of the pool's claim word.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {
@@ -179,8 +180,8 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// A ring without stages: publications gate the producers. Without this gate, two producers a lap
-/// apart would fill the same slot.
+/// Shows that in a ring without stages the earlier publications gate the producers. Without this
+/// gate, two producers a lap apart would fill the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {
@@ -207,8 +208,8 @@ fn loom_twin_sentinel_relaxed() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
 }
 
-/// One producer moves the sentinel over several publications while the other tries to move it over
-/// the first of them.
+/// One producer moves the sentinel over several publications. Meanwhile the other producer tries to
+/// move the sentinel over the first of these publications.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
     explore_unfenced(1_000, Some(3), || {

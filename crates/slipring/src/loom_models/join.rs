@@ -1,7 +1,8 @@
-//! Membership: readers that join and leave a tap, and workers that join a pool, while producers and
-//! stages pass them. A *passer* is a producer or stage directly behind a tap.
+//! Models of membership: readers that join and leave a tap, and workers that join a pool, while
+//! producers and stages pass the tap or pool. A *passer* is a producer or stage directly behind a
+//! tap.
 //!
-//! One producer, up to two other threads; rings of 1 to 4 slots.
+//! The models have one producer and up to two other threads, on rings of 1 to 4 slots.
 
 use loom::thread;
 
@@ -10,17 +11,17 @@ use crate::live::tap::{StartAt, Subscription, join};
 use Access::{Read, Write};
 use Delivery::{Each, Tap};
 
-/// Returns the ring's core by the weak reference that observers hold.
+/// Returns the ring's core, upgraded from the weak reference that an observer holds.
 pub(super) fn observed(ring: &Ring) -> Arc<Core<u64, Interleaved>> {
     ring.observed().upgrade().expect("the owner is alive")
 }
 
-/// Joins the tap that is the first stage.
+/// Subscribes a reader to the tap, which is the first stage of the ring.
 pub(super) fn subscribe(ring: &Ring, from: StartAt) -> Subscription<u64> {
     subscribe_to(ring, 0, from)
 }
 
-/// Joins the tap that is stage number `stage`.
+/// Subscribes a reader to the tap whose stage number is `stage`.
 pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: StartAt) -> Subscription<u64> {
     join(&observed(ring), stage, from).expect("a free member seat and a running graph")
 }
@@ -40,8 +41,8 @@ pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// A tap gates the producer of a ring of one slot: a producer that misses a joiner overwrites the
-/// joiner's event.
+/// Shows that a tap gates the producer of a ring of one slot. A producer that missed a joiner would
+/// overwrite the joiner's event.
 #[test]
 fn loom_a_reader_joins_before_the_producer() {
     explore(10_000, Some(3), || {
@@ -84,7 +85,7 @@ fn loom_twin_unasked() {
     caught("join::loom_a_reader_joins_before_the_producer", "unasked", Caught::Race);
 }
 
-/// A writer behind the tap gets an event only after the joiner is done with it.
+/// Shows that a writer behind the tap gets an event only after the joiner has released the event.
 #[test]
 fn loom_a_reader_joins_before_a_writer() {
     explore(4_000, Some(3), || {
@@ -127,7 +128,7 @@ fn loom_twin_bound_relaxed_behind_a_tap() {
     caught("join::loom_a_reader_joins_before_the_producer", "bound-relaxed", Caught::Race);
 }
 
-/// A member reads an event and leaves: the producer gets that slot after the leave, and not before.
+/// Shows that the producer gets a member's slot only after the member has read the event and left.
 #[test]
 fn loom_a_reader_leaves() {
     explore(4_000, None, || {
@@ -173,8 +174,8 @@ fn loom_twin_released_relaxed_by_a_member() {
     caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
 }
 
-/// A second member takes the seat of the first: the producer that sees the second one's pin also
-/// sees the first one's release.
+/// A second member takes the seat of the first member. Shows that a producer that sees the second
+/// member's pin also sees the first member's release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -200,8 +201,8 @@ fn loom_twin_pin_unreleased() {
     caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
-/// Two members of a tap directly behind many producers: one member learns of a publication from the
-/// sentinel that the other moved.
+/// Two members share a tap directly behind many producers. One member learns of a publication from
+/// the sentinel, after the other member moved it.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
@@ -226,7 +227,8 @@ fn loom_twin_sentinel_seen_relaxed() {
     caught("join::loom_two_readers_behind_many_producers", "sentinel-seen-relaxed", Caught::Race);
 }
 
-/// The producer sleeps because a member holds the ring's only slot; the member leaves and wakes it.
+/// The producer sleeps because a member holds the ring's only slot; the member wakes the producer
+/// by leaving.
 #[test]
 fn loom_leaving_wakes_the_producer() {
     explore(10_000, None, || {
@@ -274,7 +276,7 @@ fn loom_twin_leaving_unnotified() {
 }
 
 /// A joiner pins a position that one stage behind the tap has already passed. The other stage,
-/// which fell asleep over the pin, wakes when the pin moves forward.
+/// which fell asleep because the pin held that stage back, wakes when the pin moves forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
@@ -314,8 +316,9 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// The line of a worker that left bounds its orphaned chunk while another worker handles it. A
-/// joining worker gets that seat only after the chunk is done.
+/// The line of a worker that left bounds that worker's orphaned chunk while another worker handles
+/// the chunk. A joining worker gets the seat of the worker that left only after the chunk is
+/// handled.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
@@ -342,8 +345,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // Joining the thread makes the joining worker's accesses visible to the read below. The
-        // adopting worker's accesses are visible only as far as the joining worker acquired them.
+        // The thread's `join` makes the joining worker's accesses visible to the read below. The
+        // read sees the adopting worker's accesses only if the joining worker acquired these
+        // accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));
@@ -364,8 +368,8 @@ fn loom_twin_seat_unacquired() {
     caught("join::loom_a_worker_joins_where_one_left", "seat-unacquired", Caught::Race);
 }
 
-/// A worker joins a pool while another worker handles events: both workers share the events, and a
-/// reader behind the pool sees all in order.
+/// A worker joins a pool while another worker handles events. Shows that the two workers share the
+/// events, and that a reader behind the pool sees all events in order.
 #[test]
 fn loom_a_worker_joins_another() {
     explore(10_000, Some(3), || {

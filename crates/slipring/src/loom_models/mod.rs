@@ -3,26 +3,28 @@
 //!
 //! A model runs the library's code on a small ring. loom watches one cell per event
 //! (`Core::touch`). For an access that no edge orders, loom reports a causality violation; for a
-//! lost wake-up, it reports a deadlock.
+//! lost wake-up, loom reports a deadlock.
 //!
 //! - **Least executions.** Every model states a minimum of executions, because a model that
 //!   explores nothing passes as well.
-//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. The
-//!   threads of such a model return their handles instead of dropping them. A drop ends the graph,
-//!   and the orders of the endings would multiply the executions. Endings have models of their own.
-//! - **Pure readers last.** A thread that only polls is spawned last. loom revisits a load only if
-//!   a later write *directly* follows it in the accesses to that word. A writer that loads the word
-//!   before its own swap hides the reader's load. A load that follows a write is always revisited.
-//! - **Preemption bounds.** Models with three threads that sleep or swap are bounded to 2 or 3
-//!   preemptions. Without the bound, such models take minutes to hours. Every twin is caught under
-//!   the bound of its model.
+//! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
+//!   model with bounded polls the threads return their handles, instead of dropping the handles. A
+//!   drop ends the graph, and the orders of the endings would multiply the executions. `ending.rs`
+//!   has the models of the endings.
+//! - **Pure readers last.** A thread that only polls is spawned last. A load is revisited (loom
+//!   explores its other values) only if the next access to the same word is a write. If the writing
+//!   thread loads the word before its swap, loom does not revisit the reader's load. A load that
+//!   follows a write is always revisited.
+//! - **Preemption bounds.** A model with three threads that sleep or swap explores the executions
+//!   with at most 2 or 3 preemptions. Without the bound, a model with three threads takes minutes
+//!   to hours. Every twin is caught under the bound of its model.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
 //!   threads fences. PROTOCOL.md lists these models ("Edges without fences").
 //! - **Start.** Rings start one position before the wrap, unless a model says otherwise.
-//! - **Twins.** Each edge has a *twin*: its model with one step weakened. The twin must fail for
-//!   the reason that its test names; a deadlock names the parties that it leaves asleep. A twin
-//!   runs in a child process, because a failing model drops handles while loom unwinds, which
-//!   aborts the process.
+//! - ***Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
+//!   for the reason that the twin's test names. If the reason is a deadlock, the test names the
+//!   parties that stay asleep. A twin runs in a child process, because a failing model drops
+//!   handles while loom unwinds, and such a drop aborts the process.
 
 use std::ops::Range;
 use std::process::Command;
@@ -58,7 +60,7 @@ mod task;
 mod tombstone;
 mod wait;
 
-/// Environment variable that names the twin of a child process.
+/// Name of the environment variable that tells a child process its twin.
 const TWIN: &str = "SLIPRING_TWIN";
 
 /// Runs `model` in every order of its threads, and asserts that there are at least `least`
@@ -79,7 +81,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // In mutation testing, a mutated ordering may reduce the executions without being caught.
+    // In mutation testing the minimum does not apply: a mutated ordering that only reduces the
+    // number of executions is not caught.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
@@ -91,8 +94,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// one thread issues a `SeqCst` fence.
 ///
 /// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So a fence in each of
-/// two threads could hide a missing edge. The model's result is dropped after the check: dropping
-/// the last handles fences, and no other thread runs by then.
+/// two threads could hide a missing edge. The check comes before the drop of the model's result,
+/// because the drop of the last handles issues a fence. No other thread runs at that time.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -112,8 +115,8 @@ fn explore_unfenced<T>(
 enum Caught {
     /// Two unordered accesses to one event.
     Race,
-    /// A deadlock that leaves exactly these parties asleep: stages by name, or `producer`, one
-    /// entry per wait.
+    /// A deadlock that leaves exactly these parties asleep. Each entry is one wait, of a stage (its
+    /// name) or of a producer (`producer`).
     Deadlock(&'static [&'static str]),
     /// A failed assertion of the model, or a panic of the library, whose message contains this
     /// text.
@@ -140,7 +143,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     let (out, err) =
         (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(out.contains("running 1 test"), "there is no model `{model}`:\n{out}");
-    // The first panic tells the reason; later panics come from the unwinding.
+    // The first panic message says why the model failed; later panics come from the unwinding.
     let reason = err.split("panicked at").nth(1).unwrap_or_default();
     assert!(!child.status.success(), "the model `{model}` does not catch `{twin}`:\n{out}");
     assert!(reason.contains(expected), "`{twin}` fails, but not with `{expected}`:\n{out}{err}");
@@ -152,7 +155,7 @@ fn caught(model: &str, twin: &str, how: Caught) {
     }
 }
 
-/// A model's ring. Each event's value is its position, counted from the first.
+/// A model's ring. By convention, each event's value is its position, counted from the first event.
 type Ring = Owner<u64, Interleaved>;
 
 /// A model's stage: its access, its number of workers (0: not a pool), and its dependencies.
@@ -182,7 +185,7 @@ fn ring(settings: Settings, stages: &[Spec]) -> Ring {
     )
 }
 
-/// Builds a ring as [`ring`] does, with any deliveries.
+/// Builds a ring as [`ring`] does, from stages of any [`Delivery`].
 fn ring_of<'a>(
     settings: Settings,
     stages: impl IntoIterator<Item = (Access, Delivery, &'a [usize])>,

@@ -1,9 +1,9 @@
-//! Observers of a mirror against its one writer: an observer copies whole values, and each put is
+//! Models of a mirror's writer and its observers. An observer copies whole values, and each put is
 //! either seen or counted as missed.
 //!
 //! Put number `i`, counted from 1, stores the value `i` at position `i`. So each observation shows
-//! whether its value is whole, is the right one, and agrees with the count of missed puts. One
-//! writer, one observer; mirrors of 1 or 2 slots, 1 to 3 puts.
+//! whether the value is whole, belongs to the right put, and agrees with the count of missed puts.
+//! Each model has one writer, one observer, a mirror of 1 or 2 slots, and 1 to 3 puts.
 
 use loom::thread;
 
@@ -15,7 +15,7 @@ use crate::observe::words::Plain;
 /// An observer that accounts for each put.
 struct Watch<T> {
     observer: Observer<T>,
-    /// Puts seen or missed so far.
+    /// Number of puts that the observer has seen or missed so far.
     counted: u64,
 }
 
@@ -24,7 +24,8 @@ impl<T: Plain + Into<u64>> Watch<T> {
         Watch { observer: mirror.handle().observe(), counted: 0 }
     }
 
-    /// Checks one observation; returns `false` if the mirror is closed, after all `puts`.
+    /// Checks one observation. If the mirror is closed, asserts that all `puts` were seen or
+    /// missed, and returns `false`.
     fn account(&mut self, observed: Result<Observed<T>, ObserveError>, puts: u64) -> bool {
         match observed {
             Ok(seen) => {
@@ -53,7 +54,7 @@ impl<T: Plain + Into<u64>> Watch<T> {
         }
     }
 
-    /// Observes a mirror whose writer is gone until its end.
+    /// Observes a mirror to its end; the writer was dropped before the call.
     fn drain(mut self, puts: u64) {
         loop {
             let observed = self.observer.try_next();
@@ -73,8 +74,8 @@ fn mirror<T: Plain>(capacity: usize) -> Mirror<T> {
     Mirror::starting_at(capacity, u64::MAX - 1).expect("a power of two")
 }
 
-/// The writer overwrites one slot: an observer rejects every torn copy, and each accepted value is
-/// the right one.
+/// The writer overwrites one slot. Shows that an observer rejects every torn copy, and that each
+/// accepted value belongs to the right put.
 fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     explore_unfenced(2_000, Some(3), || {
         let mut mirror = mirror::<T>(1);
@@ -90,13 +91,14 @@ fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     });
 }
 
-/// A value that fills its words.
+/// Shows that a value is seen whole if it fills its words.
 #[test]
 fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// A value that does not fill its last word; a separate statement stores that word.
+/// Shows that a value is seen whole if it does not fill its last word. A separate statement of the
+/// put stores that word.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();
@@ -175,8 +177,8 @@ fn loom_twin_lapless() {
     );
 }
 
-/// The writer laps a mirror of two slots and drops the mirror: each put is seen or counted as
-/// missed.
+/// The writer laps a mirror of two slots and drops the mirror. Shows that each put is seen or
+/// counted as missed.
 #[test]
 fn loom_each_value_is_seen_or_missed() {
     explore_unfenced(20_000, Some(2), || {
@@ -226,8 +228,8 @@ fn loom_twin_mirror_closed_seen_relaxed() {
     );
 }
 
-/// A put in the completed count is available: for `latest`, and for an observer that begins at the
-/// oldest value.
+/// Shows that every put in the completed count is available to `latest`, and to an observer that
+/// begins at the oldest value.
 #[test]
 fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {

@@ -1,6 +1,8 @@
-//! Policies after a failure: a stage starts again from its last release, or skips the event.
+//! Models of policies after a failure: a stage starts again from its last release, or skips the
+//! event.
 //!
-//! One producer, a writer or a pool of two workers, and one reader; rings of 2 or 4 slots.
+//! The models have one producer, a writer or a pool of two workers, and up to one reader, on rings
+//! of 2 or 4 slots.
 
 use loom::thread;
 
@@ -11,8 +13,8 @@ use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
-/// Handles up to `max` events twice, as a retry after a failure does: `again` handles them and
-/// rewinds, then they are handled and released.
+/// Handles up to `max` events twice, as a stage does that retries after a failure. `again` handles
+/// the events and rewinds; then the events are handled again and released.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,

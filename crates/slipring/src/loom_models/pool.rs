@@ -1,14 +1,15 @@
-//! Pools: each event goes to one worker. A follower (a stage behind the pool, or the producer) gets
-//! an event only after the event's worker is done.
+//! Models of pools: each event goes to one worker. A follower (a stage behind the pool, or the
+//! producer) gets an event only after the event's worker is done.
 //!
-//! One producer, two workers and up to one reader; rings of 2 or 4 slots, chunks of 2 events.
+//! The models have one producer, two workers and up to one reader, on rings of 2 or 4 slots, with
+//! chunks of 2 events.
 
 use loom::thread;
 
 use super::*;
 use Access::{Read, Write};
 
-/// Marks an event as handled; the value shows how often.
+/// Adds 100 to an event's value, so that the value shows how often the event was handled.
 fn mark(event: &mut u64) {
     *event += 100;
 }
@@ -59,7 +60,8 @@ fn publish(tx: &mut Producer<u64>, count: u64) {
     }
 }
 
-/// Two workers share one run: the second takes the rest of the run without loading its stamp.
+/// Two workers share one run. The second worker takes the rest of the run without loading the run's
+/// stamp.
 #[test]
 fn loom_two_workers_share_a_run() {
     explore_unfenced(400, Some(3), || {
@@ -167,7 +169,8 @@ fn loom_twin_bound_unreleased() {
     caught("pool::loom_a_worker_takes_a_second_chunk", "bound-unreleased", Caught::Race);
 }
 
-/// A pool alone gates the producer: the second lap waits for the workers of the first.
+/// Shows that a pool alone gates the producer: the producer fills a slot again only after a worker
+/// has released the slot.
 #[test]
 fn loom_a_pool_gates_the_producer() {
     explore_unfenced(10_000, Some(2), || {
@@ -226,7 +229,7 @@ fn loom_twin_take_by_store_behind_a_writer() {
     caught("pool::loom_a_pool_behind_a_writer", "take-by-store", Caught::Race);
 }
 
-/// A worker takes a tombstone like a chunk, and releases it at once.
+/// A worker takes a tombstone in the same way as a chunk, and releases the tombstone at once.
 #[test]
 fn loom_a_pool_passes_a_tombstone() {
     explore_unfenced(70_000, Some(3), || {
@@ -286,8 +289,8 @@ fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of the worker that left bounds its orphaned chunk: a reader behind the pool waits until
-/// the adopting worker has handled it.
+/// The line of the worker that left bounds its orphaned chunk. So a reader behind the pool waits
+/// until the adopting worker has handled the chunk.
 #[test]
 fn loom_an_orphaned_chunk_bounds_the_frontier() {
     explore_unfenced(20_000, Some(3), || {
@@ -313,8 +316,8 @@ fn loom_twin_orphan_unbound() {
     caught("pool::loom_an_orphaned_chunk_bounds_the_frontier", "orphan-unbound", Caught::Race);
 }
 
-/// Both workers leave a drained ring at once: the worker that leaves last sees that the other was
-/// done, so the graph does not fail.
+/// Both workers leave a drained ring at once. The worker that leaves last sees the other worker's
+/// releases, so the graph does not fail.
 #[test]
 fn loom_the_last_worker_leaves() {
     explore_unfenced(3_000, Some(3), || {
@@ -361,8 +364,8 @@ fn loom_twin_idle_workers_unnotified() {
 }
 
 /// A worker that lost the race for a chunk keeps a stale bound until its next chunk. When the
-/// worker takes and keeps that chunk, it must notify the follower, which may sleep over the stale
-/// bound.
+/// worker takes and keeps that next chunk, the worker must notify the follower: the follower may
+/// sleep because of the stale bound.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -378,7 +381,7 @@ fn loom_a_lagging_bound_is_notified() {
             }
             two
         });
-        // The workers are joined after this wait; the kept chunk does not hold the first event.
+        // The workers are joined after this wait; the kept chunk does not contain the first event.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });
@@ -393,8 +396,9 @@ fn loom_twin_lagging_bound_unnotified() {
     );
 }
 
-/// A worker leaves its chunk in each of two pools, one behind the other: a worker of the same pool
-/// adopts each chunk. The chunk of the first pool is orphaned first, and is not handled yet.
+/// Two pools stand one behind the other, and in each pool one worker leaves its chunk. Shows that a
+/// worker of the same pool adopts the chunk. The chunk of the first pool is orphaned first, and is
+/// not handled yet.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {
@@ -404,8 +408,8 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // Each of the two workers now keeps a chunk of two events; the first pool's chunk is the
-        // later one.
+        // Each of the two workers now keeps a chunk of two events. The chunk in the first pool has
+        // the later positions.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);

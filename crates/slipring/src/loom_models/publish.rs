@@ -1,7 +1,7 @@
-//! Publication by one producer and by several: an event's content is visible with its stamp or
-//! cursor, and no claim is lost.
+//! Models of publication by one producer or by several: an event's content is visible with its
+//! stamp or cursor, and no claim is lost.
 //!
-//! One or two producers and one reader; rings of 1 to 4 slots; 2 to 4 events.
+//! The models have one or two producers, one reader and 2 to 4 events, on rings of 1 to 4 slots.
 
 use loom::thread;
 
@@ -35,8 +35,8 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
-/// One of two producers drops its handle. The remaining producer then claims without a swap, behind
-/// all claims of the other.
+/// One of two producers drops its handle. The remaining producer then claims without a swap, and
+/// its claims come after all claims of the dropped handle.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {
@@ -106,7 +106,7 @@ fn loom_twin_alone_in_company() {
     caught("publish::loom_a_producer_is_left_alone", "alone-in-company", Caught::Race);
 }
 
-/// Contiguous layout with one producer, which publishes by a cursor instead of stamps. The ring has
+/// In the contiguous layout a single producer publishes by a cursor instead of stamps. The ring has
 /// one slot, so the producer also waits for the reader.
 #[test]
 fn loom_a_cursor_publishes() {
@@ -145,8 +145,8 @@ fn loom_twin_cursor_seen_relaxed() {
     caught("publish::loom_a_cursor_publishes", "cursor-seen-relaxed", Caught::Race);
 }
 
-/// A publication of two runs, or one that stamps each slot (`stamp::refreshes`): a reader that sees
-/// one of its events sees all of them.
+/// Shows that a reader that sees one event of a publication sees all events of that publication.
+/// The publication has two runs, or stamps each slot (`stamp::refreshes`).
 fn a_publication_is_seen_whole(start: u64) {
     explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
@@ -201,8 +201,8 @@ fn loom_twin_stamp_relaxed_of_a_run() {
     caught("publish::loom_a_publication_is_seen_whole", "stamp-relaxed", Caught::Race);
 }
 
-/// Two producers publish at once: the reader sees each event once, and each producer's events in
-/// order.
+/// Two producers publish at once. Shows that the reader sees each event once, and each producer's
+/// events in order.
 #[test]
 fn loom_two_producers_one_reader() {
     explore_unfenced(5_000, Some(2), || {
@@ -246,8 +246,8 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
-/// Attempts one publication, and returns the number of events published: 0 where another producer
-/// was faster or has closed the ring.
+/// Attempts to publish one event, and returns the number of events published. The number is 0 if
+/// another producer was faster or has closed the ring.
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
@@ -266,9 +266,9 @@ fn drain(rx: &mut Reader<u64>, published: usize) {
     assert_eq!(seen, published, "events were lost");
 }
 
-/// One of two producers closes the ring for both, and drops its handle. The remaining producer
-/// claims by a plain store, which must not overwrite the closed bit. (The closing handle fences
-/// before it drops, so `loom_a_producer_is_left_alone` catches `left-relaxed`.)
+/// One of two producers closes the ring for both producers, and drops its handle. The remaining
+/// producer claims by a plain store, which must not overwrite the closed bit. (The closing handle
+/// fences before it drops, so `loom_a_producer_is_left_alone` catches `left-relaxed`.)
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {
@@ -308,7 +308,7 @@ fn loom_twin_alone_in_company_of_a_close() {
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // The graph front's ring counts as a maker while it lives.
+        // The graph front's `Ring` counts as a maker while it is alive.
         ring.control.membership.add_maker();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

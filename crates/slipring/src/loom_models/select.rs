@@ -1,6 +1,6 @@
-//! `Selector`: one thread that waits for several rings loses no wake-up.
+//! Models of `Selector`: one thread that waits for several rings loses no wake-up.
 //!
-//! Two rings of one slot, each with one producer and one event.
+//! The model has two rings of one slot, and each ring has one producer and one event.
 
 use loom::thread;
 
@@ -8,8 +8,8 @@ use super::*;
 use crate::adapters::select::{Selector, Waitable};
 use Access::Read;
 
-/// Each of two producers publishes once: the waiting thread gets both events, in any order and
-/// wherever the second publication falls between its polls. A lost wake-up is a deadlock.
+/// Each of two producers publishes once. Shows that the waiting thread gets both events, in
+/// whatever order the publications and the polls come. A lost wake-up is a deadlock.
 #[test]
 fn loom_one_thread_waits_for_two_rings() {
     explore(500, Some(2), || {

@@ -1,7 +1,8 @@
-//! Shards: each event goes to the shard of its key, and a slot is released once every shard has
-//! passed it.
+//! Models of shards: each event goes to the shard of its key, and a slot is released once every
+//! shard has passed the slot.
 //!
-//! One producer, two shards and up to two other stages; rings of 2 slots, up to 4 events.
+//! The models have one producer, two shards, up to two other stages and up to 4 events, on rings of
+//! 2 slots.
 
 use loom::thread;
 
@@ -30,7 +31,8 @@ fn shard(ring: &Ring, stage: usize, shard: usize) -> ShardWriter<u64> {
     Consumer::shard(ring.clone(), stage, shard, HandleLearner::default())
 }
 
-/// Polls `polls` times, asserts that each event belongs to the shard, and returns their number.
+/// Polls `polls` times, asserts that each event belongs to the shard, and returns the number of
+/// events.
 fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
     let mut seen = 0;
     for _ in 0..polls {
@@ -44,7 +46,7 @@ fn work(shard: &mut ShardWriter<u64>, own: u64, polls: usize) -> usize {
     seen
 }
 
-/// The producer fills a slot again only after both shards have passed it.
+/// Shows that the producer fills a slot again only after both shards have passed the slot.
 #[test]
 fn loom_the_producer_waits_for_every_shard() {
     explore_unfenced(3_000, Some(2), || {
@@ -86,8 +88,8 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// The key is computed behind a writer that changes it, and a reader behind the shards sees events
-/// in order.
+/// A writer changes each event's parity, which is the key. Shows that the changed event decides the
+/// shard, and that a reader behind the shards sees the events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {
@@ -144,7 +146,7 @@ fn loom_twin_others_held() {
 }
 
 /// Both shards pass over an event of one shard and a tombstone. The producer gets a slot again only
-/// after both have passed it.
+/// after both shards have passed the slot.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {

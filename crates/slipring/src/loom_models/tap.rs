@@ -1,10 +1,11 @@
-//! Taps in larger graphs: several passers, several taps, a pool before the tap, sleepers behind it,
-//! and the data edges through a tap.
+//! Models of taps in larger graphs, with several passers, several taps, a pool before a tap, or
+//! sleepers behind a tap. The last models show the data edges through a tap.
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. So a fence between
-//! a thread's access to an event and its releasing store could hide that this store lacks its
-//! ordering. In the models of data edges the releasing thread executes no fence after its access.
-//! The thread's waits spin, so its release notifies no queue; and the thread passes no tap.
+//! a thread's access to an event and the thread's releasing store could hide that the releasing
+//! store is too weak. In the models of data edges the releasing thread executes no fence after its
+//! access. A release issues no fence here: waits in these models spin, so a release notifies no
+//! queue. The releasing thread also passes no tap.
 
 use loom::thread;
 
@@ -29,8 +30,8 @@ macro_rules! twins {
     };
 }
 
-/// Changes an event as a stage behind a tap may. A member that reads the event too late sees a
-/// wrong value.
+/// Changes an event's value, as a writing stage behind a tap may do. A member that reads the event
+/// too late sees a wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
@@ -65,10 +66,10 @@ fn see(reader: &mut Subscription<u64>) {
     }
 }
 
-// Models with several passers or several taps.
+// The models that follow have several passers or several taps.
 
-/// Two producers pass a tap, and announce their positions in one word. A producer that finds a
-/// sufficient position in the word stores no new position.
+/// Two producers pass a tap, and announce their positions in one word. A producer stores no new
+/// position if the word already holds one that is far enough.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -92,8 +93,8 @@ fn loom_two_producers_pass_a_tap() {
     });
 }
 
-/// Two workers of a pool pass a tap, the second further than the first; the announced word holds
-/// the second one's position.
+/// Two workers of a pool pass a tap, and the second worker goes further than the first. The
+/// announced word holds the second worker's position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -145,9 +146,9 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer passes a tap, and a reader comes after both. The reader and the writer each announce a
-/// position on a line of their own, and a joiner begins at the furthest announced position.
-/// `reader` and `writer` are the stages' numbers, which order the lines.
+/// A writer passes a tap, and a reader comes after the tap and the writer. The reader and the
+/// writer each announce a position on a line of their own, and a joiner begins at the furthest
+/// announced position. `reader` and `writer` are the stages' numbers, which order the lines.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -192,7 +193,7 @@ twins! {
     loom_twin_announced_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
-// Models with a pool before the tap.
+// The models that follow have a pool before the tap.
 
 /// Polls `polls` times, and asserts that the stage before the tap handled each event once.
 fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
@@ -272,7 +273,7 @@ twins! {
     loom_twin_passer_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "passer-unfenced", Caught::Race;
 }
 
-// Models of a member that leaves while a reader joins.
+// In the models that follow a member leaves while a reader joins.
 
 /// A member leaves while another reader joins, in the same seat if it is free, and the producer
 /// passes both. `room` is the tap's number of seats.
@@ -313,9 +314,11 @@ twins! {
     loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
 }
 
-// Models of sleepers behind a tap. Each model ends with a wake-up that the sleeper needs.
+// The models that follow have sleepers behind a tap. Each model ends with a wake-up that the
+// sleeper needs.
 
-/// The stage behind a tap sleeps over a member's pin, and the member's release wakes it.
+/// The stage behind a tap sleeps, because a member's pin holds the stage back. Shows that the
+/// member's release wakes the stage.
 #[test]
 fn loom_a_member_releases_and_wakes_a_follower() {
     explore(500, None, || {
@@ -332,7 +335,8 @@ fn loom_a_member_releases_and_wakes_a_follower() {
     });
 }
 
-/// The stage behind a tap sleeps over a member's pin, and the member leaves without a read.
+/// The stage behind a tap sleeps, because a member's pin holds the stage back. Shows that the
+/// member wakes the stage by leaving, without a read.
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -347,8 +351,8 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner pins a position that was already passed, and is refused. A stage that fell asleep over
-/// the pin wakes.
+/// A joiner pins a position that was already passed, and is refused. A stage that fell asleep
+/// because of the pin wakes.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -371,7 +375,7 @@ fn loom_a_refused_joiner_wakes_a_follower() {
     });
 }
 
-/// A tap without members: a publication wakes the stage behind the tap.
+/// Shows that a publication wakes the stage behind a tap without members.
 #[test]
 fn loom_a_follower_sleeps_behind_an_empty_tap() {
     explore(150, None, || {
@@ -386,7 +390,8 @@ fn loom_a_follower_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// A tap without members: a release by the stage before the tap wakes the producer behind the tap.
+/// Shows that the stage before a tap without members wakes the producer by a release, although only
+/// the tap gates the producer.
 #[test]
 fn loom_a_producer_sleeps_behind_an_empty_tap() {
     explore(100, None, || {
@@ -402,7 +407,7 @@ fn loom_a_producer_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// A ring whose only stage is a tap without members: a producer sleeps until another producer's
+/// In a ring whose only stage is a tap without members, a producer sleeps until another producer's
 /// publication moves the sentinel.
 #[test]
 fn loom_a_producer_sleeps_behind_a_tap_alone() {
@@ -432,10 +437,10 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// Models of data edges through a tap, in which the releasing thread does not fence.
+// The models that follow show data edges through a tap. The releasing thread does not fence.
 
-/// Data edge from the producer to a member directly behind it. The producer does not fence, because
-/// it does not reach the end of its first lap.
+/// Shows that a member directly behind the producer sees the content of published events. The
+/// producer does not fence, because the producer does not reach the end of its first lap.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {
@@ -450,8 +455,8 @@ fn loom_a_member_reads_published_events() {
     });
 }
 
-/// Data edges from a stage before two taps: to the member of one tap, and to the stage behind the
-/// other tap, which has no member.
+/// A stage releases events to two taps: one with a member, and one without. Shows that the member,
+/// and the stage behind the empty tap, see the releasing stage's changes.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {
@@ -485,8 +490,8 @@ fn loom_a_writer_before_a_tap_releases() {
     });
 }
 
-/// Data edge from a member to the stage behind the tap, which may change the events that the member
-/// has released.
+/// Shows that the writing stage behind a tap changes an event only after the member has read and
+/// released the event.
 #[test]
 fn loom_a_member_releases_to_a_writer() {
     explore(150, None, || {
@@ -511,8 +516,9 @@ fn loom_a_member_releases_to_a_writer() {
     });
 }
 
-/// Data edge from a leaving member to the stage behind the tap. Another member stays, so the count
-/// of members does not let the stage pass.
+/// Shows that the writing stage behind a tap changes an event only after a leaving member has read
+/// the event. Another member stays, so the count of members is not zero, and the stage must load
+/// the members' bounds.
 #[test]
 fn loom_one_of_two_members_leaves() {
     explore(50, None, || {

@@ -1,6 +1,7 @@
-//! Tasks: a waker that a future leaves in a wait queue is woken, and no wake-up is lost.
+//! Models of tasks: a waker that a future leaves in a wait queue is woken, and no wake-up is lost.
 //!
-//! One producer, one or two readers, one event; rings of one slot with `Wait::Blocking`.
+//! The models have one producer, one or two readers and one event, on rings of one slot with
+//! `Wait::Blocking`.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +14,8 @@ use crate::base::name::PRODUCER;
 use crate::base::sync::{Condvar, Mutex};
 use Access::Read;
 
-/// The flag and condition variable that [`block_on`] sleeps on. Several wake-ups may end one sleep.
+/// The waker of [`block_on`]: a flag, and the condition variable on which `block_on` sleeps.
+/// Several wake-ups may end one sleep.
 struct Woken(Mutex<bool>, Condvar);
 
 impl Wake for Woken {
@@ -41,7 +43,7 @@ fn block_on<F: Future>(party: &str, future: F) -> F::Output {
     }
 }
 
-/// A task waits for an event, and a thread publishes one.
+/// Shows that a task that waits for an event wakes when a thread publishes the event.
 #[test]
 fn loom_a_task_reads() {
     explore(100, None, || {
@@ -78,7 +80,7 @@ fn loom_twin_tasks_unwoken() {
     caught("task::loom_a_task_reads", "tasks-unwoken", Caught::Deadlock(&["s0"]));
 }
 
-/// A task waits for room, and a thread releases a slot.
+/// Shows that a task that waits for room wakes when a thread releases a slot.
 #[test]
 fn loom_a_task_publishes() {
     explore(100, None, || {
@@ -99,7 +101,8 @@ fn loom_twin_leaf_unnotified_before_a_task() {
     caught("task::loom_a_task_publishes", "leaf-unnotified", Caught::Deadlock(&["producer"]));
 }
 
-/// Two tasks wait in one wait queue, and one future is dropped meanwhile: the other task wakes.
+/// Two tasks wait in one wait queue, and the future of one task is dropped meanwhile. Shows that
+/// the other task wakes.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

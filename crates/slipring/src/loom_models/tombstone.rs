@@ -1,15 +1,15 @@
-//! Tombstones: with many producers, every stage passes over the slots of a claim that is never
-//! published.
+//! Models of tombstones: with many producers, every stage passes over the slots of a claim that is
+//! never published.
 //!
-//! One or two producers and up to two stages; rings of 1 to 4 slots.
+//! The models have one or two producers and up to two stages, on rings of 1 to 4 slots.
 
 use loom::thread;
 
 use super::*;
 use Access::{Read, Write};
 
-/// One producer drops its claim and another publishes: the reader passes over the tombstone and
-/// gets the event.
+/// One producer drops its claim, and another producer publishes. The reader passes over the
+/// tombstone and gets the published event.
 #[test]
 fn loom_a_dropped_claim_is_passed_over() {
     explore(7_000, Some(2), || {
@@ -35,7 +35,8 @@ fn loom_twin_given_up_unburied() {
     );
 }
 
-/// A producer's next claim buries its forgotten claim; the handle stays alive.
+/// A producer forgets a claim and claims again with the same handle. The second claim turns the
+/// forgotten slots into a tombstone.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_next() {
     explore(500, Some(3), || {
@@ -62,7 +63,8 @@ fn loom_twin_forgotten_unburied() {
     );
 }
 
-/// Dropping a producer's handle buries its forgotten claim.
+/// A producer forgets a claim and drops its handle. The drop turns the forgotten slots into a
+/// tombstone.
 #[test]
 fn loom_a_forgotten_claim_is_settled_by_the_end() {
     explore(500, Some(3), || {
@@ -97,7 +99,8 @@ fn loom_a_follower_passes_over_a_tombstone() {
         tx.publish(|event| *event = 3).unwrap();
         let writing = thread::spawn(move || {
             for _ in 0..4 {
-                // The writer releases one by one, so that the follower may find a part of the run.
+                // The writer releases one event at a time, so that the follower may find a part of
+                // the run.
                 if let Some(mut batch) = available(writer.try_batch(1)) {
                     batch[0] += 100;
                     batch.release();
@@ -179,7 +182,7 @@ fn from_the_middle_of_a_tombstone(workers: usize) {
         ($behind:expr) => {{
             let mut behind = $behind;
             (0..3).for_each(|_| _ = behind.poll(1, |event, _| *event += 0).unwrap());
-            // The producer fills the next lap, up to the reader's position.
+            // The producer fills the next lap's slots, up to the reader's position.
             (4..7).for_each(|value| _ = tx.try_publish(|event| *event = value));
             drop((reading.join().unwrap(), behind));
         }};

@@ -1,7 +1,8 @@
-//! Sleeping and waking on threads: no wake-up is lost. Each model ends with a wake-up that the
-//! sleeper needs, so a lost wake-up is a deadlock.
+//! Models of threads that sleep and wake: no wake-up is lost. Each model ends with a wake-up that
+//! the sleeper needs, so a lost wake-up is a deadlock.
 //!
-//! Two or three threads, one event; rings of 1 or 2 slots with `Wait::Blocking`.
+//! The models have two or three threads and one event, on rings of 1 or 2 slots with
+//! `Wait::Blocking`.
 
 use loom::thread;
 
@@ -10,7 +11,7 @@ use crate::ring::build::build;
 use crate::ring::slots::Contiguous;
 use Access::{Read, Write};
 
-/// A reader sleeps, and a publication wakes it.
+/// Shows that a publication wakes a sleeping reader.
 #[test]
 fn loom_a_reader_sleeps() {
     explore(40, None, || {
@@ -25,7 +26,7 @@ fn loom_a_reader_sleeps() {
     });
 }
 
-/// The producer sleeps at a full ring, and a release wakes it.
+/// Shows that a release wakes a producer that sleeps at a full ring.
 #[test]
 fn loom_a_producer_sleeps() {
     explore(40, None, || {
@@ -41,7 +42,7 @@ fn loom_a_producer_sleeps() {
     });
 }
 
-/// Two stages side by side sleep in one wait queue, and one publication wakes both.
+/// Two stages side by side sleep in one wait queue, and one publication wakes the two stages.
 #[test]
 fn loom_two_stages_sleep_in_one_queue() {
     explore(1_000, Some(3), || {
@@ -58,7 +59,7 @@ fn loom_two_stages_sleep_in_one_queue() {
     });
 }
 
-/// A stage sleeps behind a writer, whose release wakes it.
+/// Shows that a writer's release wakes a stage that sleeps behind the writer.
 #[test]
 fn loom_a_follower_sleeps() {
     explore(60, None, || {
@@ -74,7 +75,8 @@ fn loom_a_follower_sleeps() {
     });
 }
 
-/// A worker and the reader behind its pool both sleep.
+/// Shows that a publication wakes a sleeping worker, and that the worker's release wakes the reader
+/// behind the pool.
 #[test]
 fn loom_a_worker_and_its_follower_sleep() {
     explore(10_000, Some(3), || {
@@ -158,7 +160,7 @@ fn loom_a_release_notifies_two_queues() {
     });
 }
 
-/// Contiguous layout with one producer: the reader sleeps until the cursor moves.
+/// In the contiguous layout with one producer, the reader sleeps until the cursor moves.
 #[test]
 fn loom_a_reader_sleeps_behind_a_cursor() {
     explore(40, None, || {
@@ -179,8 +181,8 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
 
 /// Declares twins of the models above, each with the parties that its deadlock leaves asleep.
 ///
-/// Every model exercises both sides of the wake-up protocol, so each must catch the left-out steps
-/// of the sleeper and of the notifier.
+/// Every model runs both sides of the wake-up protocol. So each model must catch a step that the
+/// sleeper or the notifier leaves out.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(

@@ -3,25 +3,26 @@
 //! A waiter plans a wait once, at the clock's first reading. The waiter learns from the previous
 //! wait only when it plans, so that the learning delays no event. A waiter tracks these values:
 //!
-//! - *Wake latency*: time from a notification until the waiter runs. The wake latency depends on
-//!   how long the core was idle.
-//! - *Short waits*: the share of waits that end within two wake latencies. While the share is at
-//!   least half, the waiter spins, for up to four wake latencies. Each wait moves the share by an
-//!   eighth of the distance. So a waiter still spins in a few waits after a burst, and one late
-//!   event changes nothing. If a waiter spins for no longer than a sleep costs, its cost is at most
-//!   a constant factor above the optimum (Karlin et al., Algorithmica 11, 1994: "Competitive
-//!   randomized algorithms for nonuniform problems").
-//! - *Gap*: time between arrivals. If the gap varies by less than a few wake latencies, the waiter
-//!   sleeps until shortly before the next event is due, and then spins.
-//! - *Timer lateness*: time from a timer's set time until the waiter runs.
-//! - *Contention*: if two readings of the clock in one spin lie far apart, another thread ran on
-//!   the core. For a while afterwards the waiter sleeps without spinning.
+//! - The *wake latency* is the time from a notification until the waiter runs. The latency grows
+//!   with the time for which the core was idle.
+//! - The share of *short waits* is the share of waits that end within two wake latencies. While the
+//!   share is at least half, the waiter spins, for up to four wake latencies. Each wait moves the
+//!   share an eighth of the way towards 0 or 1. So a waiter still spins in a few waits after a
+//!   burst, and one late event does not end the spinning. A waiter that spins for no longer than a
+//!   sleep costs is within a constant factor of the optimal cost. Karlin et al. show this
+//!   (Algorithmica 11, 1994: "Competitive randomized algorithms for nonuniform problems").
+//! - The *gap* is the time between two arrivals. If the gap varies by less than a few wake
+//!   latencies, the waiter sleeps until shortly before the next event is due, and then spins.
+//! - The *timer lateness* is the time by which the waiter runs after the timer's set time.
+//! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
+//!   in one spin lie far apart, the waiter assumes contention. For a while afterwards the waiter
+//!   sleeps without spinning.
 //!
-//! Where threads outnumber cores, the waiter yields a few times and then sleeps.
+//! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
 //! Invariants
-//! - I1: every plan ends with a sleep that a notification ends, or with a sleep of the bounded time
-//!   that the budget's refill takes.
+//! - I1: the sleep at the end of a plan ends at a notification, or after the bounded time that the
+//!   budget needs to refill.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ use super::strategy::{
     WaitLearner, YIELD_COST,
 };
 
-/// Assumed wake latency and timer lateness, in nanoseconds, until one is measured.
+/// Assumed wake latency, and assumed timer lateness, before the first measurement, in nanoseconds.
 const FIRST_WAKE_LATENCY: f64 = 30_000.0;
 /// Smallest wake latency that a plan assumes, in nanoseconds.
 const LEAST_WAKE_LATENCY: f64 = 1_000.0;
@@ -47,8 +48,8 @@ const NAP_MARGIN: f64 = 2_000.0;
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
-/// Time between two readings of the clock in a spin, in nanoseconds. A longer time means that
-/// another thread ran on the core.
+/// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. After a
+/// longer time the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
 /// Time for which a core counts as contended, in multiples of the time for which the waiter did not
 /// run on the core.
@@ -73,7 +74,7 @@ enum Phase {
     Park,
 }
 
-/// The last wait that was planned and ended at progress.
+/// Times of the last wait that had a clock reading and ended at progress.
 #[derive(Clone, Copy, Debug)]
 struct EndedWait {
     began: Instant,
@@ -95,10 +96,10 @@ pub(super) struct Adaptive {
     last_arrival: Option<Instant>,
     /// Whether an arrival after `last_arrival` was not timed, so that the gap is unknown.
     gap_unknown: bool,
-    /// Start of the present streak of waits, of which all but the last timed out.
+    /// Start of the present streak of waits. In a streak every wait but the last timed out.
     streak_began: Option<Instant>,
-    /// Whether the last sleep was for the budget's refill. If so, the next sleep must be one that a
-    /// notification ends.
+    /// Whether the last sleep waited for the budget's refill. After a sleep for the refill, a
+    /// notification must be able to end the next sleep.
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -127,7 +128,7 @@ impl Adaptive {
     }
 
     /// Returns the time for which spinning costs as much as a sleep, in nanoseconds. A sleep costs
-    /// its wake latency, and as much again in CPU time of both threads.
+    /// twice the wake latency: once as delay, and once as CPU time of the sleeper and the notifier.
     fn spin_worth(&self) -> f64 {
         2.0 * self.wake_latency.mean.max(LEAST_WAKE_LATENCY)
     }
@@ -143,8 +144,8 @@ impl Adaptive {
         if let Some(before) = self.last_arrival.replace(arrival)
             && !std::mem::take(&mut self.gap_unknown)
         {
-            // The sample is clamped, so that one pause among regular arrivals does not unlearn
-            // their gap.
+            // The sample is clamped, so that one pause among regular arrivals does not spoil the
+            // learned gap.
             let most =
                 if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
@@ -173,8 +174,9 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // Until there are eight samples of the timers' lateness, the margin is bounded, so that
-            // naps happen and give samples. Such a nap may end too late.
+            // The margin is bounded until there are eight samples of the timer lateness. A large
+            // first guess could prevent every nap, and only naps give samples. With the bounded
+            // margin a nap may end too late.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -185,8 +187,8 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // A wait without a nap gives no new sample of the timers' lateness, and the old samples
-            // may be from a busy machine.
+            // The average decays here, because a wait without a nap gives no sample of the timer
+            // lateness. The old samples may be from a busy machine.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -200,8 +202,8 @@ impl Adaptive {
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
-            // A short wait ends before it has a plan, and only a plan asks the budget. So an
-            // overdrawn budget is checked here.
+            // A plan checks the budget, but a short wait ends before it has a plan. So an overdrawn
+            // budget is also checked here.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -286,8 +288,8 @@ impl WaitLearner for Adaptive {
                 budget.charge(now, nanos(now.saturating_duration_since(last_reading)));
             }
             if spun {
-                // The clock has not timed the polls before its first reading, or those since its
-                // last one.
+                // No reading of the clock covers the last polls of the wait, so the budget charges
+                // their average cost.
                 budget.charge_polls(context.polls % CLOCK_INTERVAL);
             }
             budget.finish_sleep();
@@ -306,8 +308,8 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // The average decays here, because a waiter that overestimates wake-ups only spins and
-            // so measures none.
+            // The average decays here, because a waiter that overestimates the wake latency only
+            // spins, and so measures no wake-up.
             self.wake_latency.decay();
         }
         if progress {

@@ -28,7 +28,8 @@ impl Machine {
     fn new(budget: Option<u8>) -> Machine {
         let mut waiter = Adaptive::new(budget);
         if let Some(budget) = &mut waiter.budget {
-            // The budget uses the machine's constants below as CPU times.
+            // No sleep is measured, so the budget keeps its assumed cost of a sleep, which equals
+            // `sleep_cost` below.
             budget.cpu_time = || None;
         }
         Machine {
@@ -111,8 +112,8 @@ impl Machine {
         }
     }
 
-    /// Waits for `events` events, each `gap` nanoseconds after the one before. Returns the waiter's
-    /// latenesses at the second half of the events, sorted, in nanoseconds.
+    /// Waits for `events` events, each `gap` nanoseconds after the one before. Returns how late the
+    /// waiter was at each event of the second half, in nanoseconds and sorted.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
         for event in 0..events {
@@ -147,7 +148,7 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
-/// Spinning for the whole time in which an event may arrive would cost more than a wake-up.
+/// A spin for the whole time in which an event may arrive would cost more than a wake-up.
 #[test]
 fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
     for gap in [10_000_000, 100_000_000, 1_000_000_000] {
@@ -172,7 +173,7 @@ fn a_waiter_spins_through_short_waits_and_sleeps_through_long_ones() {
         1,
         "the polls before the first plan of each wait, and no more"
     );
-    // One late event among many changes nothing.
+    // One late event among many does not stop the spinning.
     machine.run(1_000, random(5_000.0));
     machine.run(1, |_| 10_000_000);
     let latenesses = machine.run(20, random(5_000.0));

@@ -15,7 +15,7 @@ struct Time(Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The number of nanoseconds saturates at more than five hundred years.
+        // The number of nanoseconds saturates only beyond five hundred years.
         let nanos = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
         let divides = |&&(_, length): &&(&str, u64)| nanos.is_multiple_of(length) && nanos != 0;
         match UNITS.iter().find(divides) {
@@ -117,8 +117,8 @@ impl FromStr for Wait {
     }
 }
 
-/// Deepest nesting of strategies that is parsed. This bound keeps a long alias from overflowing the
-/// stack.
+/// Deepest nesting of strategies that is parsed. The bound on the nesting keeps a long alias from
+/// overflowing the stack.
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {

@@ -1,8 +1,8 @@
-//! The CPU budget of a waiter that learns: a token bucket that the clock refills.
+//! The CPU budget of a learning waiter: a token bucket that the clock refills.
 //!
-//! The budget covers waiting, not the handler's work. Costs of waiting become known in three ways:
+//! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
-//! - Spinning costs the time between two readings of the clock.
+//! - A spin costs the time between two readings of the clock.
 //! - Polls before the clock's first reading cost the measured average of a poll.
 //! - A sleep and its wake-up cost the CPU time that they took on average in measured sleeps. One
 //!   sleep in sixteen is measured, because reading the CPU time is a system call.
@@ -38,11 +38,12 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance, in nanoseconds: one percent of a core over one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Number of sleeps of which one is measured.
+    /// Interval of measured sleeps: one of this number of sleeps is measured.
     const MEASURED: u32 = 16;
     /// Assumed cost of a sleep until one is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed cost of a poll until one is measured, in nanoseconds; rather too high than too low.
+    /// Assumed cost of a poll until one is measured, in nanoseconds; the assumption is rather too
+    /// high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -94,8 +95,8 @@ impl CpuBudget {
         self.balance > 0.0
     }
 
-    /// Returns the time until the refill has paid the debt and one sleep; `None`: the balance pays
-    /// for a sleep now.
+    /// Returns the time until the balance pays for a sleep. `None`: the balance pays for a sleep
+    /// now.
     pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);
         let missing = self.sleep_cost.mean - self.balance;

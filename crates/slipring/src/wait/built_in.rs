@@ -30,7 +30,7 @@ use super::strategy::{
 /// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are three of the strategies with their usual
 /// parameters.
 ///
-/// Each strategy prints as an alias, and an alias parses to its strategy. In an alias the
+/// A strategy prints as an alias, and the alias parses to the same strategy. In an alias the
 /// parameters follow a colon. Times in an alias are whole numbers of `ns`, `us`, `ms` or `s`:
 ///
 /// ```
@@ -49,12 +49,12 @@ use super::strategy::{
 /// ```
 ///
 /// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
-/// thread needs. In such a graph each count and window of spins is a tenth of the given one. In
-/// such a graph the alternating strategies yield instead of spinning, once per microsecond of their
-/// window.
+/// thread needs. In a graph with more threads than cores, a strategy spins for a tenth of the given
+/// count or window. The alternating strategies then yield instead of spinning, once per microsecond
+/// of their window.
 ///
-/// The first timed sleep in a wait makes the thread's timers sharp for the rest of the thread's
-/// life. On Linux the thread's timer slack becomes 1 ns instead of 50 µs.
+/// The first timed sleep of a thread makes the thread's timers exact, for the rest of the thread's
+/// life. On Linux the timer slack becomes 1 ns instead of 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -65,8 +65,8 @@ pub enum Wait {
         /// Number of polls before the first yield.
         spins: u32,
     },
-    /// Polls `spins` times, yields `yields` times, then sleeps between polls. The waiter wakes by
-    /// itself, so publications do not check for sleepers.
+    /// Polls `spins` times, yields `yields` times, then sleeps between polls. No notification ends
+    /// the sleep, so publications do not check for sleepers.
     Sleeping {
         /// Number of polls before the first yield.
         spins: u32,
@@ -79,14 +79,15 @@ pub enum Wait {
     /// waiter polls 5 times, yields 55 times, and then sleeps.
     ///
     /// On Linux, which has membarrier(2), each publication and each release costs one more load
-    /// while no waiter sleeps. On other systems, and while waiters sleep now and then, each costs a
-    /// full memory fence.
+    /// while no waiter sleeps. On other systems, each publication and each release costs a full
+    /// memory fence. On Linux, each publication and each release also costs a full fence while
+    /// waiters sleep now and then.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
-    /// The fallback sees the polls and the time of the whole wait. So a fallback that begins with
-    /// spins or yields may skip them. A fallback does not learn: [`Wait::Adaptive`] acts as
-    /// [`Wait::Blocking`] there.
+    /// The fallback's own spins and yields count from the start of the whole wait, so the fallback
+    /// may skip them. A fallback does not learn: as a fallback, [`Wait::Adaptive`] acts as
+    /// [`Wait::Blocking`].
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
@@ -98,8 +99,8 @@ pub enum Wait {
     /// Alternates between yielding for a time and sleeping for a time. A notification ends the
     /// sleep.
     ///
-    /// The four alternating strategies are those that Kaser wrote for the Disruptor, where spinning
-    /// waiters starved other processes on machines with few cores.
+    /// Kaser wrote the four alternating strategies for the Disruptor. Without these strategies, the
+    /// Disruptor's spinning waiters starved other processes on machines with few cores.
     AlternatingYieldBlock {
         /// Duration of yielding.
         yields: Duration,
@@ -139,18 +140,18 @@ pub enum Wait {
     /// not spin further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
-        /// The share of any second exceeds the budget by two points at most. `None` and values from
-        /// 100 on mean no limit; 0 counts as 1.
+        /// In any second the share exceeds the budget by at most two percentage points. `None` and
+        /// values from 100 on mean no limit; 0 counts as 1.
         ///
         /// If waking up for every event costs more than the budget, events wait.
         budget: Option<u8>,
     },
     /// Follows another strategy, and ends a wait that lasts longer than `after`.
     ///
-    /// After such a timeout a chain calls its handler's [`idle`](crate::ReadHandler::idle) and
-    /// waits again. On a handle, a call without a deadline of its own returns
-    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut). Such a call has changed nothing and may
-    /// be repeated.
+    /// After a timeout a chain calls its handler's [`idle`](crate::ReadHandler::idle) and waits
+    /// again. A handle's call without a deadline of its own returns
+    /// [`WaitError::TimedOut`](crate::WaitError::TimedOut). A call that timed out has changed
+    /// nothing and may be repeated.
     Timeout {
         /// Longest duration of a wait.
         after: Duration,
@@ -216,7 +217,7 @@ impl Wait {
         ]
     }
 
-    /// Returns this strategy with a limit: a wait lasts no longer than `after`. See
+    /// Returns this strategy with a timeout: a wait lasts no longer than `after`. See
     /// [`Wait::Timeout`].
     ///
     /// ```
@@ -237,16 +238,16 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
-    /// Returns the action of an alternating strategy at the present time of its period. A period is
-    /// an awake window and then a sleep.
+    /// Returns the action of an alternating strategy at the present time of its period. A period
+    /// consists of an awake window and a sleep.
     fn alternate(
         context: &WaitContext,
         (awake, action): (Duration, WaitAction),
         (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
     ) -> WaitAction {
         if context.oversubscribed {
-            // The window is counted in yields, not timed, because other threads use the core during
-            // a yield, among them the awaited one.
+            // The window is counted in yields and not in time, because other threads use the core
+            // during a yield. The awaited thread may be one of them.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

@@ -1,5 +1,5 @@
-//! Properties of the hardware on which waiting depends: the number of cores, and the time of a spin
-//! hint.
+//! Two properties of the hardware that matter to waiting: the number of cores, and the time of a
+//! spin hint.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ pub(crate) fn spacing() -> u32 {
     static SPIN_HINTS: OnceLock<u32> = OnceLock::new();
     *SPIN_HINTS.get_or_init(|| {
         const PROBE: u32 = 64;
-        // The shortest of five probes counts, because an interrupt only makes a probe longer.
+        // The result comes from the shortest of five probes, because an interrupt can only lengthen
+        // a probe.
         let probe = (0..5).map(|_| {
             let begin = Instant::now();
             (0..PROBE).for_each(|_| spin_loop());

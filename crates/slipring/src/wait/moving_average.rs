@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 /// Weight of a new sample in an average, from 0 to 1.
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Smallest mean by which [`MovingAverage::learn_clamped`] clamps a sample, in nanoseconds. This
-/// bound lets an average that has decayed to nothing grow again.
+/// Smallest mean by which [`MovingAverage::learn_clamped`] clamps a sample, in nanoseconds. Without
+/// this lower bound, an average that has decayed to nothing could not grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
 /// An exponential moving average of samples, and the average distance of samples from it.
@@ -15,7 +15,7 @@ pub(super) struct MovingAverage {
     pub(super) mean: f64,
     /// Average distance of the samples from the mean.
     pub(super) deviation: f64,
-    /// Number of samples; at its maximum it no longer grows.
+    /// Number of samples; the number stays at its maximum.
     pub(super) samples: u32,
 }
 
@@ -38,8 +38,8 @@ impl MovingAverage {
         self.mean += weight * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// Learns a sample. From the ninth on, samples are clamped to twice the mean, because an
-    /// outlier describes one moment and not the machine.
+    /// Learns a sample. From the ninth sample on, each sample is clamped to twice the mean, because
+    /// an outlier describes one moment and not the machine.
     pub(super) fn learn_clamped(&mut self, sample: f64) {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_CLAMP) };
         self.learn(sample.min(most));
@@ -49,7 +49,8 @@ impl MovingAverage {
         self.mean *= 0.99;
         self.deviation *= 0.99;
     }
-    /// Returns whether the deviation is below a tenth of the mean, after eight samples or more.
+    /// Returns whether there are eight samples or more, and the deviation is below a tenth of the
+    /// mean.
     pub(super) fn is_steady(&self) -> bool {
         self.samples >= 8 && self.deviation < self.mean / 10.0
     }

@@ -9,28 +9,28 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-// These imports begin with `super`, because `queue_model.rs` includes this file a second time, on a
-// simulated machine.
+// These imports begin with `super`, because `queue_model.rs` compiles this file a second time, for
+// a simulated machine.
 use super::edge::announced;
 use super::sync::{
     AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
 };
 use super::system;
 
-/// The state word of a queue without sleepers whose notifiers do not fence.
+/// State word of a quiet queue: no sleeper is announced, and notifiers do not fence.
 pub(super) const QUIET: u32 = 0;
 /// The bit of the state word that makes notifiers fence.
 pub(super) const FENCED: u32 = 1;
 /// The state word's increment for each announced sleeper, a thread or a task.
 ///
-/// The count of sleepers does not overflow. An overflow would need 2^31 armed tasks, and arming a
-/// task searches all armed ones.
+/// The count of sleepers does not overflow. An overflow would need 2^31 armed tasks, and arming so
+/// many takes too long: arming a task searches all armed tasks.
 pub(super) const SLEEPER: u32 = 2;
 
-/// Number of fenced notifications without a sleeper after which a queue may become quiet. This
-/// number of fences costs more than the barrier that ends the quiet.
+/// Number of fenced notifications without a sleeper, after which a queue may become quiet. Together
+/// these fences cost more than the barrier of the sleeper that ends the quiet.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
-/// Reciprocal of the largest share of time that one queue spends on barriers. The time of a barrier
+/// One queue spends at most `1 / BARRIER_SHARE` of the time on barriers. The time of a barrier
 /// counts twice, because a barrier interrupts other threads for about as long again.
 const BARRIER_SHARE: u64 = 128;
 /// Shortest time from a barrier until the queue may become quiet again.
@@ -69,21 +69,21 @@ struct QueueState {
 /// An eventcount is a condition variable whose condition no lock guards (Dmitry Vyukov,
 /// "Eventcounts", 1024cores.net; Folly's `EventCount`). Here the condition is the progress that
 /// notifiers store in the ring's atomic words: a stamp, a cursor, a close. All producers share one
-/// queue. Stages with the same dependencies share one queue, too.
+/// queue. Stages with the same dependencies share another queue.
 ///
-/// This eventcount has a state that others lack: the queue becomes *quiet* after many notifications
-/// without a sleeper. A notification of a quiet queue is one load and no fence. The next sleeper in
-/// a quiet queue makes up for the missing fence with membarrier(2), a full memory barrier in every
-/// thread of the process.
+/// This eventcount has a state that other eventcounts lack: the queue becomes *quiet* after many
+/// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
+/// next sleeper in a quiet queue makes up for the missing fence with membarrier(2), a full memory
+/// barrier in every thread of the process.
 ///
 /// # Dangers
 ///
 /// - **A lost wake-up.** The sleeper polls and finds nothing; the notifier stores its progress and
 ///   finds no sleeper; the sleeper falls asleep. If no more progress follows, the sleeper sleeps
-///   for ever. Sleeper and notifier must each store before they load (I1, I4), but store buffers
-///   and compilers undo exactly that order.
-/// - **A notification between the last poll and the sleep.** The notifier finds the announcement
-///   and notifies a condition variable on which no thread sleeps yet (I2).
+///   for ever. Against lost wake-ups, the sleeper and the notifier must each store before they load
+///   (I1, I4). Store buffers and compilers can reverse the order of a store and a load.
+/// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
+///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
 /// - **A dangling [`QuietCheck`].** The check points to the state word of a queue and does not keep
 ///   the queue alive (I5).
@@ -92,26 +92,29 @@ struct QueueState {
 ///
 /// A sleeper:
 ///
-/// 1. locks the queue;
-/// 2. announces itself by adding [`SLEEPER`] to the state word. If the word was [`QUIET`], the
-///    sleeper issues a membarrier and then sets [`FENCED`];
-/// 3. issues a `SeqCst` fence;
-/// 4. polls. If the sleeper finds progress, it withdraws its announcement and unlocks;
-/// 5. otherwise falls asleep. A thread waits on the condition variable, which unlocks the queue. A
-///    task, whose waker is in the queue since step 2, unlocks the queue.
+/// 1. The sleeper locks the queue.
+/// 2. The sleeper announces itself by adding [`SLEEPER`] to the state word. If the word was
+///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`].
+/// 3. The sleeper issues a `SeqCst` fence.
+/// 4. The sleeper polls. If the poll finds progress, the sleeper withdraws its announcement,
+///    unlocks the queue, and does not sleep.
+/// 5. Without progress, the sleeper falls asleep. A thread waits on the condition variable, which
+///    unlocks the queue. A task put its waker into the queue in step 2; the task now unlocks the
+///    queue.
 ///
 /// A notifier:
 ///
-/// 1. stores its progress;
-/// 2. loads the state word after a compiler fence. If the word is [`QUIET`], the notification is
-///    over;
-/// 3. issues a `SeqCst` fence and loads the state word again;
-/// 4. if sleepers are announced, locks the queue, takes all sleepers out, withdraws the threads'
-///    announcements and unlocks;
-/// 5. withdraws the tasks' announcements and wakes threads and tasks. The notifier wakes after it
-///    unlocked, so that no woken thread blocks on the lock and no waker runs under the lock;
-/// 6. if no sleeper is announced, counts the notification. After [`NOTIFIES_BEFORE_QUIET`] such
-///    notifications the notifier swaps [`FENCED`] for [`QUIET`].
+/// 1. The notifier stores its progress.
+/// 2. After a compiler fence, the notifier loads the state word. If the word is [`QUIET`], the
+///    notification is over.
+/// 3. The notifier issues a `SeqCst` fence and loads the state word again.
+/// 4. If sleepers are announced, the notifier locks the queue, takes all sleepers out, withdraws
+///    the threads' announcements, and unlocks the queue.
+/// 5. The notifier then withdraws the tasks' announcements, and wakes the threads and tasks taken
+///    out in step 4. The wake-ups come after the unlock, so no woken thread blocks on the lock, and
+///    no waker runs under the lock.
+/// 6. If no sleeper is announced, the notifier counts the notification. After
+///    [`NOTIFIES_BEFORE_QUIET`] such notifications the notifier swaps [`FENCED`] for [`QUIET`].
 ///
 /// # Invariants
 ///
@@ -121,14 +124,14 @@ struct QueueState {
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
 ///   after it saw the announcement, so its notification finds the sleeper asleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
-///   woken or dropped after it is unlocked. No thread notifies while it holds a queue's lock. A
-///   poll under the lock may take the lock of the graph's failure, under which no thread takes
-///   another lock. So no two threads wait for each other's lock.
+///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
+///   lock. A poll under the lock may take the lock of the graph's failure, under which no thread
+///   takes another lock. So no two threads wait for each other's lock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
-///   before its poll, under the lock. In every notifier the membarrier takes effect at some point
-///   of its code. If the point comes before the notifier's load, the load does not return
-///   [`QUIET`]. Otherwise the point comes after the notifier's store, and the sleeper's poll sees
-///   the progress. A queue becomes quiet only by a swap from [`FENCED`], which fails while a
+///   before its poll, under the lock. The membarrier takes effect in every notifier, at some point
+///   of the notifier's code. If the point comes before the notifier's load, the load does not
+///   return [`QUIET`]. Otherwise the point comes after the notifier's store, and the sleeper's poll
+///   sees the progress. A queue becomes quiet only by a swap from [`FENCED`], which fails while a
 ///   sleeper is announced. So a sleeper that does not find the queue quiet relies on the notifiers'
 ///   fences.
 /// - I5: the ring's control owns its queues in a box. The queues neither move nor drop before the
@@ -172,8 +175,8 @@ impl WaitQueue {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until notified, at most for `limit`, unless `ready` returns `true`. The sleep may end
-    /// early. Returns the time since the notification, if a notification ended the sleep.
+    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. The sleep
+    /// may end early. Returns the time since the notification, if a notification ended the sleep.
     pub(crate) fn sleep(
         &self,
         limit: Option<Duration>,
@@ -196,7 +199,7 @@ impl WaitQueue {
                 Some(limit) => whole(self.condvar.wait_timeout(guard, limit)).0,
             };
             if guard.wake_ups != before {
-                // A notifier has withdrawn this sleeper's announcement.
+                // The notifier that woke this sleeper has withdrawn the sleeper's announcement.
                 let notified_at = self.state.0.notified_at.load(Relaxed);
                 return (notified_at != 0)
                     .then(|| Duration::from_nanos(self.now().saturating_sub(notified_at)));
@@ -208,7 +211,7 @@ impl WaitQueue {
     }
 
     /// Announces one more sleeper; called under the queue's lock (I4). Returns `false` if the
-    /// system refused the barrier; then the caller must not sleep, because I4 does not hold.
+    /// system refused the barrier; the caller must then not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
         let state = &self.state.0;
         if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
@@ -224,8 +227,8 @@ impl WaitQueue {
         state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
-            // The system granted barriers when the queue was created, and refuses one now. Stores
-            // that notifiers made without a fence reach memory during this pause. From now on the
+            // The system granted barriers when the queue was created, and refuses one now. During
+            // this pause the earlier stores of the notifiers reach memory. From now on the
             // notifiers fence.
             sleep(BARRIER_PAUSE);
         }
@@ -268,10 +271,10 @@ impl WaitQueue {
     #[cold]
     fn wake(&self) {
         self.state.0.fenced_notifies.store(0, Relaxed);
-        // The wake latency counts from the first notification that finds the sleepers.
+        // A sleeper's wake latency counts from the first notification that finds the sleepers.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier withdraws the sleepers' announcements. If the sleepers did so, notifications
-        // before the sleepers run would make the system call again.
+        // The notifier withdraws the sleepers' announcements. Otherwise each notification that
+        // comes before the sleepers run would find an announcement, and repeat the system call.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -287,8 +290,8 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // `wake` is code of the task's executor. A panic of that code must not leave the other
-            // tasks asleep.
+            // The task's executor supplies the code of `wake`. A panic of that code must not leave
+            // the other tasks asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::base::panics::drop_payload(panic);
             }
@@ -302,7 +305,7 @@ impl WaitQueue {
     }
 
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
-    /// `true` if the task must poll again, because no notification will wake it.
+    /// `true` if the task must poll again, because no notification will wake the task.
     ///
     /// `number` identifies the task. A waker from an earlier call with the same number is replaced.
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
@@ -323,15 +326,15 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // Both wakers' drops are user code. A panic of one drop while the other unwinds would abort
-        // the process.
+        // Both wakers' drops are user code. A panic of one drop during the unwinding of the other
+        // drop would abort the process.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
     }
 
-    /// Removes a task's waker, if the task is armed. Called when the task no longer waits in this
-    /// queue.
+    /// Removes a task's waker, if the task is armed. A task that no longer waits in this queue
+    /// calls this function.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
         // The waker's drop is user code, and the caller may be unwinding.
@@ -366,8 +369,9 @@ impl WaitQueue {
     }
 }
 
-/// A direct pointer to the state word of the queue that a handle notifies. The pointer spares the
-/// lookup in the plan, which took 5 ns of a publication's 12 ns. Most handles notify one queue.
+/// A direct pointer to the state word of the queue that a handle notifies. The pointer saves a
+/// lookup in the plan. The lookup took 5 ns of a publication's 12 ns. Most handles notify one
+/// queue.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
 // SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive
@@ -377,7 +381,7 @@ unsafe impl Send for QuietCheck {}
 unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
-    /// Creates the check of those `queues` whose indices are in `notifies`.
+    /// Creates the check for a handle that notifies those `queues` whose indices are in `notifies`.
     pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize]) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {
@@ -397,9 +401,9 @@ impl QuietCheck {
         quiet_check
     }
 
-    /// Returns whether the queue is quiet, so that its notification is over. The caller first
-    /// stores its progress and issues a compiler fence. The check of a handle that notifies several
-    /// queues always returns `false`.
+    /// Returns whether the queue is quiet, so that the caller need not notify the queue further.
+    /// The caller first stores its progress and issues a compiler fence. The check of a handle that
+    /// notifies several queues always returns `false`.
     ///
     /// # Safety
     /// The queues that the check was created for are alive (I5).
@@ -429,8 +433,8 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`. Called if at least one of these queues
-/// is not quiet.
+/// Notifies those `queues` whose indices are in `notifies`. The caller has found that at least one
+/// of these queues is not quiet.
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
     // One fence serves all queues.

@@ -1,20 +1,22 @@
-//! Models of quiet queues: every state that a few sleepers and notifiers can reach (queue::I4).
+//! Models of quiet queues: the exploration visits every state that a few sleepers and notifiers can
+//! reach (queue::I4).
 //!
 //! The loom models have no membarrier, so no queue is quiet there. The models here have a
 //! membarrier, on a simulated machine whose cores and compiler delay stores ([`machine`]). **The
-//! models explore `queue.rs` itself**: this module includes the file a second time, on the
-//! machine's [`sync`] and [`system`]. So a change of a step in `queue.rs` changes its models, too.
+//! models explore `queue.rs` itself**: this module compiles the file a second time, against the
+//! machine's [`sync`] and [`system`]. So a changed step in `queue.rs` also changes in these models.
 //!
-//! Not covered here:
+//! These models do not cover:
 //!
-//! - memory orderings, which the loom models cover;
-//! - the choice of the queues that a publication notifies, which loom and the plan's tests cover;
-//! - the loads of `QuietCheck`, which are the loads of `notify` through a pointer. `cargo xtask
-//!   asm` checks that the compiled publication stores before it loads the state word.
+//! - Memory orderings. The loom models cover the orderings.
+//! - The choice of the queues that a publication notifies. The loom models and the plan's tests
+//!   cover this choice.
+//! - The loads of `QuietCheck`. `QuietCheck` makes the same loads as `notify`, through a pointer.
+//!   `cargo xtask asm` checks that the compiled publication stores before it loads the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
-//! model's end has lost its wake-up. An announcement without a sleeper would make every later
-//! notification fence and lock.
+//! model's end has lost its wake-up. The models also check that no announcement is left without a
+//! sleeper, because every later notification would then fence and lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
@@ -43,7 +45,8 @@ use sync::{AtomicU32, Relaxed};
 /// The data that the threads of a model share.
 struct Shared {
     queues: Vec<WaitQueue>,
-    /// Indices of the queues that a publication notifies: all of them.
+    /// Indices of the queues that a publication notifies; a publication notifies all queues of the
+    /// model.
     notifies: Vec<usize>,
     /// Number of publications that each notifier has made.
     progress: Vec<AtomicU32>,

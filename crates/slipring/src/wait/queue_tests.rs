@@ -30,8 +30,8 @@ fn word(queue: &WaitQueue) -> u32 {
     queue.word().load(Relaxed)
 }
 
-/// Makes a queue quiet by the last of many notifications without a sleeper. Returns whether the
-/// queue is quiet.
+/// Makes a queue quiet: sets the count of notifications to one below the threshold, and notifies
+/// once. Returns whether the queue is quiet.
 fn make_quiet(queue: &WaitQueue) -> bool {
     queue.quiet_after().store(0, Relaxed);
     queue.fenced_notifies().store(NOTIFIES_BEFORE_QUIET - 1, Relaxed);
@@ -51,7 +51,7 @@ struct Race {
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
     /// Cache lines that the notifier writes before the answer. The stores to these lines miss the
-    /// caches, so the answer stays in the store buffer behind them.
+    /// caches, so the answer waits behind these stores in the store buffer.
     ballast: Vec<Line<Statistic>>,
 }
 
@@ -116,7 +116,7 @@ impl Race {
     fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // The delay is adjusted so that the poll sees half of the answers: then poll and answer
+        // The delay is adjusted until the poll sees half of the answers. So the poll and the answer
         // come at about the same moment.
         let mut delay = 500u64;
         for round in 1..=rounds {
@@ -178,8 +178,8 @@ fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
 }
 
 /// Two threads send a number to and fro. Each publication waits for the other thread's answer, so
-/// no later publication makes up for a lost wake-up. At each publication the queue has just become
-/// quiet, and the other thread falls asleep at about that moment.
+/// no later publication makes up for a lost wake-up. Each publication comes just after the queue
+/// became quiet, at about the moment when the other thread falls asleep.
 #[test]
 fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());
@@ -216,8 +216,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // The thread spins in most rounds, because after a sleep it would publish too late for
-            // the race.
+            // The thread spins in most rounds, because a thread that slept would publish too late
+            // for the race.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;
@@ -233,7 +233,7 @@ fn a_quiet_queue_loses_no_wake_up() {
     }
 }
 
-/// A queue becomes quiet after 512 notifications, and not before the pause is over that its barrier
+/// A queue becomes quiet after 512 notifications, but not during the pause that its last barrier
 /// set. A queue without membarrier never becomes quiet.
 #[test]
 fn a_queue_becomes_quiet_only_if_it_can_and_after_its_pause() {
@@ -301,7 +301,7 @@ fn a_notification_checks_every_queue() {
         let queues = [(); 3].map(|()| WaitQueue::new());
         queues.iter().for_each(|queue| _ = make_quiet(queue));
         let woken = Arc::new(Woken::default());
-        // Only this queue is not quiet.
+        // The armed task ends the quiet of this queue alone.
         assert!(!queues[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
         queue::notify(&queues, &[0, 1, 2]);
         assert_eq!(woken.take(), 1, "queue {sleeps_at}");

@@ -1,10 +1,10 @@
-//! The contract of a waiting strategy: the context that the strategy is given, and the action that
-//! the strategy returns.
+//! The contract of a waiting strategy: the strategy gets the context of a wait, and returns the
+//! next action.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Number of polls before the clock's first reading in a wait, and between readings while the
+/// Number of polls before the clock's first reading in a wait, and between two readings while the
 /// waiter spins. Sixteen polls take about as long as ten readings of the clock.
 pub(super) const CLOCK_INTERVAL: u64 = 16;
 
@@ -26,13 +26,13 @@ pub struct WaitContext {
     /// Whether the graph has more threads than cores. In such a graph a spinning waiter may hold
     /// the core that the awaited thread needs.
     ///
-    /// The graph counts one thread for each of its stages' handles, and one for all stages that
-    /// share a thread. The graph counts one thread for a single producer, and two for many
-    /// producers.
+    /// The number of threads is an estimate: each stage's handle counts as one thread, and all
+    /// stages that share a thread count as one. A single producer counts as one thread, and many
+    /// producers count as two.
     pub oversubscribed: bool,
-    /// The clock's last reading in this wait; `None` before the first one. The first reading comes
-    /// after 16 polls, or before the first action other than [`WaitAction::Spin`]. Later readings
-    /// come after every sixteenth spin and after every other action.
+    /// The clock's last reading in this wait; `None` before the first reading. The first reading
+    /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`]. Later
+    /// readings come after every sixteenth spin and after every other action.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before that reading.
     pub started: Option<Instant>,
@@ -96,12 +96,13 @@ pub enum WaitAction {
     /// Sleep until a notification of progress, close or failure. If the strategy's
     /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
     Park,
-    /// As [`WaitAction::Park`], at most for this time, by the most exact timer that the system has.
+    /// Sleep as with [`WaitAction::Park`], but at most for this time, by the most exact timer of
+    /// the system.
     ParkFor(Duration),
 }
 
-/// A waiting strategy. Implement this trait for a strategy of your own, and pass the strategy as
-/// [`Wait::Custom`](crate::Wait::Custom).
+/// A waiting strategy. A waiting strategy. Implement this trait for a strategy of your own, and
+/// pass the strategy as [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
 /// use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
@@ -128,8 +129,8 @@ pub enum WaitAction {
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Returns the action to take after a poll that found nothing. Every waiter calls this method
-    /// after each such poll, and several threads may call it at once. An implementation must not
-    /// block or panic.
+    /// after each poll that found nothing. Several threads may call the method at once. An
+    /// implementation must not block or panic.
     ///
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
@@ -143,8 +144,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
-    /// Returns whether a waiter holds its core for long while other threads want it. The build
-    /// warns if a graph has such a strategy and more threads than cores
+    /// Returns whether a waiter holds its core for long while other threads want the core. The
+    /// build warns if a graph has such a strategy and more threads than cores
     /// ([`Warning`](crate::Warning)).
     ///
     /// Example: [`WaitStrategy`].
@@ -210,8 +211,9 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// Example: [`WaitLearner`].
     fn next_action(&mut self, context: &WaitContext) -> WaitAction;
     /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
-    /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout, or would
-    /// never have ended ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
+    /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout. `progress`
+    /// is also `false` if the wait would never have ended
+    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
     /// The waiter handles its event right after this call. So an implementation should only store
     /// values in this call, and compute in the next wait.

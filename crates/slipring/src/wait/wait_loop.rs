@@ -49,18 +49,18 @@ pub(crate) struct WaitStats {
     pub(crate) sleeps: u64,
 }
 
-/// Duration of a sleep in place of [`WaitAction::Park`], where progress notifies no queue.
+/// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue.
 const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
 /// Longest sleep that no notification ends. The bound lets the waiter see a close or a failure in
 /// time.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Calls `ready` until it returns `true`, and acts in between as the strategy decides. Returns
-/// `false` if the deadline or the timeout ended the wait first. `ready` runs no user code.
+/// Calls `ready` until `ready` returns `true`; between two calls, acts as the strategy decides.
+/// Returns `false` if the deadline or the timeout ended the wait first. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` once, at the clock's first reading, if the wait lasts until then. If
-/// `keep_waiting` returns `false`, the wait ends after one more poll.
+/// Calls `keep_waiting` once, at the clock's first reading; a shorter wait does not call
+/// `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// If `keep_waiting` returns `false`, the wait ends after one more poll, and succeeds if that
-    /// poll does.
+    /// last poll succeeds.
     #[test]
     fn a_wait_that_must_not_go_on_polls_once_more() {
         let _watched = crate::watchdog::watched();

@@ -30,11 +30,12 @@ pub enum Warning {
         /// may be bound to other cores later.
         cores: usize,
     },
-    /// Two threads that spin are bound to the same core, so each one delays the other.
+    /// Two threads that spin are bound to the same core, so each thread delays the other.
     SharedCore {
         /// Name of the stage that runs on one of the two threads.
         stage: Name,
-        /// Name of the stage on the other thread, which was found on the core first.
+        /// Name of the stage on the other thread. The library found this other thread on the core
+        /// first.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -66,8 +67,8 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that receives warnings. Without such a hook a warning is a line on the
-/// standard error stream. Each kind of warning is given at most once per process.
+/// Sets the function that receives warnings. Without a hook, the library writes a warning as a line
+/// to the standard error stream. Each kind of warning is given at most once per process.
 ///
 /// Returns `false` and changes nothing if a hook is set already, or if a warning was given before.
 ///
@@ -84,9 +85,9 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning, unless `given` says that a warning of its kind was given. This runs user code
-/// (the hook, a strategy's alias), so the caller holds no lock. Panics of the user code are
-/// contained.
+/// Gives a warning, unless `given` says that a warning of the same kind was given before. The
+/// function runs user code (the hook, a strategy's alias), so the caller holds no lock. Panics of
+/// the user code are contained.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     if given.swap(1, Relaxed) == 0
         && let Err(panic) =
@@ -96,7 +97,8 @@ pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     }
 }
 
-/// Prints a warning, or drops it if standard error is closed or full, where `eprintln!` panics.
+/// Prints a warning, or drops the warning if standard error is closed or full. `eprintln!` would
+/// panic on a closed or full stream.
 fn print(warning: &Warning) {
     let line = format!("slipring: {warning}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

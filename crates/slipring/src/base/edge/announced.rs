@@ -1,10 +1,11 @@
-//! The edge between a sleeper that announces itself and a notifier that stores progress: at least
-//! one of them sees the other's store.
+//! This edge is between a sleeper that announces itself and a notifier that stores progress. At
+//! least one of the two sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
-//! notifiers of a quiet queue issue no fence: the sleeper issues a barrier in every thread instead.
+//! notifiers of a quiet queue issue no fence. Instead, the sleeper executes a memory barrier in
+//! every thread.
 //!
-//! Imports begin with `super`, because `queue_model.rs` includes this file a second time, on a
+//! Imports begin with `super`, because `queue_model.rs` compiles this file a second time, for a
 //! simulated machine.
 
 use super::sync::{SeqCst, compiler_fence, fence, twin};

@@ -1,14 +1,14 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! An edge orders two threads: accesses of one before it stores a word precede accesses of the
-//! other after it loads that word. The module's name is the edge's label: `edge::slot_published` is
-//! `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each module has both ends of
-//! its edge side by side. The compiler rejects an edge that does not exist, and `cargo xtask tidy`
-//! checks that each end is used and each label is explained.
+//! An edge orders two threads. One thread's accesses before its store of a word precede the other
+//! thread's accesses after its load of that word. The module's name is the edge's label:
+//! `edge::slot_published` is `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each
+//! module has both ends of its edge side by side. The compiler rejects an edge that does not exist,
+//! and `cargo xtask tidy` checks that each end is used and each label is explained.
 //!
 //! Invariants
-//! - I1: these modules hold every ordering of the library that is stronger than `Relaxed`, except
-//!   the owners' count (`ring/owner_count.rs`), which works as `Arc`'s does.
+//! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules. The
+//!   exception is the count of owners (`ring/owner_count.rs`), which works as `Arc`'s count does.
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
@@ -17,14 +17,14 @@
 
 pub(crate) mod announced;
 
-// `announced` imports these items by `super`, so that `queue_model.rs` can substitute those of the
-// simulated machine.
+// `announced` imports these items by `super`, so that `queue_model.rs` can put the simulated
+// machine's items in their place.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
 };
 use super::system;
 
-/// A slot's stamp publishes the events of a run, or declares its slots a tombstone.
+/// A stamp publishes the events of a run, or declares the run's slots a tombstone.
 pub(crate) mod slot_published {
     use super::*;
 
@@ -41,17 +41,17 @@ pub(crate) mod slot_published {
     }
 }
 
-/// The cursor of a single producer publishes all events before it.
+/// The cursor of a single producer publishes all events before the cursor.
 pub(crate) mod cursor_moved {
     use super::*;
 
-    /// Stores the cursor, after the events before it were written.
+    /// Stores the cursor, after the events before the cursor were written.
     #[inline(always)]
     pub(crate) fn move_to(cursor: &AtomicU64, end: u64) {
         cursor.store(end, twin!("cursor-relaxed": Release => Relaxed));
     }
 
-    /// Loads the cursor, before the events before it are read.
+    /// Loads the cursor; the caller reads the events before the cursor afterwards.
     #[inline(always)]
     pub(crate) fn see(cursor: &AtomicU64) -> u64 {
         cursor.load(twin!("cursor-seen-relaxed": Acquire => Relaxed))
@@ -75,8 +75,8 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins, after the accesses of the member that had
-    /// the seat before.
+    /// Stores the position that a joining member pins. The accesses of the seat's previous member
+    /// come before the store.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -106,18 +106,18 @@ pub(crate) mod released {
         line.load(twin!("position-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the bound of a seat that a worker is about to take.
+    /// Loads a seat's bound, before a worker takes the seat.
     #[inline(always)]
     pub(crate) fn see_seat(bound: &AtomicU64) -> u64 {
         bound.load(twin!("seat-unacquired": Acquire => Relaxed))
     }
 }
 
-/// The sentinel gates the producers of a graph in which no stage gates them.
+/// The sentinel gates the producers of a graph without a gating stage.
 pub(crate) mod sentinel {
     use super::*;
 
-    /// Moves the sentinel over a run that this thread saw published. Returns the sentinel's
+    /// Moves the sentinel over a run, after this thread saw the run's stamp. Returns the sentinel's
     /// position as an error if another thread moved it.
     #[inline(always)]
     pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
@@ -132,7 +132,8 @@ pub(crate) mod sentinel {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the sentinel for a tap directly behind the producers, and for the stages behind it.
+    /// Loads the sentinel for a tap directly behind the producers, and for the stages behind that
+    /// tap.
     #[inline(always)]
     pub(crate) fn see_behind(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed))
@@ -143,14 +144,15 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word, before the worker reads events that another worker saw published.
+    /// Loads the claim word. Through this load a worker may read events whose publication only
+    /// another worker saw.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
     /// Takes a chunk by moving the claim word, after the worker stored its bound. The load that
-    /// returned `seen` acquires, so a failed swap need not acquire.
+    /// returned `seen` was an acquire load, so a failed swap need not acquire.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -189,20 +191,20 @@ pub(crate) mod orphaned {
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Subtracts one worker and returns the previous number. The operation is both ends of the
-    /// edge: the last worker acquires the releases of all others.
+    /// Subtracts one worker from the count and returns the previous number. This operation is both
+    /// ends of the edge: the last worker acquires the releases of all other workers.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
     }
 }
 
-/// A maker that has become the only one claims without a swap, after the last claims of all former
-/// makers.
+/// The only maker left claims without a swap, and its claims come after the last claims of all
+/// former makers.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts one maker, after its last claim.
+    /// Subtracts one maker from the count, after the maker's last claim.
     #[inline(always)]
     pub(crate) fn leave(makers: &AtomicU64, one: u64) {
         makers.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
@@ -219,8 +221,9 @@ pub(crate) mod left_alone {
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Subtracts one producer handle, after its failure, and returns the previous number. The
-    /// operation is both ends of the edge: the last handle acquires the failures of all others.
+    /// Subtracts one producer handle from the count, after any failure of the handle. Returns the
+    /// previous number. This operation is both ends of the edge: the last handle acquires the
+    /// failures of all other handles.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
@@ -237,20 +240,20 @@ pub(crate) mod left {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Subtracts one member, after its last event.
+    /// Subtracts one member from the count, after the member's last event.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of members, before a passer goes beyond the positions of members that left.
+    /// Loads the number of members, before a passer passes the positions of former members.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
     }
 }
 
-/// The edge between a member that joins a tap and a party that passes the tap: at least one of them
+/// This edge is between a member that joins a tap and a passer of that tap. At least one of the two
 /// sees the other's store.
 pub(crate) mod joined {
     use super::*;
@@ -261,14 +264,14 @@ pub(crate) mod joined {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// Orders the position that a passer announced before its loads of the members' bounds.
+    /// Orders a passer's announced position before the passer's loads of the members' bounds.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
     }
 }
 
-/// The closed bit carries the last position.
+/// The closed bit publishes the last position.
 pub(crate) mod closed {
     use super::*;
 
@@ -278,24 +281,25 @@ pub(crate) mod closed {
         bits.fetch_or(closed, twin!("closed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the status bits, before the last position and events published before it are read.
+    /// Loads the status bits. The caller reads the last position, and the events before that
+    /// position, afterwards.
     #[inline(always)]
     pub(crate) fn see(bits: &AtomicU32) -> u32 {
         bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// The failed bit says that the lock guards a failure.
+/// The failed bit says that a failure is stored under the lock.
 pub(crate) mod failed {
     use super::*;
 
-    /// Sets the failed bit, under the lock that guards the failure.
+    /// Sets the failed bit, while the caller holds the lock of the failure.
     #[inline(always)]
     pub(crate) fn fail(bits: &AtomicU32, failed: u32) {
         bits.fetch_or(failed, Relaxed);
     }
 
-    /// Loads the status bits, before the lock is taken.
+    /// Loads the status bits, before the caller takes the lock of the failure.
     #[inline(always)]
     pub(crate) fn see(bits: &AtomicU32) -> u32 {
         bits.load(Relaxed)
@@ -319,7 +323,7 @@ pub(crate) mod mirrored {
     }
 }
 
-/// An observer that copied a word of a later put sees that put's mark.
+/// If an observer copied a word of a later put, the observer sees that later put's mark.
 pub(crate) mod overwritten {
     use super::*;
 
@@ -336,17 +340,17 @@ pub(crate) mod overwritten {
     }
 }
 
-/// The number of completed puts publishes those puts.
+/// The count of completed puts publishes the completed puts.
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores the number of completed puts, after the last of them.
+    /// Stores the number of completed puts, after the last completed put.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of completed puts, before their marks are loaded.
+    /// Loads the number of completed puts, before the marks of the completed puts.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))

@@ -1,9 +1,9 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
 //! The machine runs no thread. A thread is a function that makes *calls*, and each step replays the
-//! present call. In a replay the earlier accesses return their earlier results. Then one new access
-//! changes the state, and the next access unwinds out of the call. So a state is plain data, and
-//! the code between two accesses is that of the library.
+//! present call. In a replay the earlier accesses return their earlier results. After the replay
+//! the call makes one new access, which changes the state. At the next access the call unwinds. So
+//! a state is plain data, and the code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
@@ -14,8 +14,8 @@
 //! - **Statistics** are not part of the state. The exploration tries every value of a load that
 //!   `queue.rs` distinguishes.
 //!
-//! The machine does not cover memory orderings, which the loom models cover, nor spurious wake-ups,
-//! nor the clock. All its accesses are as strong as on x86.
+//! The machine covers neither memory orderings (the loom models do), nor spurious wake-ups, nor the
+//! clock. All accesses of the machine are as strong as on x86.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -67,12 +67,12 @@ pub(super) enum Seen {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Sleep {
     Awake,
-    /// Asleep on the condition variable at this address, with or without a time limit.
+    /// The thread sleeps on the condition variable at this address, with or without a time limit.
     Asleep {
         condvar: usize,
         limited: bool,
     },
-    /// Woken, but not in possession of the lock yet.
+    /// The thread is woken, but does not have the lock yet.
     Woken,
 }
 
@@ -161,7 +161,7 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other. Such an order reaches no other states,
+    /// A real barrier reaches the cores one after the other. The order of the cores adds no states,
     /// because a store may reach memory at any time anyway.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
@@ -219,7 +219,7 @@ impl Step {
 pub(super) struct Stop;
 
 thread_local! {
-    /// The present step; at a model's end, the state that the assertions inspect.
+    /// The present step. At a model's end, the step holds the state that the assertions inspect.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
     /// Name of the chosen twin; empty: none.
     static TWIN: Cell<&'static str> = const { Cell::new("") };

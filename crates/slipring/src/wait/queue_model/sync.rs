@@ -1,4 +1,4 @@
-//! Stand-ins for `base::sync` and for the standard library's locks, on the simulated machine.
+//! This module replaces `base::sync` and the standard library's locks on the simulated machine.
 //!
 //! The stand-ins have the names of the real items, so that `queue.rs` compiles against the
 //! stand-ins unchanged.
@@ -178,7 +178,8 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock. The thread waits while the lock is held or the thread is asleep.
+    /// Takes the lock. The access is not possible while another thread holds the lock, or while
+    /// this thread is asleep.
     fn take(&self) -> MutexGuard<'_, T> {
         let seen = access(true, |step| {
             let me = step.index();

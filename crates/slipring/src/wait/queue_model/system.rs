@@ -1,4 +1,4 @@
-//! Stand-ins for `base::system`, on the simulated machine.
+//! This module replaces `base::system` on the simulated machine.
 
 use std::cell::Cell;
 
