@@ -234,7 +234,7 @@ fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
         assert_eq!(position.next(), 0);
         counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
-    // Here the stage's position releases events up to the middle of a run.
+    // The stage's position now releases events up to the middle of a run.
     assert_eq!(position.gather(1, 1), 1);
     position.advance(1, 1);
     position.release();

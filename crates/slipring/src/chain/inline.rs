@@ -109,7 +109,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 
 impl<E: Send, L: Layout> Inline<'_, E, L> {
     /// Fills the next slot and publishes the event; returns the event's position. While the ring is
-    /// full, gives the stages turns.
+    /// full, gives each stage a turn.
     ///
     /// Example: [`Chain::run_inline`].
     ///

@@ -1,7 +1,7 @@
 //! Models of the protocol: loom explores every order of the threads, and every value that a load
 //! may return.
 //!
-//! A model runs the library's code on a small ring. loom watches one cell per event
+//! A model runs the library's code on a small ring, and loom watches one cell per event
 //! (`Core::touch`). For an access that no edge orders, loom reports a causality violation; for a
 //! lost wake-up, loom reports a deadlock.
 //!
@@ -16,12 +16,12 @@
 //!   thread loads the word before its swap, loom does not revisit the reader's load. A load that
 //!   follows a write is always revisited.
 //! - **Preemption bounds.** A model with three threads that sleep or swap explores the executions
-//!   with at most 2 or 3 preemptions. Without the bound, a model with three threads takes minutes
-//!   to hours. Every twin is caught under the bound of its model.
+//!   with at most 2 or 3 preemptions. Without a bound on preemptions, a model with three threads
+//!   takes minutes to hours. Every twin is caught under its model's bound on preemptions.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
 //!   threads fences. PROTOCOL.md lists these models ("Edges without fences").
 //! - **Start.** Rings start one position before the wrap, unless a model says otherwise.
-//! - ***Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
+//! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
 //!   for the reason that the twin's test names. If the reason is a deadlock, the test names the
 //!   parties that stay asleep. A twin runs in a child process, because a failing model drops
 //!   handles while loom unwinds, and such a drop aborts the process.

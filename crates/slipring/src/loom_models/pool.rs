@@ -29,8 +29,8 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 
-/// Reads one batch if one is available, asserts that each event was handled once and stands at its
-/// position, and returns the batch's length.
+/// Reads one batch if a batch is available, and returns the batch's length. Asserts that each event
+/// was handled once and is at its position.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {

@@ -6,11 +6,12 @@
 //! - The *wake latency* is the time from a notification until the waiter runs. The latency grows
 //!   with the time for which the core was idle.
 //! - The share of *short waits* is the share of waits that end within two wake latencies. While the
-//!   share is at least half, the waiter spins, for up to four wake latencies. Each wait moves the
-//!   share an eighth of the way towards 0 or 1. So a waiter still spins in a few waits after a
-//!   burst, and one late event does not end the spinning. A waiter that spins for no longer than a
-//!   sleep costs is within a constant factor of the optimal cost. Karlin et al. show this
-//!   (Algorithmica 11, 1994: "Competitive randomized algorithms for nonuniform problems").
+//!   share of short waits is at least half, the waiter spins, for up to four wake latencies. Each
+//!   wait moves the share of short waits an eighth of the way towards 0 or 1. So a waiter still
+//!   spins in a few waits after a burst, and one late event does not end the spinning. A waiter
+//!   that spins for no longer than a sleep costs is within a constant factor of the optimal cost.
+//!   Karlin et al. show this (Algorithmica 11, 1994: "Competitive randomized algorithms for
+//!   nonuniform problems").
 //! - The *gap* is the time between two arrivals. If the gap varies by less than a few wake
 //!   latencies, the waiter sleeps until shortly before the next event is due, and then spins.
 //! - The *timer lateness* is the time by which the waiter runs after the timer's set time.
@@ -152,7 +153,7 @@ impl Adaptive {
         }
     }
 
-    /// Learns from the previous wait and returns the plan for this one.
+    /// Learns from the previous wait, and returns the plan for the present wait.
     fn plan(&mut self, now: Instant, oversubscribed: bool) -> Phase {
         self.learn();
         if let Some(budget) = &mut self.budget {
@@ -175,8 +176,8 @@ impl Adaptive {
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
             // The margin is bounded until there are eight samples of the timer lateness. A large
-            // first guess could prevent every nap, and only naps give samples. With the bounded
-            // margin a nap may end too late.
+            // assumed lateness could prevent every nap, and only naps give samples. With the
+            // bounded margin a nap may end too late.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -221,8 +222,8 @@ impl WaitLearner for Adaptive {
             }
             self.phase = self.plan(now, context.oversubscribed);
         } else if let Phase::Yield = self.phase {
-            // A yield is charged at its own cost and not by the clock, because other threads use
-            // the core meanwhile.
+            // The budget is charged the estimated cost of a yield and not the elapsed time, because
+            // other threads use the core meanwhile.
             let paid =
                 self.budget.as_mut().is_none_or(|budget| budget.charge(now, nanos(YIELD_COST)));
             if !paid || context.polls >= OVERSUBSCRIBED_POLLS {

@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// Returns the share of its core that the waiter used since `from`.
+    /// Returns the share of the core's time that the waiter used since `from`.
     fn share(&self, from: u64) -> f64 {
         (self.spun + self.sleeps * self.sleep_cost) as f64 / (self.now - from) as f64
     }
@@ -112,8 +112,9 @@ impl Machine {
         }
     }
 
-    /// Waits for `events` events, each `gap` nanoseconds after the one before. Returns how late the
-    /// waiter was at each event of the second half, in nanoseconds and sorted.
+    /// Waits for `events` events; `gap` gives each event's distance from the previous event, in
+    /// nanoseconds. Returns how late the waiter was at each event of the second half, in
+    /// nanoseconds and sorted.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
         for event in 0..events {

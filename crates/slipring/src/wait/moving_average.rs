@@ -84,7 +84,7 @@ mod tests {
         assert!(average.is_steady());
     }
 
-    /// A waiter forgets the lateness of timers while events come too fast for a nap.
+    /// While events come too fast for a nap, a waiter's average of the timer lateness decays.
     #[test]
     fn an_average_that_decayed_for_long_learns_again_within_fifty_samples() {
         let mut average = MovingAverage { mean: 7_000.0, deviation: 100.0, samples: 1_000 };

@@ -27,8 +27,8 @@ pub(super) const FENCED: u32 = 1;
 /// many takes too long: arming a task searches all armed tasks.
 pub(super) const SLEEPER: u32 = 2;
 
-/// Number of fenced notifications without a sleeper, after which a queue may become quiet. Together
-/// these fences cost more than the barrier of the sleeper that ends the quiet.
+/// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
+/// fences of so many notifications cost more than the barrier with which a sleeper ends the quiet.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
 /// One queue spends at most `1 / BARRIER_SHARE` of the time on barriers. The time of a barrier
 /// counts twice, because a barrier interrupts other threads for about as long again.
@@ -78,10 +78,11 @@ struct QueueState {
 ///
 /// # Dangers
 ///
-/// - **A lost wake-up.** The sleeper polls and finds nothing; the notifier stores its progress and
-///   finds no sleeper; the sleeper falls asleep. If no more progress follows, the sleeper sleeps
-///   for ever. Against lost wake-ups, the sleeper and the notifier must each store before they load
-///   (I1, I4). Store buffers and compilers can reverse the order of a store and a load.
+/// - **A lost wake-up.** The sleeper's poll finds no progress; then the notifier stores its
+///   progress and finds no sleeper; then the sleeper falls asleep. If no more progress follows, the
+///   sleeper sleeps for ever. Against lost wake-ups, the sleeper and the notifier must each store
+///   before they load (I1, I4). Store buffers and compilers can reverse the order of a store and a
+///   load.
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
@@ -114,7 +115,8 @@ struct QueueState {
 ///    out in step 4. The wake-ups come after the unlock, so no woken thread blocks on the lock, and
 ///    no waker runs under the lock.
 /// 6. If no sleeper is announced, the notifier counts the notification. After
-///    [`NOTIFIES_BEFORE_QUIET`] such notifications the notifier swaps [`FENCED`] for [`QUIET`].
+///    [`NOTIFIES_BEFORE_QUIET`] notifications without a sleeper, the notifier swaps [`FENCED`] for
+///    [`QUIET`].
 ///
 /// # Invariants
 ///
@@ -252,9 +254,9 @@ impl WaitQueue {
         }
     }
 
-    /// Counts a fenced notification without a sleeper, and makes the queue quiet after
-    /// [`NOTIFIES_BEFORE_QUIET`] such notifications. Notifiers may overwrite each other's counts;
-    /// then the queue becomes quiet a little later.
+    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th of them
+    /// makes the queue quiet, unless the pause after a barrier is not over. Notifiers may overwrite
+    /// each other's counts; then the queue becomes quiet a little later.
     fn count_fenced_notify(&self) {
         let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;

@@ -1,5 +1,5 @@
-//! Models of quiet queues: the exploration visits every state that a few sleepers and notifiers can
-//! reach (queue::I4).
+//! Models of quiet queues: the models visit every state that a few sleepers and notifiers can reach
+//! (queue::I4).
 //!
 //! The loom models have no membarrier, so no queue is quiet there. The models here have a
 //! membarrier, on a simulated machine whose cores and compiler delay stores ([`machine`]). **The

@@ -1,5 +1,5 @@
 //! This edge is between a sleeper that announces itself and a notifier that stores progress. At
-//! least one of the two sees the other's store.
+//! least one of them, the sleeper or the notifier, sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
 //! notifiers of a quiet queue issue no fence. Instead, the sleeper executes a memory barrier in

@@ -75,8 +75,8 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins. The accesses of the seat's previous member
-    /// come before the store.
+    /// Stores the position that a joining member pins. The previous member's accesses come before
+    /// this store of the pin.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -253,8 +253,8 @@ pub(crate) mod left {
     }
 }
 
-/// This edge is between a member that joins a tap and a passer of that tap. At least one of the two
-/// sees the other's store.
+/// This edge is between a member that joins a tap and a passer of that tap. At least one of them,
+/// the member or the passer, sees the other's store.
 pub(crate) mod joined {
     use super::*;
 

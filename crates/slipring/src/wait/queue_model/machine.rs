@@ -189,7 +189,7 @@ pub(super) struct Step {
     stepped: bool,
     /// Whether the call must unwind.
     pub(super) over: bool,
-    /// The choices of this step, each as the number chosen and the number of alternatives.
+    /// The choices of this step: for each choice, the chosen number and the number of alternatives.
     pub(super) choices: Vec<(u32, u32)>,
     /// Number of choices made.
     chosen: usize,
@@ -246,8 +246,9 @@ pub(super) fn with_step<T>(read: impl FnOnce(&mut Step) -> T) -> T {
     STEP.with_borrow_mut(|step| read(step.as_mut().expect("the machine is explored")))
 }
 
-/// Makes an access, or returns its result from an earlier step. `act` returns `None` if the thread
-/// must wait. A step has at most one access that is `visible` to other threads.
+/// Makes an access, or returns the result that the access had in an earlier step. `act` returns
+/// `None` if the thread must wait. A step has at most one access that is `visible` to other
+/// threads.
 pub(super) fn access(visible: bool, act: impl FnOnce(&mut Step) -> Option<Seen>) -> Seen {
     let seen = with_step(|step| {
         let made = step.accesses;
