@@ -88,8 +88,8 @@ impl Pace {
     /// The upstream writes just behind the available events, so an immediate poll would contend for
     /// the line that the upstream is writing.
     ///
-    /// - After a short pass, the loop pauses for one spacing, so that a single event is late by at
-    ///   most one spacing.
+    /// - After a pass of few events, the loop pauses for one spacing only: a single event is then
+    ///   late by at most one spacing.
     /// - After a dense pass shorter than `long`, the loop pauses for four spacings. During a dense
     ///   pass, the upstream writes about as many events again, so one spacing would not end the
     ///   contention.

@@ -254,8 +254,8 @@ impl Membership {
             edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
             edge::left::count_out(positions.line(stage.line));
         };
-        // The bound is released before the seat is free, because the next member on this seat
-        // stores its own bound on that line.
+        // The member's bound becomes idle before the seat is free: the next member on this seat
+        // stores its bound on the same line.
         twin!("seat-freed-first": unbind() => ());
         // From now on a request to leave returns `false`.
         positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);

@@ -11,6 +11,8 @@ pub(crate) mod owner;
 pub(crate) mod owner_count;
 pub(crate) mod partition;
 pub(crate) mod plan;
+#[cfg(all(test, not(slipring_loom)))]
+mod plan_tests;
 pub(crate) mod policy;
 pub(crate) mod positions;
 pub(crate) mod self_wait;

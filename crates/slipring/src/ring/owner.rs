@@ -12,7 +12,7 @@
 //! - I2: the last owner drops the events, on its own thread. An observer's reference yields no
 //!   owner once the count is zero or the run is over.
 //! - I3: an observer accesses no event. An observer that drops the last `Arc` frees memory and
-//!   drops the plan's user values. Panics of these drops are caught.
+//!   drops the plan's user values. The library catches panics in the drops of user values.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -42,7 +42,7 @@ impl<E, L: Layout> Owner<E, L> {
         observed.owners.try_add().then(|| Owner(ManuallyDrop::new(unsafe { ptr::read(observed) })))
     }
 
-    /// Returns a reference for observers.
+    /// Returns a weak reference to the ring, which an observer upgrades for one call.
     pub(crate) fn observed(&self) -> Weak<Core<E, L>> {
         Arc::downgrade(&self.0)
     }

@@ -64,8 +64,9 @@ macro_rules! ring_options {
     ) => {
         /// Sets how stages wait for events, and producers for room. Default: [`Wait::ADAPTIVE`].
         ///
-        /// [`Chain::stage_wait`](crate::Chain::stage_wait) and [`Key::wait`](crate::Key::wait)
-        /// override this strategy for one stage, and `producer_wait` for producers.
+        /// A stage's own strategy ([`Chain::stage_wait`](crate::Chain::stage_wait),
+        /// [`Key::wait`](crate::Key::wait)) replaces the graph's for that stage. The strategy given
+        /// to `producer_wait` replaces the graph's for the producers.
         ///
         $(#[$wait])*
         #[doc(alias = "WaitStrategy")]

@@ -1,0 +1,172 @@
+//! Checks of declared graphs, and the queues that a plan has notified.
+
+use crate::base::name::PRODUCER;
+use crate::base::panics::Contained;
+use crate::errors::BuildError;
+use crate::ring::plan::{PRODUCER_QUEUE, Plan};
+use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::wait::Wait;
+
+fn stage(name: &str, access: Access, after: &[usize]) -> StageSpec {
+    StageSpec::new(name, access, Delivery::Each, after)
+}
+fn plan(specs: Vec<StageSpec>) -> Result<Plan, BuildError> {
+    Plan::new(specs, 8, false, &Wait::Blocking, &Wait::Blocking)
+}
+
+#[test]
+fn writers_stand_alone() {
+    use Access::{Read, Write};
+    assert!(
+        plan(vec![
+            stage("a", Write, &[]),
+            stage("b", Read, &[0]),
+            stage("c", Read, &[0]),
+            stage("d", Write, &[1, 2])
+        ])
+        .is_ok()
+    );
+    let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
+    assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
+    // Stage d comes after b only, so d and c are not ordered.
+    let deep = plan(vec![
+        stage("a", Write, &[]),
+        stage("b", Read, &[0]),
+        stage("c", Read, &[0]),
+        stage("d", Write, &[1]),
+    ])
+    .err();
+    assert_eq!(
+        deep.unwrap(),
+        BuildError::UnorderedWriter { writer: "d".into(), other: "c".into() }
+    );
+}
+
+#[test]
+fn cycles_names_capacities_and_worker_counts_are_refused() {
+    let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+    assert_eq!(
+        plan(vec![read("a", &[1]), read("b", &[0])]).err().unwrap(),
+        BuildError::Cycle { stage: "a".into() }
+    );
+    assert_eq!(plan(vec![read("a", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
+    // The error names a stage of the cycle, not one that only follows the cycle.
+    let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
+    assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
+    assert_eq!(
+        plan(vec![read("a", &[]), read("a", &[])]).err().unwrap(),
+        BuildError::DuplicateName { stage: "a".into() }
+    );
+    assert_eq!(
+        plan(vec![read("", &[])]).err().unwrap(),
+        BuildError::InvalidName { given: "".into() }
+    );
+    assert_eq!(
+        plan(vec![read("a\0b", &[])]).err().unwrap(),
+        BuildError::InvalidName { given: "a\0b".into() }
+    );
+    assert_eq!(
+        plan(vec![read(PRODUCER, &[])]).err().unwrap(),
+        BuildError::InvalidName { given: PRODUCER.into() }
+    );
+    for asked in [0, 3, usize::MAX] {
+        assert_eq!(
+            Plan::new(vec![], asked, false, &Wait::Blocking, &Wait::Blocking).err().unwrap(),
+            BuildError::Capacity { asked }
+        );
+    }
+    for asked in [0, 9, usize::MAX] {
+        let pool = StageSpec { delivery: Delivery::pool(asked), ..read("p", &[]) };
+        assert_eq!(
+            plan(vec![pool]).err().unwrap(),
+            BuildError::Workers { stage: "p".into(), asked, capacity: 8 }
+        );
+    }
+}
+
+#[test]
+fn stages_behind_the_same_stages_share_a_queue() {
+    let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+    let diamond =
+        plan(vec![read("a", &[]), read("b", &[0]), read("c", &[0]), read("d", &[1, 2])]).unwrap();
+    assert_eq!(diamond.stages[1].queue, diamond.stages[2].queue);
+    assert_eq!(diamond.stages[0].notifies, vec![diamond.stages[1].queue]);
+    assert_eq!(diamond.stages[2].notifies, vec![diamond.stages[3].queue]);
+    assert_eq!(diamond.stages[3].notifies, vec![PRODUCER_QUEUE]);
+    assert_eq!(diamond.gating, vec![3]);
+    assert_eq!(diamond.producer_notifies, vec![diamond.stages[0].queue]);
+}
+
+#[test]
+fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
+    let read = |name: &str, after: &[usize]| stage(name, Access::Read, after);
+    let tap = |after: &[usize]| StageSpec { delivery: Delivery::Tap(1), ..read("tap", after) };
+    let queues = |plan: &Plan| plan.stages.iter().map(|stage| stage.queue).collect::<Vec<_>>();
+
+    // The graph has a stage, a tap, and a stage behind the tap.
+    let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
+    let own = queues(&between);
+    assert_eq!(
+        (&between.stages[0].notifies[..], &between.stages[1].notifies[..]),
+        (&own[1..], &own[2..])
+    );
+    // The graph has a stage, and a tap that no stage follows.
+    let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
+    assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
+    assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
+    // One graph has a tap directly behind the producers and a stage behind the tap, the other a
+    // tap alone.
+    let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
+    assert_eq!(first.producer_notifies, queues(&first));
+    let alone = plan(vec![tap(&[])]).unwrap();
+    assert_eq!(alone.producer_notifies, [PRODUCER_QUEUE, queues(&alone)[0]]);
+    // A stage that spins behind the tap is not notified.
+    let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
+    let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
+    assert_eq!(
+        (&spins.stages[0].notifies[..], &spins.stages[1].notifies[..]),
+        (&queues(&spins)[1..2], &[][..])
+    );
+}
+
+#[test]
+fn queues_are_notified_only_where_a_party_sleeps() {
+    let read = |name: &str, after: &[usize], wait: Option<Wait>| StageSpec {
+        wait: wait.map(Contained::new),
+        ..stage(name, Access::Read, after)
+    };
+    let specs = || {
+        vec![
+            read("a", &[], Some(Wait::BusySpin)),
+            read("b", &[], None),
+            read("c", &[0, 1], Some(Wait::YIELDING)),
+        ]
+    };
+    let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
+
+    // Stages a and b share a queue, and only b sleeps there. Stage c, behind both, spins. The
+    // producers sleep.
+    let some = plan(Wait::Blocking, Wait::ADAPTIVE);
+    assert_eq!(
+        (some.stages[0].queue, some.stages[0].parks, some.stages[1].parks),
+        (some.stages[1].queue, false, true)
+    );
+    assert_eq!(some.producer_notifies, [some.stages[1].queue]);
+    assert!(some.stages[0].notifies.is_empty() && some.stages[1].notifies.is_empty());
+    assert_eq!((some.producer_parks, &some.stages[2].notifies[..]), (true, &[PRODUCER_QUEUE][..]));
+    // A party that sleeps is notified, whatever the graph's own strategy is.
+    let producers = plan(Wait::SLEEPING, Wait::Blocking);
+    assert!(producers.producer_notifies.is_empty());
+    assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
+    let stages = plan(Wait::Blocking, Wait::BusySpin);
+    assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
+    // Stages of one thread wait together, by the strategy that one of them states.
+    let on = |mut spec: StageSpec| {
+        spec.thread = Some("t".into());
+        spec
+    };
+    let together = vec![on(read("a", &[], None)), on(read("b", &[0], Some(Wait::Blocking)))];
+    let together = Plan::new(together, 8, false, &Wait::BusySpin, &Wait::BusySpin).unwrap();
+    assert_eq!((together.stages[0].parks, together.stages[1].parks), (true, true));
+    assert_eq!(together.producer_notifies, [together.stages[0].queue]);
+}
