@@ -13,7 +13,7 @@ use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
 /// Publishes runs of `lens` events, from four laps before the end of a refresh period on. Returns,
-/// for each position of two laps, what the slot's stamp means 2^46 laps later.
+/// for each position of two laps, the run that the slot's stamp seems to show 2^46 laps later.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -39,7 +39,7 @@ fn answers_later<L: Layout, S: Sharing>(
     let mut seen = 0;
     for &len in lens {
         if raw {
-            // This call of `available` makes the producer load its limit again while a claim is
+            // The call of `available` makes the producer load its limit again while a claim is
             // open.
             let mut open = tx.into_raw();
             let first = open.next_n(len).unwrap();
@@ -79,7 +79,7 @@ fn a_ring_begins_on_the_short_way() {
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
     // Some rings start at the beginning of a refresh period, and others before the beginning. The
-    // check is made at several positions.
+    // check for a refresh is made at several positions of the rings.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),
@@ -102,7 +102,7 @@ fn a_ring_begins_on_the_short_way() {
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
     // A lap of single events comes first, then runs of up to a lap. In some cases the runs begin at
-    // a lap's first slot; in others they cross the ends of laps.
+    // a lap's first slot; in other cases the runs cross the ends of laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

@@ -1,5 +1,5 @@
-//! Tests of single protocol steps. Other steps usually hide that one step is missing; each test
-//! here fails if its own step alone is left out.
+//! Tests of single protocol steps. If one step is missing, other steps usually hide the gap. Each
+//! test of this file fails if only the test's own step is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -45,8 +45,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // First, the frontier of a pool: one worker lost the race for the first chunk, and its bound is
-    // stale.
+    // The first case is the frontier of a pool, in which one worker lost the race for the first
+    // chunk and has a stale bound.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -54,13 +54,14 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // Second, the frontiers of shards and of a stage: the lower bound is beyond the released
-    // positions.
+    // The second case is the frontiers of shards and of a stage, where the lower bound is beyond
+    // the released positions.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // Third, the frontier of a tap: a joiner has pinned a position, and will take the pin back.
+    // The third case is the frontier of a tap, where a joiner has pinned a position and will take
+    // the pin back.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -82,7 +83,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
 }
 
 /// The frontier of an earlier pool may fall below a chunk that a worker of the second pool has
-/// taken. Another worker of the second pool, with that frontier as its limit, takes no chunk.
+/// taken. Another worker of the second pool, whose limit is the earlier pool's lowered frontier,
+/// takes no chunk.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
@@ -102,7 +104,8 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
 }
 
 /// The gate may fall for a moment, through a joiner's pin or through the bound of a worker that
-/// lost a race. The producer's limit still does not fall behind the producer's earlier claims.
+/// lost a race. Even if the gate falls, the producer's limit does not fall behind the producer's
+/// earlier claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
@@ -154,8 +157,8 @@ fn an_idle_producer_claims_after_any_distance() {
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // This store stands for the claims of other producers. The stages have released all
-            // events up to one lap before the claims' end.
+            // The store to the claim word stands for the claims of other producers. The stages have
+            // released all events up to one lap before the end of the other producers' claims.
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let release_to = |seq: u64| match gate {
@@ -181,7 +184,8 @@ fn an_idle_producer_claims_after_any_distance() {
     }
 }
 
-/// One call publishes up to a whole ring, so it may wrap the count of published events.
+/// One call publishes up to a whole ring of events, so the call may wrap the count of published
+/// events.
 #[test]
 fn a_producers_count_of_published_events_may_wrap() {
     let graph = Graph::new(4, || 0u64).contiguous();
@@ -205,7 +209,7 @@ fn the_count_of_handled_events_may_wrap_within_a_call() {
     assert_eq!(rx.for_each(|_, _| ()).unwrap(), 6);
 }
 
-// The tests that follow check a stage's position as it rewinds, releases and polls.
+// The tests that follow check a stage's position while the stage rewinds, releases and polls.
 
 /// Gathers all available events without a release; returns their positions.
 fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
@@ -267,8 +271,8 @@ fn a_retry_passes_over_tombstones_again() {
     assert_rewinds(shards[0].position());
 }
 
-/// A shard may know how many consecutive events are its own, counted from its next position. After
-/// a rewind to earlier events, this number does not hold.
+/// A shard may know how many consecutive events are its own, counted from its next position. The
+/// known number of the shard's consecutive events does not hold after a rewind to earlier events.
 #[test]
 fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);

@@ -91,11 +91,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The return types of handlers: `()`, or `Result<(), _>` with any error. By default an error fails
-/// the graph, and [`Error`](crate::Error) names the stage and the event's position.
+/// The return types of handlers: `()`, or `Result<(), _>` with any error. By default an error that
+/// a handler returns fails the graph. The graph's [`Error`](crate::Error) then names the stage and
+/// the event's position.
 ///
-/// The library implements this trait for every type that a handler may return. Only the library
-/// calls the trait's method.
+/// The library implements `Outcome` for every type that a handler may return. Only the library
+/// calls [`Outcome::outcome`].
 ///
 /// Example: [`Fault`].
 #[diagnostic::on_unimplemented(

@@ -28,8 +28,8 @@ impl Name {
     }
 
     /// Returns the width of a table's column of names, in characters. If a name is longer than the
-    /// column, the rest of its line is shifted. The width is at most [`WIDEST`], because `format!`
-    /// panics at a width beyond 2^16 - 1.
+    /// column, the rest of the name's line is shifted. The width is at most [`WIDEST`], because
+    /// `format!` panics at a width beyond 2^16 - 1.
     pub(crate) fn column<'n>(names: impl Iterator<Item = &'n Name>) -> usize {
         names.map(|name| name.chars().count()).max().unwrap_or(0).min(WIDEST)
     }

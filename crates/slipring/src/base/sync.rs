@@ -1,10 +1,11 @@
 //! Atomics, locks, fences and pauses come from the standard library, or from the model checker
 //! under `--cfg slipring_loom`.
 //!
-//! No other file of the library, tests excepted, imports `std::sync::atomic`: the models would not
-//! cover the accesses of that file.
+//! Outside of tests, only `sync.rs` imports `std::sync::atomic`. The models would not cover the
+//! accesses of another file that imports `std::sync::atomic`.
 
-/// A counter on which no protocol depends. The models do not cover such counters.
+/// A counter on which no protocol depends. The models do not cover a counter on which no protocol
+/// depends.
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
@@ -56,7 +57,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns an array of `len` values, or `None` if there is no memory for the values. Every
-/// allocation whose size the user chooses uses this function or
+/// allocation whose size the user chooses uses `array` or
 /// [`try_reserve_exact`](Vec::try_reserve_exact).
 pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
@@ -65,21 +66,20 @@ pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[
     Some(all.into_boxed_slice())
 }
 
-/// A value on a cache line of its own, of 128 bytes. Processors of x86 fetch neighbouring 64-byte
-/// lines in pairs (Intel's optimisation manual, "spatial prefetcher"). Some aarch64 processors have
-/// lines of 128 bytes (Apple's M1).
+/// A value on a 128-byte cache line of its own. x86 processors fetch neighbouring 64-byte lines in
+/// pairs (Intel's optimisation manual, "spatial prefetcher"). Some aarch64 processors have lines of
+/// 128 bytes (Apple's M1).
 #[repr(align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
 /// `twin!("name": right => wrong)` evaluates to `wrong` in a model that chose the twin `name`, and
-/// otherwise to `right`.
+/// to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
-/// notification. The twin's model must fail. A caught twin shows that the step is needed and that
-/// the model covers the step.
+/// notification. A model with a twin must fail. A caught twin shows that the step is needed and
+/// that the model covers the step.
 ///
-/// - A model chooses at most one twin by its name, with [`choose_twin`]. A model with a twin must
-///   fail.
+/// - A model chooses at most one twin by its name, with [`choose_twin`].
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and the failure.
 /// - Outside of models, only `right` is compiled.
 /// - `queue_model::sync` has a macro of the same name and arguments, because the queue model
@@ -100,18 +100,18 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// Name of the chosen twin; empty: none. A thread-local value serves one model, because all
-    /// threads of a model run on the thread of the model's test.
+    /// Name of the chosen twin; empty: none. A thread-local value suffices, because all threads of
+    /// a model run on the thread of the model's test.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
 #[cfg(all(test, slipring_loom))]
-/// Returns whether the running model chose this twin.
+/// Returns whether the running model chose the twin `name`.
 pub(crate) fn twin_is(name: &str) -> bool {
     TWIN.get() == name
 }
 
-/// Chooses the twin for the models that this thread runs from now on.
+/// Chooses the twin for all models that the calling thread runs after this call.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn choose_twin(name: &'static str) {
     TWIN.set(name);
@@ -119,8 +119,8 @@ pub(crate) fn choose_twin(name: &'static str) {
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model's threads that issued a `SeqCst` fence in the present execution. As with [`TWIN`],
-    /// a thread-local value serves one model.
+    /// The model's threads that issued a `SeqCst` fence in the present execution. A thread-local
+    /// value suffices, because all threads of a model run on the thread of the model's test.
     static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -136,7 +136,7 @@ fn note_fence(thread: loom::thread::ThreadId) {
 /// Returns the number of threads that issued a `SeqCst` fence since the last call.
 ///
 /// In the model checker any two `SeqCst` fences synchronise, even if no load sees the other
-/// thread's store. If only one thread issued `SeqCst` fences, these fences ordered nothing between
+/// thread's store. If only one thread issued `SeqCst` fences, the fences ordered nothing between
 /// threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
@@ -145,8 +145,8 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether this thread of a model unwinds. The standard library does not know whether a model's
-    /// thread unwinds, because all threads of a model run on one thread of the system.
+    /// Whether the present thread of a model unwinds. The standard library does not know whether a
+    /// model's thread unwinds, because all threads of a model run on one thread of the system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 

@@ -27,7 +27,7 @@ mod chosen {
 
     pub(crate) fn membarrier() -> bool {
         let barrier = || thread::membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-        // A child process must register again after a fork.
+        // After a fork, the child process must register for membarrier again.
         barrier()
             || (thread::membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
                 && barrier())
@@ -40,7 +40,7 @@ mod chosen {
 
     pub(crate) fn sharpen_timers() {
         if !SHARP.replace(true) {
-            // If the system refuses the call, the timers stay as they are.
+            // If the system refuses the call of prctl(2), the thread's timers keep their slack.
             let _ = thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         }
     }
@@ -86,7 +86,7 @@ pub(crate) fn membarrier_available() -> bool {
 /// Executes a full memory barrier in every thread of this process before it returns. Returns
 /// `false` if the system refused the barrier; then no thread executed a barrier.
 ///
-/// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. The call interrupts each core on
+/// The system call is membarrier(2) with `PRIVATE_EXPEDITED`. A membarrier interrupts each core on
 /// which a thread of the process runs.
 pub(crate) fn membarrier() -> bool {
     #[cfg(test)]
@@ -105,8 +105,8 @@ thread_local! {
 
 /// Makes this thread's timers as exact as the system can, for the rest of the thread's life. By
 /// default Linux may fire a timer up to 50 µs late, so that one wake-up serves several timers
-/// (prctl(2), `PR_SET_TIMERSLACK`). Restoring the default after each sleep would take two more
-/// system calls.
+/// (prctl(2), `PR_SET_TIMERSLACK`). Restoring the default timer slack after each sleep would take
+/// two more system calls per sleep.
 pub(crate) fn sharpen_timers() {
     chosen::sharpen_timers();
 }

@@ -1,6 +1,6 @@
 //! Keeps a list of the parties (stages and producers) that sleep in a model. Each twin's test names
-//! the parties that the twin leaves asleep. A deadlock that leaves other parties asleep does not
-//! count as a catch.
+//! the parties that the twin leaves asleep. A deadlock that leaves other parties asleep than the
+//! named ones does not count as a catch.
 
 use std::cell::RefCell;
 use std::panic;
@@ -10,16 +10,16 @@ use std::sync::Once;
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
 thread_local! {
-    /// Names of the sleeping parties, one entry per wait. A thread-local suffices: loom runs all
-    /// threads of a model on its test's thread.
+    /// Names of the sleeping parties, one entry per wait. A thread-local list suffices, because
+    /// loom runs all threads of a model on its test's thread.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A party's entry in the list, removed on drop.
+/// A party's entry in [`PARTIES`], which the drop of the `Asleep` removes.
 pub(crate) struct Asleep(String);
 
-/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` calls this function
-/// for each of its waits; a model calls it for a sleeping task.
+/// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` calls `asleep` for
+/// each of its waits; a model calls `asleep` for a sleeping task.
 pub(crate) fn asleep(party: &str) -> Asleep {
     PARTIES.with_borrow_mut(|parties| parties.push(party.to_owned()));
     Asleep(party.to_owned())
@@ -35,7 +35,8 @@ impl Drop for Asleep {
 }
 
 /// Installs a panic hook, which prints the list of sleeping parties after this process's first
-/// panic message. Later panics come from the unwinding, and the hook prints no list for them.
+/// panic message. Later panics come from the unwinding, so the hook prints no list for later
+/// panics.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -178,8 +178,8 @@ fn loom_twin_halted_unnotified() {
     caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Shows that a stage that drops its handle wakes the producer before the stage and the stage
-/// behind it. The errors of this producer and this stage name the dropped stage.
+/// Shows that a stage that drops its handle wakes the producer and the next stage. The errors of
+/// the woken producer and of the woken stage name the stage that dropped its handle.
 #[test]
 fn loom_a_failure_wakes_all_sleepers() {
     explore(30_000, Some(3), || {
@@ -245,8 +245,8 @@ fn loom_twin_last_failure_stays() {
     );
 }
 
-/// Shows the same as `loom_a_close_drains`, with a stage that polls and never waits. Without waits,
-/// no fence can hide a missing edge of the close.
+/// Shows that a stage that polls and never waits drains the events published before the close, and
+/// then ends. Without waits, no fence can hide a missing edge of the close.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {

@@ -124,7 +124,7 @@ fn loom_twin_gated_by_one_of_two() {
     caught("gate::loom_the_slower_of_two_stages_gates", "gated-by-one", Caught::Race);
 }
 
-/// Two producers fill one slot in turn, and a reader releases it between their laps.
+/// Two producers fill one slot in turn, and a reader releases the slot between the producers' laps.
 #[test]
 fn loom_two_producers_wait_for_a_release() {
     explore_unfenced(6_000, None, || {
@@ -154,9 +154,9 @@ fn loom_twin_released_relaxed_to_two_producers() {
     caught("gate::loom_two_producers_wait_for_a_release", "released-relaxed", Caught::Race);
 }
 
-/// Two producers fill one slot in turn, and a pool of one worker releases it between their laps. A
-/// producer may see a claim that another producer made after a release, and then load an older
-/// value of the pool's claim word.
+/// Two producers fill one slot in turn, and a pool of one worker releases the slot between the
+/// producers' laps. A producer may see a claim that another producer made after a release, and then
+/// load an older value of the pool's claim word.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {
@@ -180,8 +180,8 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// Shows that in a ring without stages the earlier publications gate the producers. Without this
-/// gate, two producers a lap apart would fill the same slot.
+/// Shows that in a ring without stages the earlier publications gate the producers. Without a gate,
+/// two producers a lap apart would fill the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {
@@ -208,8 +208,8 @@ fn loom_twin_sentinel_relaxed() {
     caught("gate::loom_two_producers_and_no_stage", "sentinel-relaxed", Caught::Race);
 }
 
-/// One producer moves the sentinel over several publications. Meanwhile the other producer tries to
-/// move the sentinel over the first of these publications.
+/// One producer moves the sentinel over several publications, while another producer tries to move
+/// the sentinel over the first of those publications.
 #[test]
 fn loom_the_sentinel_is_moved_by_another() {
     explore_unfenced(1_000, Some(3), || {

@@ -26,8 +26,8 @@ pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: StartAt) -> Subscrip
     join(&observed(ring), stage, from).expect("a free member seat and a running graph")
 }
 
-/// Polls `polls` times, and asserts that each event's value is its position, counted from the
-/// first, and that no position is missing.
+/// Polls `polls` times, and asserts that each event's value is its position, counted from the first
+/// event, and that no position is missing.
 pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     let mut next = reader.next_seq();
     for _ in 0..polls {
@@ -174,8 +174,8 @@ fn loom_twin_released_relaxed_by_a_member() {
     caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
 }
 
-/// A second member takes the seat of the first member. Shows that a producer that sees the second
-/// member's pin also sees the first member's release.
+/// A second member takes the seat that the first member has left. Shows that a producer that sees
+/// the second member's pin also sees the first member's release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -275,8 +275,8 @@ fn loom_twin_leaving_unnotified() {
     );
 }
 
-/// A joiner pins a position that one stage behind the tap has already passed. The other stage,
-/// which fell asleep because the pin held that stage back, wakes when the pin moves forward.
+/// A joiner pins a position that one stage behind the tap has already passed. Another stage behind
+/// the tap sleeps because the pin holds that stage back, and wakes when the pin moves forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
@@ -308,7 +308,7 @@ fn loom_twin_late_unnotified() {
     caught("join::loom_a_late_pin_moves_on", "late-unnotified", Caught::Deadlock(&["s1"]));
 }
 
-/// Takes a chunk of two events, and releases the first.
+/// Takes a chunk of two events, and releases the first event.
 fn one_of_two(worker: &mut PoolWriter<u64>) {
     if let Some(mut chunk) = available(worker.try_batch(2)) {
         chunk[0] += 100;
@@ -345,9 +345,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The thread's `join` makes the joining worker's accesses visible to the read below. The
-        // read sees the adopting worker's accesses only if the joining worker acquired these
-        // accesses.
+        // The `join` of the joining worker's thread makes that worker's accesses visible to the
+        // read below. The read below sees the adopting worker's accesses only if the joining worker
+        // acquired those accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

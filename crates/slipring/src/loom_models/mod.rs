@@ -8,9 +8,9 @@
 //! - **Least executions.** Every model states a minimum of executions, because a model that
 //!   explores nothing passes as well.
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
-//!   model with bounded polls the threads return their handles, instead of dropping the handles. A
-//!   drop ends the graph, and the orders of the endings would multiply the executions. `ending.rs`
-//!   has the models of the endings.
+//!   model with bounded polls the threads return their handles, instead of dropping the handles.
+//!   The drop of a handle ends the graph, and loom would explore every order of the endings.
+//!   `ending.rs` has the models of the endings.
 //! - **Pure readers last.** A thread that only polls is spawned last. A load is revisited (loom
 //!   explores its other values) only if the next access to the same word is a write. If the writing
 //!   thread loads the word before its swap, loom does not revisit the reader's load. A load that
@@ -19,8 +19,8 @@
 //!   with at most 2 or 3 preemptions. Without a bound on preemptions, a model with three threads
 //!   takes minutes to hours. Every twin is caught under its model's bound on preemptions.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
-//!   threads fences. PROTOCOL.md lists these models ("Edges without fences").
-//! - **Start.** Rings start one position before the wrap, unless a model says otherwise.
+//!   threads fences. PROTOCOL.md lists the models of data edges ("Edges without fences").
+//! - **Start.** Rings start one position before the wrap, unless a model states another start.
 //! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
 //!   for the reason that the twin's test names. If the reason is a deadlock, the test names the
 //!   parties that stay asleep. A twin runs in a child process, because a failing model drops
@@ -81,8 +81,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // In mutation testing the minimum does not apply: a mutated ordering that only reduces the
-    // number of executions is not caught.
+    // In mutation testing the minimum of executions does not apply, because too few executions are
+    // no proof that the model caught the mutant.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
@@ -94,8 +94,9 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// one thread issues a `SeqCst` fence.
 ///
 /// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So a fence in each of
-/// two threads could hide a missing edge. The check comes before the drop of the model's result,
-/// because the drop of the last handles issues a fence. No other thread runs at that time.
+/// two threads could hide a missing edge. The fencing threads are counted before the model's result
+/// is dropped, because the drop of the last handles issues a fence. No other thread of the model
+/// runs during the drop of the last handles.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -115,16 +116,16 @@ fn explore_unfenced<T>(
 enum Caught {
     /// Two unordered accesses to one event.
     Race,
-    /// A deadlock that leaves exactly these parties asleep. Each entry is one wait, of a stage (its
-    /// name) or of a producer (`producer`).
+    /// A deadlock that leaves exactly the listed parties asleep. Each entry is one wait, of a stage
+    /// (its name) or of a producer (`producer`).
     Deadlock(&'static [&'static str]),
-    /// A failed assertion of the model, or a panic of the library, whose message contains this
+    /// A failed assertion of the model, or a panic of the library, whose message contains the given
     /// text.
     Message(&'static str),
 }
 
 /// Runs `model` (a test's path below this module) with the step `twin` weakened, and asserts that
-/// it fails in the way `how`.
+/// the model fails in the way `how`.
 fn caught(model: &str, twin: &str, how: Caught) {
     let expected = match how {
         Caught::Race => "Causality violation",
@@ -221,7 +222,7 @@ fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
 }
 
 /// Returns the batch of a poll without waiting: `None` if no event was available or another worker
-/// took it. Panics at any other error.
+/// took the event. Panics if the poll ended with any other error.
 fn available<T>(polled: Result<T, BatchError>) -> Option<T> {
     match polled {
         Ok(found) => Some(found),
@@ -242,7 +243,7 @@ fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64
 }
 
 /// Polls `polls` times, and returns the number of events; asserts that each event's value is its
-/// position, counted from the first.
+/// position, counted from the first event.
 fn read_some(reader: &mut Reader<u64>, polls: usize) -> usize {
     let mut seen = 0;
     for _ in 0..polls {

@@ -91,14 +91,14 @@ fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     });
 }
 
-/// Shows that a value is seen whole if it fills its words.
+/// Shows that a value is seen whole if the value fills all its words.
 #[test]
 fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// Shows that a value is seen whole if it does not fill its last word. A separate statement of the
-/// put stores that word.
+/// Shows that a value is seen whole if the value does not fill its last word. A separate statement
+/// of the put stores a last word that is filled only in part.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();

@@ -1,5 +1,5 @@
-//! Models of policies after a failure: a stage starts again from its last release, or skips the
-//! event.
+//! Models of policies after a failure: after a failure a stage starts again from its last release,
+//! or skips the failed event.
 //!
 //! The models have one producer, a writer or a pool of two workers, and up to one reader, on rings
 //! of 2 or 4 slots.
@@ -14,7 +14,7 @@ use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
 /// Handles up to `max` events twice, as a stage does that retries after a failure. `again` handles
-/// the events and rewinds; then the events are handled again and released.
+/// the events for the first time and rewinds. `twice` then handles and releases the events.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,
@@ -27,8 +27,8 @@ fn twice<C: crate::consumer::markers::sealed::Delivery>(
     }
 }
 
-/// A writer that has released one event retries the next one. Meanwhile a reader may hold the first
-/// event, and the producer may fill that event's slot again.
+/// A writer that has released one event retries the next event. During the retry a reader may hold
+/// the first event, and the producer may fill the first event's slot again.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {
@@ -103,7 +103,7 @@ fn loom_twin_worker_rewound_too_far() {
     caught("policy::loom_a_worker_starts_again", "worker-rewound-too-far", Caught::Race);
 }
 
-/// A reader that gets a skipped event finds the event's mark.
+/// Shows that a reader finds the mark of a skipped event, and finds no mark of another event.
 #[test]
 fn loom_a_skipped_event_is_marked() {
     explore_unfenced(100, None, || {

@@ -14,7 +14,7 @@ fn mark(event: &mut u64) {
     *event += 100;
 }
 
-/// Handles one chunk if one is available, and returns its length in events.
+/// Handles one chunk if a chunk is available, and returns the chunk's length in events.
 fn work(worker: &mut PoolWriter<u64>) -> u64 {
     available(worker.try_batch(4)).map_or(0, |mut batch| {
         batch.iter_mut().for_each(mark);
@@ -29,8 +29,8 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
     worker.poll(4, |event, _| mark(event)).unwrap() as u64
 }
 
-/// Reads one batch if a batch is available, and returns the batch's length. Asserts that each event
-/// was handled once and is at its position.
+/// Reads one batch if a batch is available, and returns the batch's length in events. Asserts that
+/// each event was handled once and holds its own position's value.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
@@ -148,7 +148,7 @@ fn loom_twin_never_idle() {
     );
 }
 
-/// The bound of a worker's second chunk also releases its first chunk.
+/// The bound of a worker's second chunk also releases the worker's first chunk.
 #[test]
 fn loom_a_worker_takes_a_second_chunk() {
     explore_unfenced(900, None, || {
@@ -267,8 +267,8 @@ fn loom_twin_frontier_word_last_at_a_tombstone() {
     caught("pool::loom_a_pool_passes_a_tombstone", "frontier-word-last", Caught::Race);
 }
 
-/// A worker drops its handle with an unfinished chunk: the other worker sleeps, wakes, and handles
-/// that chunk.
+/// A worker drops its handle with an unfinished chunk. Another worker sleeps, wakes, and handles
+/// the unfinished chunk.
 #[test]
 fn loom_a_chunk_is_adopted() {
     explore(800, Some(3), || {
@@ -289,8 +289,8 @@ fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of the worker that left bounds its orphaned chunk. So a reader behind the pool waits
-/// until the adopting worker has handled the chunk.
+/// The line of a worker that left the pool still holds the bound of that worker's orphaned chunk. A
+/// reader behind the pool waits until another worker has adopted and handled the orphaned chunk.
 #[test]
 fn loom_an_orphaned_chunk_bounds_the_frontier() {
     explore_unfenced(20_000, Some(3), || {
@@ -316,8 +316,8 @@ fn loom_twin_orphan_unbound() {
     caught("pool::loom_an_orphaned_chunk_bounds_the_frontier", "orphan-unbound", Caught::Race);
 }
 
-/// Both workers leave a drained ring at once. The worker that leaves last sees the other worker's
-/// releases, so the graph does not fail.
+/// The two workers of a pool leave a drained ring at once. The worker that leaves last sees the
+/// other worker's releases, so the graph does not fail.
 #[test]
 fn loom_the_last_worker_leaves() {
     explore_unfenced(3_000, Some(3), || {
@@ -363,9 +363,9 @@ fn loom_twin_idle_workers_unnotified() {
     caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. When the
-/// worker takes and keeps that next chunk, the worker must notify the follower: the follower may
-/// sleep because of the stale bound.
+/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. A worker that
+/// replaces its stale bound must notify the follower, because the stale bound may have made the
+/// follower sleep.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -381,7 +381,8 @@ fn loom_a_lagging_bound_is_notified() {
             }
             two
         });
-        // The workers are joined after this wait; the kept chunk does not contain the first event.
+        // The workers' threads are joined after the reader's wait. The wait ends, because the kept
+        // chunk does not contain the first event.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });
@@ -396,9 +397,10 @@ fn loom_twin_lagging_bound_unnotified() {
     );
 }
 
-/// Two pools stand one behind the other, and in each pool one worker leaves its chunk. Shows that a
-/// worker of the same pool adopts the chunk. The chunk of the first pool is orphaned first, and is
-/// not handled yet.
+/// Two pools stand one behind the other, and in each pool one worker leaves the pool without
+/// finishing its chunk. Shows that each chunk is adopted by a worker of the chunk's own pool. The
+/// chunk of the first pool is orphaned first, and is still unhandled when the second pool's chunk
+/// is orphaned.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {
@@ -408,8 +410,8 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // Each of the two workers now keeps a chunk of two events. The chunk in the first pool has
-        // the later positions.
+        // Each of the two workers now keeps a chunk of two events. The first pool's chunk has later
+        // positions than the second pool's chunk.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);

@@ -57,7 +57,7 @@ fn loom_a_producer_is_left_alone() {
     });
 }
 
-/// A clone is made and dropped between two claims of a sole producer.
+/// A sole producer clones its handle and drops the clone between two claims.
 #[test]
 fn loom_a_producer_is_alone_again() {
     explore_unfenced(1, None, || {
@@ -246,8 +246,8 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
-/// Attempts to publish one event, and returns the number of events published. The number is 0 if
-/// another producer was faster or has closed the ring.
+/// Attempts to publish one event, and returns the number of events published. Returns 0 if another
+/// producer was faster or has closed the ring.
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
@@ -267,8 +267,9 @@ fn drain(rx: &mut Reader<u64>, published: usize) {
 }
 
 /// One of two producers closes the ring for both producers, and drops its handle. The remaining
-/// producer claims by a plain store, which must not overwrite the closed bit. (The closing handle
-/// fences before it drops, so `loom_a_producer_is_left_alone` catches `left-relaxed`.)
+/// producer claims by a plain store, which must not overwrite the closed bit. The twin
+/// `left-relaxed` is caught by `loom_a_producer_is_left_alone`, because in this model the fence of
+/// the closing handle would hide the twin.
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {

@@ -9,7 +9,8 @@ use crate::adapters::select::{Selector, Waitable};
 use Access::Read;
 
 /// Each of two producers publishes once. Shows that the waiting thread gets both events, in
-/// whatever order the publications and the polls come. A lost wake-up is a deadlock.
+/// whatever order the publications and the polls come. A lost wake-up would leave the waiting
+/// thread in a deadlock.
 #[test]
 fn loom_one_thread_waits_for_two_rings() {
     explore(500, Some(2), || {

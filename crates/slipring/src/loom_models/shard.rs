@@ -106,7 +106,7 @@ fn loom_shards_between_a_writer_and_a_reader() {
         let (mut even, mut odd) = (shard(&ring, 1, 0), shard(&ring, 1, 1));
         (0..2).for_each(|i| _ = tx.publish(|event| *event = i).unwrap());
         let writing = thread::spawn(move || {
-            // The writer changes the parity, so each event changes its shard.
+            // The writer changes each event's parity, so each event moves to the other shard.
             writer.poll(2, |event, _| *event += 11).unwrap();
             (work(&mut odd, 1, 2), odd, writer)
         });
@@ -145,8 +145,8 @@ fn loom_twin_others_held() {
     );
 }
 
-/// Both shards pass over an event of one shard and a tombstone. The producer gets a slot again only
-/// after both shards have passed the slot.
+/// Two shards pass over a tombstone and over an event that belongs to one of the two shards. The
+/// producer gets a slot again only after both shards have passed the slot.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {

@@ -4,8 +4,8 @@
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. So a fence between
 //! a thread's access to an event and the thread's releasing store could hide that the releasing
 //! store is too weak. In the models of data edges the releasing thread executes no fence after its
-//! access. A release issues no fence here: waits in these models spin, so a release notifies no
-//! queue. The releasing thread also passes no tap.
+//! access. Waits in the models of data edges spin, so a release notifies no queue and issues no
+//! fence. In the models of data edges the releasing thread passes no tap.
 
 use loom::thread;
 
@@ -36,8 +36,8 @@ fn spoil(event: &mut u64) {
     *event += 100;
 }
 
-/// Publishes one event whose value is its position, counted from the first; returns whether there
-/// was room.
+/// Publishes one event whose value is its position, counted from the first event; returns whether
+/// there was room.
 fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
     tx.try_claim().is_ok_and(|mut slot| {
         *slot = slot.seq().wrapping_sub(START);
@@ -46,7 +46,7 @@ fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
     })
 }
 
-/// Handles one chunk if one is available.
+/// Handles one chunk if a chunk is available.
 fn work(worker: &mut PoolWriter<u64>) {
     if let Some(mut chunk) = available(worker.try_batch(4)) {
         chunk.iter_mut().for_each(spoil);
@@ -54,7 +54,8 @@ fn work(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// Polls once, and asserts that a found event's value is its position, counted from the first.
+/// Polls once, and asserts that a found event's value is its position, counted from the first
+/// event.
 fn see(reader: &mut Subscription<u64>) {
     if let Some(batch) = available(reader.try_batch(1)) {
         assert_eq!(
@@ -68,8 +69,8 @@ fn see(reader: &mut Subscription<u64>) {
 
 // The models that follow have several passers or several taps.
 
-/// Two producers pass a tap, and announce their positions in one word. A producer stores no new
-/// position if the word already holds one that is far enough.
+/// Two producers pass a tap, and announce their positions in one word. If the announced word
+/// already holds a position that is far enough, a producer stores no new position.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -119,7 +120,7 @@ fn loom_two_workers_pass_a_tap() {
     });
 }
 
-/// The producer passes two taps; a reader joins one of them.
+/// The producer passes two taps, and a reader joins one of the two taps.
 fn passes_two_taps(joined: usize) {
     explore(100, Some(3), move || {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..]), (Read, Tap(1), &[][..])]);
@@ -205,7 +206,8 @@ fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
     }
 }
 
-/// A member reads an event only after the event's worker has released it. The workers do not fence.
+/// Shows that a member reads an event only after the event's worker has released the event. The
+/// workers in this model issue no fence.
 #[test]
 fn loom_a_member_behind_a_pool() {
     explore(30_000, Some(3), || {
@@ -275,8 +277,8 @@ twins! {
 
 // In the models that follow a member leaves while a reader joins.
 
-/// A member leaves while another reader joins, in the same seat if it is free, and the producer
-/// passes both. `room` is the tap's number of seats.
+/// A member leaves while another reader joins, in the same seat if that seat is free. The producer
+/// passes the leaving member and the joining reader. `room` is the tap's number of seats.
 fn one_leaves_and_another_joins(room: usize) {
     explore(1_000, Some(2), move || {
         let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
@@ -437,10 +439,12 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// The models that follow show data edges through a tap. The releasing thread does not fence.
+// The models that follow show data edges through a tap. In a model of a data edge the releasing
+// thread issues no fence.
 
 /// Shows that a member directly behind the producer sees the content of published events. The
-/// producer does not fence, because the producer does not reach the end of its first lap.
+/// producer issues no fence, because a producer first passes the tap at the end of its first lap.
+/// The model ends before the end of the first lap.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {

@@ -15,7 +15,7 @@ use crate::base::sync::{Condvar, Mutex};
 use Access::Read;
 
 /// The waker of [`block_on`]: a flag, and the condition variable on which `block_on` sleeps.
-/// Several wake-ups may end one sleep.
+/// Several wake-ups that come before the next poll end one sleep together.
 struct Woken(Mutex<bool>, Condvar);
 
 impl Wake for Woken {
@@ -102,7 +102,7 @@ fn loom_twin_leaf_unnotified_before_a_task() {
 }
 
 /// Two tasks wait in one wait queue, and the future of one task is dropped meanwhile. Shows that
-/// the other task wakes.
+/// the task whose future is kept wakes.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

@@ -99,8 +99,8 @@ fn loom_a_follower_passes_over_a_tombstone() {
         tx.publish(|event| *event = 3).unwrap();
         let writing = thread::spawn(move || {
             for _ in 0..4 {
-                // The writer releases one event at a time, so that the follower may find a part of
-                // the run.
+                // The writer releases one event at a time, so that the follower may find only a
+                // part of the run released.
                 if let Some(mut batch) = available(writer.try_batch(1)) {
                     batch[0] += 100;
                     batch.release();
@@ -156,8 +156,8 @@ fn loom_a_tombstone_is_lapped() {
 }
 
 /// A reader joins a tap in the middle of a tombstone of two slots. The stage behind the tap stops
-/// at the reader's position, instead of passing the whole tombstone. The stage is a pool of
-/// `workers`, or a writer if `workers` is 0.
+/// at the reader's position, instead of passing the whole tombstone. The stage behind the tap is a
+/// pool of `workers`, or a writer if `workers` is 0.
 fn from_the_middle_of_a_tombstone(workers: usize) {
     let behind = if workers == 0 { Delivery::Each } else { Delivery::pool(workers) };
     let ring = ring_of(

@@ -113,7 +113,7 @@ fn loom_a_producer_sleeps_and_there_is_no_stage() {
     });
 }
 
-/// One publication notifies two wait queues, and a stage sleeps in each.
+/// One publication notifies two wait queues, and a stage sleeps in each queue.
 #[test]
 fn loom_a_publication_notifies_two_queues() {
     explore(1_000, Some(3), || {
@@ -134,7 +134,7 @@ fn loom_a_publication_notifies_two_queues() {
     });
 }
 
-/// One release notifies two wait queues, and a stage sleeps in each.
+/// One release notifies two wait queues, and a stage sleeps in each queue.
 #[test]
 fn loom_a_release_notifies_two_queues() {
     explore(500, Some(2), || {
@@ -179,10 +179,11 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
     });
 }
 
-/// Declares twins of the models above, each with the parties that its deadlock leaves asleep.
+/// Declares twins of this file's models, each with the parties that the twin's deadlock leaves
+/// asleep.
 ///
-/// Every model runs both sides of the wake-up protocol. So each model must catch a step that the
-/// sleeper or the notifier leaves out.
+/// Every model of this file runs the sleeper's and the notifier's steps of the wake-up protocol. So
+/// each model of this file must catch a step that the sleeper or the notifier leaves out.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(

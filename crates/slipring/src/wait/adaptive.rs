@@ -3,21 +3,21 @@
 //! A waiter plans a wait once, at the clock's first reading. The waiter learns from the previous
 //! wait only when it plans, so that the learning delays no event. A waiter tracks these values:
 //!
-//! - The *wake latency* is the time from a notification until the waiter runs. The latency grows
-//!   with the time for which the core was idle.
+//! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
+//!   grows with the time for which the core was idle.
 //! - The share of *short waits* is the share of waits that end within two wake latencies. While the
 //!   share of short waits is at least half, the waiter spins, for up to four wake latencies. Each
 //!   wait moves the share of short waits an eighth of the way towards 0 or 1. So a waiter still
 //!   spins in a few waits after a burst, and one late event does not end the spinning. A waiter
 //!   that spins for no longer than a sleep costs is within a constant factor of the optimal cost.
-//!   Karlin et al. show this (Algorithmica 11, 1994: "Competitive randomized algorithms for
-//!   nonuniform problems").
+//!   Karlin et al. show the constant factor (Algorithmica 11, 1994: "Competitive randomized
+//!   algorithms for nonuniform problems").
 //! - The *gap* is the time between two arrivals. If the gap varies by less than a few wake
 //!   latencies, the waiter sleeps until shortly before the next event is due, and then spins.
 //! - The *timer lateness* is the time by which the waiter runs after the timer's set time.
 //! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
-//!   in one spin lie far apart, the waiter assumes contention. For a while afterwards the waiter
-//!   sleeps without spinning.
+//!   in one spin lie far apart, the waiter assumes contention. For a while after contention, the
+//!   waiter sleeps without spinning.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -49,8 +49,8 @@ const NAP_MARGIN: f64 = 2_000.0;
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
-/// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. After a
-/// longer time the waiter assumes that another thread ran on the core.
+/// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. If two
+/// readings in a spin lie further apart, the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
 /// Time for which a core counts as contended, in multiples of the time for which the waiter did not
 /// run on the core.
@@ -67,7 +67,7 @@ enum Phase {
     Nap { wake: Instant, give_up: Instant },
     /// The sleep of [`Phase::Nap`] has begun.
     Napping { wake: Instant, give_up: Instant },
-    /// Spin until this time.
+    /// Spin until the given time.
     Spin(Instant),
     /// Yield a few times, then sleep.
     Yield,
@@ -175,8 +175,8 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // The margin is bounded until there are eight samples of the timer lateness. A large
-            // assumed lateness could prevent every nap, and only naps give samples. With the
+            // The margin of a nap is bounded until there are eight samples of the timer lateness. A
+            // large assumed lateness could prevent every nap, and only naps give samples. With the
             // bounded margin a nap may end too late.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
@@ -188,8 +188,9 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // The average decays here, because a wait without a nap gives no sample of the timer
-            // lateness. The old samples may be from a busy machine.
+            // The average timer lateness decays, because a wait without a nap gives no new sample
+            // of the timer lateness. The old samples of the timer lateness may be from a busy
+            // machine.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -203,8 +204,8 @@ impl Adaptive {
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
-            // A plan checks the budget, but a short wait ends before it has a plan. So an overdrawn
-            // budget is also checked here.
+            // A wait without a plan checks whether the budget is overdrawn, because a short wait
+            // ends before the first plan checks the budget.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -309,8 +310,8 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // The average decays here, because a waiter that overestimates the wake latency only
-            // spins, and so measures no wake-up.
+            // The average wake latency decays, because a waiter that overestimates the wake latency
+            // only spins, and so measures no wake-up.
             self.wake_latency.decay();
         }
         if progress {
@@ -335,8 +336,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns the action that sleeps until the budget affords a wake-up. No notification ends that
-    /// sleep.
+    /// Returns the action that sleeps until the budget affords a wake-up. No notification ends the
+    /// sleep for the budget.
     fn sleep_for_budget(&mut self, time: Duration) -> WaitAction {
         self.slept_for_budget = true;
         self.charge_sleep();

@@ -149,7 +149,8 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
-/// A spin for the whole time in which an event may arrive would cost more than a wake-up.
+/// A spin through the whole time in which a roughly regular event may arrive would cost more CPU
+/// time than a wake-up.
 #[test]
 fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
     for gap in [10_000_000, 100_000_000, 1_000_000_000] {

@@ -15,7 +15,7 @@ struct Time(Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The number of nanoseconds saturates only beyond five hundred years.
+        // The number of nanoseconds saturates only for durations beyond 500 years.
         let nanos = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
         let divides = |&&(_, length): &&(&str, u64)| nanos.is_multiple_of(length) && nanos != 0;
         match UNITS.iter().find(divides) {

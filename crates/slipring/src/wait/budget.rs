@@ -38,7 +38,7 @@ pub(super) struct CpuBudget {
 impl CpuBudget {
     /// Largest balance, in nanoseconds: one percent of a core over one second.
     const CAPACITY: f64 = 10_000_000.0;
-    /// Interval of measured sleeps: one of this number of sleeps is measured.
+    /// Interval between measured sleeps, in sleeps: one sleep in `MEASURED` is measured.
     const MEASURED: u32 = 16;
     /// Assumed cost of a sleep until one is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
@@ -62,7 +62,7 @@ impl CpuBudget {
 
     pub(super) fn refill(&mut self, now: Instant) {
         if let Some(before) = self.refilled_at.replace(now) {
-            // The debt is bounded, so that the refill pays it back in bounded time.
+            // The debt is bounded, so that the refill pays the debt back in bounded time.
             let balance = self.balance.max(-Self::CAPACITY);
             let refill = nanos(now.saturating_duration_since(before)) * self.share;
             self.balance = (balance + refill).min(Self::CAPACITY);

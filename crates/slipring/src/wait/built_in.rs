@@ -50,11 +50,11 @@ use super::strategy::{
 ///
 /// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
 /// thread needs. In a graph with more threads than cores, a strategy spins for a tenth of the given
-/// count or window. The alternating strategies then yield instead of spinning, once per microsecond
-/// of their window.
+/// count or window. In a graph with more threads than cores, the alternating strategies yield
+/// instead of spinning, once per microsecond of their window.
 ///
 /// The first timed sleep of a thread makes the thread's timers exact, for the rest of the thread's
-/// life. On Linux the timer slack becomes 1 ns instead of 50 µs.
+/// life. On Linux the thread's timer slack becomes 1 ns instead of 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -86,8 +86,8 @@ pub enum Wait {
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
     /// The fallback's own spins and yields count from the start of the whole wait, so the fallback
-    /// may skip them. A fallback does not learn: as a fallback, [`Wait::Adaptive`] acts as
-    /// [`Wait::Blocking`].
+    /// may skip its own spins and yields. A fallback does not learn: as a fallback,
+    /// [`Wait::Adaptive`] acts as [`Wait::Blocking`].
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
@@ -140,8 +140,8 @@ pub enum Wait {
     /// not spin further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
-        /// In any second the share exceeds the budget by at most two percentage points. `None` and
-        /// values from 100 on mean no limit; 0 counts as 1.
+        /// In any second the waiter's share of the core exceeds the budget by at most two
+        /// percentage points. `None` and values from 100 on mean no limit; 0 counts as 1.
         ///
         /// If waking up for every event costs more than the budget, events wait.
         budget: Option<u8>,
@@ -247,7 +247,8 @@ impl Wait {
     ) -> WaitAction {
         if context.oversubscribed {
             // The window is counted in yields and not in time, because other threads use the core
-            // during a yield. The awaited thread may be one of them.
+            // during a yield. The thread that uses the core during a yield may be the awaited
+            // thread.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

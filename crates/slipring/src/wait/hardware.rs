@@ -8,7 +8,7 @@ use crate::base::sync::spin_loop;
 
 /// Returns the number of cores on which the calling thread may run.
 ///
-/// The result is not cached, because another thread may be bound to other cores.
+/// The number of cores is not cached, because another thread may be bound to other cores.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -23,8 +23,8 @@ pub(crate) fn spacing() -> u32 {
     static SPIN_HINTS: OnceLock<u32> = OnceLock::new();
     *SPIN_HINTS.get_or_init(|| {
         const PROBE: u32 = 64;
-        // The result comes from the shortest of five probes, because an interrupt can only lengthen
-        // a probe.
+        // The number of spin hints comes from the shortest of five probes, because an interrupt can
+        // only lengthen a probe.
         let probe = (0..5).map(|_| {
             let begin = Instant::now();
             (0..PROBE).for_each(|_| spin_loop());
@@ -35,6 +35,6 @@ pub(crate) fn spacing() -> u32 {
     })
 }
 
-/// Time between a consumer's polls after a short batch. A poll before this time would fetch the
-/// cache line that the producer is about to write.
+/// Time from the end of a consumer's pass of few events until the consumer polls again. A poll
+/// before the end of the spacing would fetch the cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);

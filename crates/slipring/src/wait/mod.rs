@@ -28,7 +28,7 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// `queue.rs` imports these modules by `super`.
+// `queue.rs` imports the modules below by `super`.
 use crate::base::{edge, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
 /// Smallest mean by which [`MovingAverage::learn_clamped`] clamps a sample, in nanoseconds. Without
-/// this lower bound, an average that has decayed to nothing could not grow again.
+/// a lower bound of the clamp, an average that has decayed to nothing could not grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
-/// An exponential moving average of samples, and the average distance of samples from it.
+/// An exponential moving average of samples, and the average distance of samples from that average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MovingAverage {
     pub(super) mean: f64,
@@ -26,8 +26,8 @@ impl MovingAverage {
         MovingAverage { mean, deviation: mean, samples: 0 }
     }
     pub(super) fn learn(&mut self, sample: f64) {
-        // The first eight samples weigh as in an arithmetic mean. The sum is computed as a float,
-        // because the count may be at its maximum.
+        // The first eight samples weigh as in an arithmetic mean. The sum of the sample count and 1
+        // is a float, because the sample count may be at its integer type's maximum.
         let weight = WEIGHT.max(1.0 / (f64::from(self.samples) + 1.0));
         let distance = (sample - self.mean).abs();
         self.deviation = if self.samples == 0 {
@@ -73,7 +73,7 @@ pub(super) fn after(time: Instant, nanos: f64) -> Instant {
 mod tests {
     use super::*;
 
-    /// At 10^6 samples a second the count reaches its maximum after an hour and a half.
+    /// At 10^6 samples a second the sample count reaches its maximum after an hour and a half.
     #[test]
     fn an_average_learns_after_its_sample_count_is_at_its_maximum() {
         let mut average = MovingAverage { mean: 100.0, deviation: 10.0, samples: u32::MAX };

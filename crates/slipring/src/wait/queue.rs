@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::task::Waker;
 use std::time::Duration;
 
-// These imports begin with `super`, because `queue_model.rs` compiles this file a second time, for
-// a simulated machine.
+// The imports below begin with `super`, because `queue_model.rs` compiles this file a second time,
+// for a simulated machine.
 use super::edge::announced;
 use super::sync::{
     AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
@@ -43,8 +43,8 @@ pub(super) struct Sleepers {
     pub(super) threads: usize,
     /// Number of notifications that found an announced sleeper.
     pub(super) wake_ups: u64,
-    /// Numbers and wakers of the armed tasks. The vector grows to the largest number of tasks that
-    /// sleep at once.
+    /// Numbers and wakers of the armed tasks. The vector of tasks grows to the largest number of
+    /// tasks that sleep at once.
     tasks: Vec<(u64, Waker)>,
     /// An empty vector that replaces `tasks` when a notification takes the tasks out, so that later
     /// tasks need no allocation.
@@ -67,11 +67,11 @@ struct QueueState {
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
 ///
 /// An eventcount is a condition variable whose condition no lock guards (Dmitry Vyukov,
-/// "Eventcounts", 1024cores.net; Folly's `EventCount`). Here the condition is the progress that
-/// notifiers store in the ring's atomic words: a stamp, a cursor, a close. All producers share one
-/// queue. Stages with the same dependencies share another queue.
+/// "Eventcounts", 1024cores.net; Folly's `EventCount`). The condition of a `WaitQueue` is the
+/// progress that notifiers store in the ring's atomic words: a stamp, a cursor, a close. All
+/// producers share one queue. All stages with the same dependencies share one queue.
 ///
-/// This eventcount has a state that other eventcounts lack: the queue becomes *quiet* after many
+/// A `WaitQueue` has a state that other eventcounts lack: the queue becomes *quiet* after many
 /// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
 /// next sleeper in a quiet queue makes up for the missing fence with membarrier(2), a full memory
 /// barrier in every thread of the process.
@@ -97,8 +97,8 @@ struct QueueState {
 /// 2. The sleeper announces itself by adding [`SLEEPER`] to the state word. If the word was
 ///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`].
 /// 3. The sleeper issues a `SeqCst` fence.
-/// 4. The sleeper polls. If the poll finds progress, the sleeper withdraws its announcement,
-///    unlocks the queue, and does not sleep.
+/// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
+///    announcement, unlocks the queue, and does not sleep.
 /// 5. Without progress, the sleeper falls asleep. A thread waits on the condition variable, which
 ///    unlocks the queue. A task put its waker into the queue in step 2; the task now unlocks the
 ///    queue.
@@ -121,8 +121,9 @@ struct QueueState {
 /// # Invariants
 ///
 /// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet
-///   stores its progress, fences and loads the state word. One of the two `SeqCst` fences comes
-///   first, so either the poll sees the progress or the load sees the announcement ([`announced`]).
+///   stores its progress, fences and loads the state word. Either the sleeper's or the notifier's
+///   `SeqCst` fence comes first, so either the poll sees the progress or the load sees the
+///   announcement ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
 ///   after it saw the announcement, so its notification finds the sleeper asleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
@@ -130,12 +131,12 @@ struct QueueState {
 ///   lock. A poll under the lock may take the lock of the graph's failure, under which no thread
 ///   takes another lock. So no two threads wait for each other's lock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
-///   before its poll, under the lock. The membarrier takes effect in every notifier, at some point
-///   of the notifier's code. If the point comes before the notifier's load, the load does not
-///   return [`QUIET`]. Otherwise the point comes after the notifier's store, and the sleeper's poll
-///   sees the progress. A queue becomes quiet only by a swap from [`FENCED`], which fails while a
-///   sleeper is announced. So a sleeper that does not find the queue quiet relies on the notifiers'
-///   fences.
+///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
+///   code. If the membarrier takes effect before the notifier's load, the load does not return
+///   [`QUIET`]. If the membarrier takes effect after the notifier's load, and so after the
+///   notifier's store, the sleeper's poll sees the progress. A queue becomes quiet only by a swap
+///   from [`FENCED`], which fails while a sleeper is announced. So a sleeper that does not find the
+///   queue quiet relies on the notifiers' fences.
 /// - I5: the ring's control owns its queues in a box. The queues neither move nor drop before the
 ///   ring, and the handles keep the ring alive.
 pub(crate) struct WaitQueue {
@@ -230,8 +231,8 @@ impl WaitQueue {
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
             // The system granted barriers when the queue was created, and refuses one now. During
-            // this pause the earlier stores of the notifiers reach memory. From now on the
-            // notifiers fence.
+            // the pause the earlier stores of the notifiers reach memory. From now on the notifiers
+            // fence.
             sleep(BARRIER_PAUSE);
         }
         barred
@@ -254,9 +255,10 @@ impl WaitQueue {
         }
     }
 
-    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th of them
-    /// makes the queue quiet, unless the pause after a barrier is not over. Notifiers may overwrite
-    /// each other's counts; then the queue becomes quiet a little later.
+    /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th fenced
+    /// notification without a sleeper makes the queue quiet, unless the pause after a barrier is
+    /// not over. Notifiers may overwrite each other's counts; then the queue becomes quiet a little
+    /// later.
     fn count_fenced_notify(&self) {
         let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;
@@ -275,8 +277,9 @@ impl WaitQueue {
         self.state.0.fenced_notifies.store(0, Relaxed);
         // A sleeper's wake latency counts from the first notification that finds the sleepers.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier withdraws the sleepers' announcements. Otherwise each notification that
-        // comes before the sleepers run would find an announcement, and repeat the system call.
+        // The notifier withdraws the sleepers' announcements. Without the withdrawal, each
+        // notification that comes before the sleepers run would find an announcement, and repeat
+        // the system call.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -292,8 +295,8 @@ impl WaitQueue {
         twin!("one-woken": self.condvar.notify_all() => self.condvar.notify_one());
         twin!("tasks-unwoken": () => tasks.clear());
         for (_, task) in tasks.drain(..) {
-            // The task's executor supplies the code of `wake`. A panic of that code must not leave
-            // the other tasks asleep.
+            // The task's executor supplies the code of `wake`. A panic of `wake` must not leave the
+            // other tasks asleep.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
                 crate::base::panics::drop_payload(panic);
             }
@@ -328,22 +331,23 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // Both wakers' drops are user code. A panic of one drop during the unwinding of the other
-        // drop would abort the process.
+        // The drops of the replaced waker and of the task's own waker are user code. A panic of one
+        // drop during the unwinding of the other drop would abort the process.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
     }
 
-    /// Removes a task's waker, if the task is armed. A task that no longer waits in this queue
-    /// calls this function.
+    /// Removes a task's waker, if the task is armed. A task that no longer waits in the queue calls
+    /// `disarm`.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
         // The waker's drop is user code, and the caller may be unwinding.
         crate::base::panics::drop_contained(own);
     }
 
-    /// Takes a task's waker out and withdraws its announcement; called under the lock.
+    /// Takes a task's waker out and withdraws the task's announcement; called under the queue's
+    /// lock.
     fn remove(&self, tasks: &mut Vec<(u64, Waker)>, number: u64) -> Option<Waker> {
         let at = tasks.iter().position(|(other, _)| *other == number)?;
         self.withdraw(1);
@@ -372,8 +376,8 @@ impl WaitQueue {
 }
 
 /// A direct pointer to the state word of the queue that a handle notifies. The pointer saves a
-/// lookup in the plan. The lookup took 5 ns of a publication's 12 ns. Most handles notify one
-/// queue.
+/// lookup in the plan. The lookup in the plan took 5 ns of a publication's 12 ns. Most handles
+/// notify one queue.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
 // SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive
@@ -411,7 +415,7 @@ impl QuietCheck {
     /// The queues that the check was created for are alive (I5).
     #[inline(always)]
     pub(crate) unsafe fn is_quiet(&self) -> bool {
-        // The model checker has no membarrier, so no queue is quiet there.
+        // In a loom model no queue is quiet, because loom has no membarrier.
         #[cfg(slipring_loom)]
         let quiet = false;
         // SAFETY: the caller keeps the queue alive.
@@ -421,13 +425,13 @@ impl QuietCheck {
     }
 }
 
-/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored.
-/// Costs one load per queue if all these queues are quiet.
+/// Notifies those `queues` whose indices are in `notifies`; called after the progress is stored. A
+/// call costs one load per notified queue if all notified queues are quiet.
 #[inline]
 pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).
     let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
-    // The model checker has no membarrier, so no queue is quiet there.
+    // In a loom model no queue is quiet, because loom has no membarrier.
     if cfg!(slipring_loom)
         || checked.iter().any(|&queue| queues[queue].state.0.word.load(Relaxed) != QUIET)
     {
@@ -436,10 +440,10 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
 }
 
 /// Notifies those `queues` whose indices are in `notifies`. The caller has found that at least one
-/// of these queues is not quiet.
+/// of the notified queues is not quiet.
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
-    // One fence serves all queues.
+    // One fence orders the progress before the loads of all notified queues' state words.
     announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());

@@ -1,18 +1,20 @@
 //! Models of quiet queues: the models visit every state that a few sleepers and notifiers can reach
 //! (queue::I4).
 //!
-//! The loom models have no membarrier, so no queue is quiet there. The models here have a
-//! membarrier, on a simulated machine whose cores and compiler delay stores ([`machine`]). **The
-//! models explore `queue.rs` itself**: this module compiles the file a second time, against the
-//! machine's [`sync`] and [`system`]. So a changed step in `queue.rs` also changes in these models.
+//! The loom models have no membarrier, so no queue is quiet in the loom models. The models of this
+//! file have a membarrier, on a simulated machine whose cores and compiler delay stores
+//! ([`machine`]). **The models explore `queue.rs` itself**: this module compiles the file a second
+//! time, against the machine's [`sync`] and [`system`]. So a change of a step in `queue.rs` also
+//! changes the models of this file.
 //!
-//! These models do not cover:
+//! The models of this file leave three things out:
 //!
-//! - Memory orderings. The loom models cover the orderings.
-//! - The choice of the queues that a publication notifies. The loom models and the plan's tests
-//!   cover this choice.
-//! - The loads of `QuietCheck`. `QuietCheck` makes the same loads as `notify`, through a pointer.
-//!   `cargo xtask asm` checks that the compiled publication stores before it loads the state word.
+//! - The models of this file do not cover memory orderings, which the loom models cover.
+//! - The models of this file do not cover the choice of the queues that a publication notifies. The
+//!   loom models and the plan's tests cover the choice of these queues.
+//! - The models of this file do not cover the loads of `QuietCheck`. `QuietCheck` makes the same
+//!   loads as `notify`, through a pointer. `cargo xtask asm` checks that the compiled publication
+//!   stores before it loads the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
 //! model's end has lost its wake-up. The models also check that no announcement is left without a

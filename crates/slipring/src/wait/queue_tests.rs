@@ -116,15 +116,15 @@ impl Race {
     fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // The delay is adjusted until the poll sees half of the answers. So the poll and the answer
-        // come at about the same moment.
+        // The sleeper's delay before its poll is adjusted until the poll sees half of the answers.
+        // So the poll and the answer come at about the same moment.
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
             outcome.quiet += u64::from(make_quiet(&self.queue));
             let wake_ups = lock(self.queue.sleepers()).wake_ups;
             self.asked.0.store(round, Release);
-            // This loop ends at about the moment when the answer leaves the notifier's store
+            // The delay loop ends at about the moment when the answer leaves the notifier's store
             // buffer.
             (0..delay + round % 16).for_each(|step| {
                 std::hint::black_box(step);
@@ -301,7 +301,7 @@ fn a_notification_checks_every_queue() {
         let queues = [(); 3].map(|()| WaitQueue::new());
         queues.iter().for_each(|queue| _ = make_quiet(queue));
         let woken = Arc::new(Woken::default());
-        // The armed task ends the quiet of this queue alone.
+        // The arming of a task ends the quiet state of the task's queue, and of no other queue.
         assert!(!queues[sleeps_at].arm(1, &Waker::from(woken.clone()), &mut || false));
         queue::notify(&queues, &[0, 1, 2]);
         assert_eq!(woken.take(), 1, "queue {sleeps_at}");

@@ -23,8 +23,8 @@ pub(super) const OVERSUBSCRIBED_POLLS: u64 = 60;
 pub struct WaitContext {
     /// Number of polls in this wait that found nothing and were followed by an action.
     pub polls: u64,
-    /// Whether the graph has more threads than cores. In such a graph a spinning waiter may hold
-    /// the core that the awaited thread needs.
+    /// Whether the graph has more threads than cores. In a graph with more threads than cores, a
+    /// spinning waiter may hold the core that the awaited thread needs.
     ///
     /// The number of threads is an estimate: each stage's handle counts as one thread, and all
     /// stages that share a thread count as one. A single producer counts as one thread, and many
@@ -34,7 +34,7 @@ pub struct WaitContext {
     /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`]. Later
     /// readings come after every sixteenth spin and after every other action.
     pub now: Option<Instant>,
-    /// The clock's first reading in this wait; `None` before that reading.
+    /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
     /// Time from the notification until this waiter ran, if the last action was a sleep that a
     /// notification ended.
@@ -84,20 +84,20 @@ impl WaitContext {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAction {
-    /// Execute this number of the processor's spin hints (5 to 60 ns each), at least 1 and at most
-    /// 65,536. The waiter keeps its core meanwhile.
+    /// Execute the given number of the processor's spin hints (5 to 60 ns each), at least 1 and at
+    /// most 65,536. The waiter keeps its core while it spins.
     Spin(u32),
     /// Read the clock, so that [`WaitContext::now`] is set at the next decision.
     Clock,
     /// Yield the core to another runnable thread, if there is one.
     Yield,
-    /// Sleep for this long, at most 100 ms. No notification ends the sleep earlier.
+    /// Sleep for the given duration, at most 100 ms. No notification ends the sleep earlier.
     Sleep(Duration),
     /// Sleep until a notification of progress, close or failure. If the strategy's
     /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
     Park,
-    /// Sleep as with [`WaitAction::Park`], but at most for this time, by the most exact timer of
-    /// the system.
+    /// Sleep as with [`WaitAction::Park`], but at most for the given duration, by the most exact
+    /// timer of the system.
     ParkFor(Duration),
 }
 
@@ -128,14 +128,14 @@ pub enum WaitAction {
 /// # Ok::<(), slipring::Error>(())
 /// ```
 pub trait WaitStrategy: fmt::Debug + Send + Sync {
-    /// Returns the action to take after a poll that found nothing. Every waiter calls this method
-    /// after each poll that found nothing. Several threads may call the method at once. An
+    /// Returns the action to take after a poll that found nothing. Every waiter calls `next_action`
+    /// after each poll that found nothing. Several threads may call `next_action` at once. An
     /// implementation must not block or panic.
     ///
     /// Example: [`WaitStrategy`].
     fn next_action(&self, context: &WaitContext) -> WaitAction;
     /// Returns whether [`WaitStrategy::next_action`] ever returns [`WaitAction::Park`] or
-    /// [`WaitAction::ParkFor`]. The build of a graph calls this method once. If the result is
+    /// [`WaitAction::ParkFor`]. The build of a graph calls `parks` once. If `parks` returns
     /// `false`, publications and releases do not check for sleepers.
     ///
     /// Example: [`WaitStrategy`].
@@ -145,7 +145,7 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
     /// Returns whether a waiter holds its core for long while other threads want the core. The
-    /// build warns if a graph has such a strategy and more threads than cores
+    /// build warns if a strategy with `spins` is in a graph that has more threads than cores
     /// ([`Warning`](crate::Warning)).
     ///
     /// Example: [`WaitStrategy`].
@@ -153,15 +153,15 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
         false
     }
     /// Returns the longest duration of a wait; see [`Wait::Timeout`](crate::Wait::Timeout). Each
-    /// wait without a deadline of its own calls this method once.
+    /// wait without a deadline of its own calls `timeout` once.
     ///
     /// Example: [`Wait::or_timeout`](crate::Wait::or_timeout).
     fn timeout(&self) -> Option<Duration> {
         None
     }
-    /// Returns the learning state of one handle, if this strategy learns. Each handle calls this
-    /// method once. If a learner is returned, the handle then calls [`WaitLearner::next_action`]
-    /// instead of [`WaitStrategy::next_action`].
+    /// Returns the learning state of one handle, if this strategy learns. Each handle calls
+    /// `learner` once. If `learner` returns a learner, the handle calls
+    /// [`WaitLearner::next_action`] instead of [`WaitStrategy::next_action`].
     ///
     /// Example: [`WaitLearner`].
     fn learner(&self) -> Option<Box<dyn WaitLearner>> {
@@ -215,8 +215,8 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// is also `false` if the wait would never have ended
     /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
-    /// The waiter handles its event right after this call. So an implementation should only store
-    /// values in this call, and compute in the next wait.
+    /// The waiter handles its event right after the call of `wait_ended`. So an implementation
+    /// should only store values in `wait_ended`, and compute in the next wait.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

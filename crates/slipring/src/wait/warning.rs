@@ -17,8 +17,8 @@ use crate::base::sync::{Relaxed, Statistic};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A strategy spins, and the graph has more threads than cores. In such a graph a spinning
-    /// thread may hold the core that the awaited thread needs.
+    /// A strategy spins, and the graph has more threads than cores. In a graph with more threads
+    /// than cores, a spinning thread may hold the core that the awaited thread needs.
     Oversubscribed {
         /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
         stage: Name,
@@ -34,8 +34,8 @@ pub enum Warning {
     SharedCore {
         /// Name of the stage that runs on one of the two threads.
         stage: Name,
-        /// Name of the stage on the other thread. The library found this other thread on the core
-        /// first.
+        /// Name of the stage on the other thread. The library found the thread of `other` on the
+        /// core first.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -75,8 +75,8 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
 /// own meanwhile. A panic of `hook` is contained, and a warning that cannot be printed is dropped.
 /// So a warning never fails a graph. Without a hook the warning is written under the lock of
-/// [`std::io::Stderr`]. So a thread that holds that lock must not wait for another thread that
-/// builds a graph.
+/// [`std::io::Stderr`]. So a thread that holds the lock of standard error must not wait for another
+/// thread that builds a graph.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));

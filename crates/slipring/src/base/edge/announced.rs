@@ -1,9 +1,9 @@
-//! This edge is between a sleeper that announces itself and a notifier that stores progress. At
-//! least one of them, the sleeper or the notifier, sees the other's store.
+//! The edge `announced` is between a sleeper that announces itself and a notifier that stores
+//! progress. At least one of the sleeper and the notifier sees the other's store.
 //!
 //! The sleeper and the notifier each store one word, issue a fence, and load the other's word. The
-//! notifiers of a quiet queue issue no fence. Instead, the sleeper executes a memory barrier in
-//! every thread.
+//! notifiers of a quiet queue issue no fence. In place of the notifiers' fences, the sleeper of a
+//! quiet queue executes a memory barrier in every thread.
 //!
 //! Imports begin with `super`, because `queue_model.rs` compiles this file a second time, for a
 //! simulated machine.
@@ -43,7 +43,8 @@ pub(crate) fn fence_ending() {
 }
 
 /// Keeps the compiler from moving a notifier's store of progress behind its load of a quiet queue's
-/// state word. The sleeper's barrier orders the two accesses for the processor.
+/// state word. For the processor, the sleeper's barrier orders the notifier's store before the
+/// notifier's load.
 #[inline(always)]
 pub(crate) fn order_quiet_check() {
     compiler_fence(SeqCst);

@@ -17,8 +17,8 @@
 
 pub(crate) mod announced;
 
-// `announced` imports these items by `super`, so that `queue_model.rs` can put the simulated
-// machine's items in their place.
+// `announced` imports the items below by `super`. `queue_model.rs` supplies the simulated machine's
+// items of the same names.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
 };
@@ -51,7 +51,7 @@ pub(crate) mod cursor_moved {
         cursor.store(end, twin!("cursor-relaxed": Release => Relaxed));
     }
 
-    /// Loads the cursor; the caller reads the events before the cursor afterwards.
+    /// Loads the cursor, before the caller reads the events before the cursor.
     #[inline(always)]
     pub(crate) fn see(cursor: &AtomicU64) -> u64 {
         cursor.load(twin!("cursor-seen-relaxed": Acquire => Relaxed))
@@ -144,8 +144,8 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. Through this load a worker may read events whose publication only
-    /// another worker saw.
+    /// Loads the claim word. Through a load of the claim word, a worker may read events whose
+    /// publication only another worker saw.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
@@ -173,14 +173,14 @@ pub(crate) mod chunk_taken {
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Adds 1 to the number of orphans, after the orphan was stored under the lock. The lock orders
-    /// the orphan's data.
+    /// Adds 1 to the number of orphans, after the orphan was stored under the lock. The lock under
+    /// which the orphan is stored orders the accesses to the orphan's data.
     #[inline(always)]
     pub(crate) fn leave(count: &AtomicUsize) {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Loads the number of orphans, before the lock is taken.
+    /// Loads the number of orphans, before the caller takes the lock of the orphans.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicUsize) -> usize {
         count.load(Relaxed)
@@ -191,16 +191,16 @@ pub(crate) mod orphaned {
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Subtracts one worker from the count and returns the previous number. This operation is both
-    /// ends of the edge: the last worker acquires the releases of all other workers.
+    /// Subtracts one worker from the count and returns the previous number of workers. `count_out`
+    /// is both ends of the edge: the last worker acquires the releases of all other workers.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
     }
 }
 
-/// The only maker left claims without a swap, and its claims come after the last claims of all
-/// former makers.
+/// The sole remaining maker claims without a swap. The sole maker's claims come after the last
+/// claims of all former makers.
 pub(crate) mod left_alone {
     use super::*;
 
@@ -222,8 +222,8 @@ pub(crate) mod counted_out {
     use super::*;
 
     /// Subtracts one producer handle from the count, after any failure of the handle. Returns the
-    /// previous number. This operation is both ends of the edge: the last handle acquires the
-    /// failures of all other handles.
+    /// previous number of producer handles. `count_out` is both ends of the edge: the last handle
+    /// acquires the failures of all other handles.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
@@ -253,8 +253,8 @@ pub(crate) mod left {
     }
 }
 
-/// This edge is between a member that joins a tap and a passer of that tap. At least one of them,
-/// the member or the passer, sees the other's store.
+/// The edge `joined` is between a member that joins a tap and a passer of that tap. At least one of
+/// the member and the passer sees the other's store.
 pub(crate) mod joined {
     use super::*;
 
@@ -281,8 +281,8 @@ pub(crate) mod closed {
         bits.fetch_or(closed, twin!("closed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the status bits. The caller reads the last position, and the events before that
-    /// position, afterwards.
+    /// Loads the status bits. After this load of the status bits, the caller reads the last
+    /// position and the events before that position.
     #[inline(always)]
     pub(crate) fn see(bits: &AtomicU32) -> u32 {
         bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed))

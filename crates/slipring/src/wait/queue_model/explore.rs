@@ -8,7 +8,7 @@ use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
 /// A thread's program: a function that makes the call with the given argument and returns the
-/// argument of the next call. `None`: this call was the last one.
+/// argument of the next call. `None`: the call was the thread's last call.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
 /// A model: threads, each of which begins with the call of argument 0.

@@ -2,8 +2,9 @@
 //!
 //! The machine runs no thread. A thread is a function that makes *calls*, and each step replays the
 //! present call. In a replay the earlier accesses return their earlier results. After the replay
-//! the call makes one new access, which changes the state. At the next access the call unwinds. So
-//! a state is plain data, and the code between two accesses is the library's own code.
+//! the call makes one new access, which changes the state. At the access after the new access, the
+//! call unwinds. Because calls are replayed, a state is plain data, and the code between two
+//! accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
@@ -67,7 +68,8 @@ pub(super) enum Seen {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Sleep {
     Awake,
-    /// The thread sleeps on the condition variable at this address, with or without a time limit.
+    /// The thread sleeps on the condition variable at the given address, with or without a time
+    /// limit.
     Asleep {
         condvar: usize,
         limited: bool,
@@ -107,7 +109,7 @@ pub(super) struct Lock {
     pub(super) address: usize,
     /// Index of the thread that holds the lock.
     pub(super) holder: Option<usize>,
-    /// The data; `None` before the first unlock.
+    /// The lock's data; `None` before the first unlock.
     pub(super) value: Option<Guarded>,
 }
 
@@ -126,7 +128,7 @@ impl State {
         State { threads, ..State::default() }
     }
 
-    /// Returns a word's value in memory. `initial` is its value before the first write.
+    /// Returns a word's value in memory. `initial` is the word's value before the first write.
     pub(super) fn read(&self, address: usize, initial: u32) -> u32 {
         self.words.iter().find(|(known, _)| *known == address).map_or(initial, |(_, value)| *value)
     }
@@ -149,7 +151,7 @@ impl State {
         &mut self.locks[at]
     }
 
-    /// Moves a thread's oldest store to memory. Returns whether the thread had a store.
+    /// Moves a thread's oldest store to memory. Returns whether the thread's buffer had a store.
     pub(super) fn drain(&mut self, thread: usize) -> bool {
         let has_store = !self.threads[thread].buffer.is_empty();
         if has_store {
@@ -196,7 +198,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Returns the step of `thread` from `state` that begins with these choices.
+    /// Returns the step of `thread` from `state` that begins with the given `choices`.
     pub(super) fn new(state: State, thread: usize, choices: Vec<(u32, u32)>) -> Step {
         Step { state, thread, accesses: 0, stepped: false, over: false, choices, chosen: 0 }
     }

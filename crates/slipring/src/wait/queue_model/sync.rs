@@ -178,8 +178,8 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock. The access is not possible while another thread holds the lock, or while
-    /// this thread is asleep.
+    /// Takes the lock. A thread cannot take the lock while another thread holds the lock, or while
+    /// the taking thread is asleep.
     fn take(&self) -> MutexGuard<'_, T> {
         let seen = access(true, |step| {
             let me = step.index();
@@ -262,7 +262,7 @@ impl Condvar {
         limited: bool,
     ) -> MutexGuard<'a, T> {
         let (mutex, value) = (guard.mutex, guard.value.take());
-        // A thread falls asleep and unlocks in one access.
+        // A thread falls asleep and releases the lock in one access.
         access(true, |step| {
             assert!(
                 !step.thread().refused,
