@@ -103,9 +103,9 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// The gate may fall for a moment, through a joiner's pin or through the bound of a worker that
-/// lost a race. Even if the gate falls, the producer's limit does not fall behind the producer's
-/// earlier claims.
+/// The position that gates a producer may fall for a moment, through a joiner's pin or through the
+/// bound of a worker that lost a race. A fall of the gating position does not move the producer's
+/// limit behind the producer's earlier claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {

@@ -316,9 +316,9 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// The line of a worker that left bounds that worker's orphaned chunk while another worker handles
-/// the chunk. A joining worker gets the seat of the worker that left only after the chunk is
-/// handled.
+/// The line of a departed worker bounds the departed worker's orphaned chunk while another worker
+/// handles the chunk. A joining worker gets the seat of the worker that left only after the chunk
+/// is handled.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {

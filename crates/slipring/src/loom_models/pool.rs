@@ -289,7 +289,7 @@ fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of a worker that left the pool still holds the bound of that worker's orphaned chunk. A
+/// The line of a departed worker still holds the bound of the departed worker's orphaned chunk. A
 /// reader behind the pool waits until another worker has adopted and handled the orphaned chunk.
 #[test]
 fn loom_an_orphaned_chunk_bounds_the_frontier() {

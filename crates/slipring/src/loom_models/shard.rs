@@ -88,8 +88,8 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// A writer changes each event's parity, which is the key. Shows that the changed event decides the
-/// shard, and that a reader behind the shards sees the events in order.
+/// A writer changes each event's parity, which is the key. Shows that the key after the change
+/// decides the shard, and that a reader behind the shards sees the events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {

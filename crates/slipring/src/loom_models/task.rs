@@ -101,8 +101,8 @@ fn loom_twin_leaf_unnotified_before_a_task() {
     caught("task::loom_a_task_publishes", "leaf-unnotified", Caught::Deadlock(&["producer"]));
 }
 
-/// Two tasks wait in one wait queue, and the future of one task is dropped meanwhile. Shows that
-/// the task whose future is kept wakes.
+/// Two tasks wait in one wait queue, and the future of one task is dropped during the wait. Shows
+/// that the task whose future is kept wakes.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

@@ -145,8 +145,8 @@ impl Adaptive {
         if let Some(before) = self.last_arrival.replace(arrival)
             && !std::mem::take(&mut self.gap_unknown)
         {
-            // The sample is clamped, so that one pause among regular arrivals does not spoil the
-            // learned gap.
+            // The sample of the gap is clamped, so that one pause among regular arrivals does not
+            // spoil the learned gap.
             let most =
                 if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
@@ -224,7 +224,7 @@ impl WaitLearner for Adaptive {
             self.phase = self.plan(now, context.oversubscribed);
         } else if let Phase::Yield = self.phase {
             // The budget is charged the estimated cost of a yield and not the elapsed time, because
-            // other threads use the core meanwhile.
+            // other threads use the core during the yield.
             let paid =
                 self.budget.as_mut().is_none_or(|budget| budget.charge(now, nanos(YIELD_COST)));
             if !paid || context.polls >= OVERSUBSCRIBED_POLLS {
@@ -248,7 +248,8 @@ impl WaitLearner for Adaptive {
         }
         self.last_reading = Some(now);
         if let Phase::Napping { wake, give_up } = self.phase {
-            // If time is left, a notification without progress for this waiter ended the nap early.
+            // If time is left in the nap, a notification without progress for this waiter ended the
+            // nap early.
             if nanos(wake.saturating_duration_since(now)) >= LEAST_NAP {
                 self.phase = Phase::Nap { wake, give_up };
             } else {

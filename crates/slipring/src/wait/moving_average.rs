@@ -15,7 +15,7 @@ pub(super) struct MovingAverage {
     pub(super) mean: f64,
     /// Average distance of the samples from the mean.
     pub(super) deviation: f64,
-    /// Number of samples; the number stays at its maximum.
+    /// Number of samples; the number saturates at 2^32 - 1.
     pub(super) samples: u32,
 }
 

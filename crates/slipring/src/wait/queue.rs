@@ -154,7 +154,7 @@ impl WaitQueue {
         WaitQueue::with_quiet(system::membarrier_available())
     }
 
-    /// Creates a queue that becomes quiet only if `can_be_quiet`.
+    /// Creates a queue that becomes quiet only if `can_be_quiet` is `true`.
     pub(super) fn with_quiet(can_be_quiet: bool) -> WaitQueue {
         let state = QueueState {
             word: AtomicU32::new(FENCED),

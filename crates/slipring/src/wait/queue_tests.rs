@@ -42,9 +42,9 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 /// A sleeper and a notifier that race in rounds.
 ///
 /// In each round the sleeper makes the queue quiet, stores a question, and takes the steps of a
-/// sleep up to its poll. The notifier stores the answer and notifies. No thread really sleeps, so a
-/// round takes about a microsecond. A round loses a wake-up if the poll did not see the answer and
-/// the notification did not see the sleeper.
+/// sleep up to its poll. The notifier stores the answer and notifies. No thread of the race really
+/// sleeps, so a round takes about a microsecond. A round loses a wake-up if the poll did not see
+/// the answer and the notification did not see the sleeper.
 struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,

@@ -112,7 +112,7 @@ pub(crate) fn wait_until(
             }
             WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
-            // Progress notifies no queue, so the waiter must wake by itself.
+            // If progress notifies no queue, the waiter must wake by itself.
             WaitAction::Park | WaitAction::ParkFor(_) => {
                 sleeps += 1;
                 let time = if let WaitAction::ParkFor(time) = action {

@@ -10,7 +10,7 @@
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
 //!   A fence, a read-modify-write operation and a lock wait until the buffer is empty. A membarrier
 //!   empties the buffers of all threads.
-//! - **The compiler** may delay a store until the next fence of either kind or the next
+//! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
 //! - **Statistics** are not part of the state. The exploration tries every value of a load that
 //!   `queue.rs` distinguishes.
