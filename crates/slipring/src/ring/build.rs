@@ -1,4 +1,4 @@
-//! Building a ring: the build checks the graph, allocates all memory, and makes all events.
+//! The build of a ring checks the graph, allocates all memory, and makes all events.
 
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ use crate::ring::spinning;
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
-    /// The partitioner of each sharded stage, with the stage's number.
+    /// Numbers of the sharded stages, each with the partitioner of the stage.
     partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
 }
 
@@ -66,8 +66,8 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's number
 /// and that stage's partitioner.
 ///
-/// The build allocates the slots first, because they take the most memory. If the allocation of the
-/// slots fails, no other memory has been written.
+/// The build allocates the slots first, because the slots take the most memory. If the allocation
+/// of the slots fails, the build has not yet written any other memory.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -100,7 +100,7 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph, and warns if spinning threads outnumber cores.
+/// Checks the graph. Warns if the graph has more threads than cores and one of its parties spins.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());

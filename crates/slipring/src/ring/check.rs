@@ -6,8 +6,8 @@ use crate::errors::{BuildError, MAX_STAGE_HANDLES};
 use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::wait::{Wait, WaitStrategy};
 
-/// Checks everything except the waiting strategies. Returns for each stage which stages come before
-/// it, directly or indirectly.
+/// Checks all properties of a declared graph except the waiting strategies. Returns, for each
+/// stage, which stages come before that stage, directly or indirectly.
 pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>, BuildError> {
     if !capacity.is_power_of_two() {
         return Err(BuildError::Capacity { asked: capacity });
@@ -19,10 +19,10 @@ pub(crate) fn all(specs: &[StageSpec], capacity: usize) -> Result<Vec<Vec<bool>>
     Ok(before)
 }
 
-/// Checks the names of stages and threads.
+/// Checks that the names of stages and threads are valid.
 fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     for (i, spec) in specs.iter().enumerate() {
-        // A stage's name becomes the name of its thread. A thread's name ends at a zero byte, so a
+        // A stage's thread bears the stage's name. A thread's name ends at a zero byte, so a
         // stage's name must contain none.
         if let Some(thread) =
             spec.thread.as_ref().filter(|thread| thread.is_empty() || thread.contains('\0'))
@@ -39,7 +39,7 @@ fn names(specs: &[StageSpec]) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Checks the numbers of workers and shards.
+/// Checks that each pool and each sharded stage has a valid number of workers or shards.
 fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
     let most = capacity.min(MAX_STAGE_HANDLES);
     for spec in specs {
@@ -63,7 +63,8 @@ fn deliveries(specs: &[StageSpec], capacity: usize) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Checks plan::I1 and plan::I2. Returns for each stage which stages come before it.
+/// Checks that the declared stages keep the invariants plan::I1 and plan::I2. Returns, for each
+/// stage, which stages come before that stage.
 fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
     let count = specs.len();
     let mut before = vec![vec![false; count]; count];
@@ -72,8 +73,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // Every stage that is not done follows another stage that is not done. A walk backwards
-            // over such stages therefore enters a cycle within `count` steps.
+            // Every stage that has no place in the order yet follows another stage without a place.
+            // A walk backwards over the stages without a place therefore enters a cycle within
+            // `count` steps.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]

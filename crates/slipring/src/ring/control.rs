@@ -1,10 +1,10 @@
-//! The data that a ring's handles share besides the slots. This module knows neither the type of
-//! events nor the slots.
+//! The data that a ring's handles share besides the slots. The data in this module depends neither
+//! on the type of events nor on the slots.
 //!
 //! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
-//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part holds words of its own and states
-//! its own invariants. Operations on two parts are methods of [`Control`]: a release stores a
-//! position and notifies, an ending stores a status and notifies.
+//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] holds words of its
+//! own and states its own invariants. Operations on two parts are methods of [`Control`]: a release
+//! stores a position and notifies, an ending stores a status and notifies.
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -133,8 +133,8 @@ impl Control {
         self.positions.landmark(&self.plan.stages[pool])
     }
 
-    /// Stores `word`, which holds a position, on a line, and so releases all events before the
-    /// position. Then notifies the queues in `notifies`.
+    /// Stores `word`, which holds a position, on a line. The store releases all events before the
+    /// position. After the store, the method notifies the queues in `notifies`.
     #[inline]
     pub(crate) fn release(&self, line: usize, word: u64, notifies: &[usize]) {
         edge::released::release(self.positions.line(line), word);
@@ -203,8 +203,8 @@ impl Control {
     }
 
     /// Fails the graph if the graph's deadline has passed. Returns whether the deadline has passed.
-    /// `party` is the waiting party, and `at` its position. Every loop that may run without
-    /// progress calls this method.
+    /// `party` is the number of the waiting party, and `at` is the position of this party. Every
+    /// loop that may run without progress calls `expire`.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.status.overdue();
         if let Some(after) = overdue {
@@ -222,15 +222,15 @@ impl Control {
     /// Creates the learner of a handle of this party: the part of a wait strategy that learns from
     /// the handle's waits.
     ///
-    /// The call runs the strategy's code, which may be user code and may panic. The caller must
-    /// therefore hold no lock, and must not yet have counted a handle or pinned a position. For
-    /// this reason a handle's constructor takes a learner as a parameter.
+    /// `learner` runs the strategy's code, which may be user code and may panic. The caller of
+    /// `learner` must therefore hold no lock, and must not yet have counted a handle or pinned a
+    /// position. For this reason a handle's constructor takes a learner as a parameter.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// Works as [`Control::learner`], but catches a panic of the strategy. Such a panic fails the
-    /// graph, and the failure names this party.
+    /// Works as [`Control::learner`], but catches a panic of the strategy. A panic of the strategy
+    /// fails the graph, and the failure names this party.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));
@@ -255,10 +255,10 @@ impl Control {
     /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
     /// `deadline`.
     ///
-    /// Calls `lasts` once if the wait outlasts its first polls. If `lasts` returns a stage, the
-    /// waiting thread itself holds the awaited events at that stage, and the wait ends. `lasts` is
-    /// not called before the first polls, because in a dense stream the call would delay the next
-    /// event.
+    /// Calls the closure `lasts` once if the wait outlasts its first polls. If `lasts` returns a
+    /// stage, the waiting thread itself holds the awaited events at that stage, and the wait ends.
+    /// `lasts` is not called before the first polls, because in a dense stream the call would delay
+    /// the next event.
     pub(crate) fn wait_at(
         &self,
         waiter: Waiter,
@@ -301,8 +301,8 @@ impl Control {
         }
     }
 
-    /// Lets the current thread sleep for `time`. The graph's end or deadline ends the sleep
-    /// earlier.
+    /// Lets the current thread sleep for `time`. The graph's end or deadline ends the thread's
+    /// sleep earlier than `time`.
     pub(crate) fn pause(&self, time: Duration, party: usize, at: u64) {
         let until = Instant::now().checked_add(time);
         while self.is_running() {
@@ -335,7 +335,7 @@ impl Control {
         self.membership.acquire_member(&self.positions, tap, &self.plan.stages[tap])
     }
 
-    /// Gives a member's seat back, and notifies the parties that waited for the member.
+    /// Gives a member's seat back to the tap, and notifies the parties that waited for the member.
     pub(crate) fn release_member(&self, tap: usize, seat: usize) {
         let stage = &self.plan.stages[tap];
         self.membership.release_member(&self.positions, tap, stage, seat); // SYNC[left]: before

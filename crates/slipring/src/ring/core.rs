@@ -47,7 +47,7 @@ impl<E, L: Layout> Core<E, L> {
     /// Makes a core from slots that are allocated and not filled yet. The core frees the slots.
     ///
     /// # Safety
-    /// No other core has these slots, and no caller frees them.
+    /// The slots belong to no other core, and no caller frees the slots.
     pub(crate) unsafe fn new(
         control: Control,
         slots: View<E, L>,
@@ -66,8 +66,8 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Fills the slots with events. `Err`: the index at which the factory panicked, and the panic's
-    /// message.
+    /// Fills the slots with events. `Err`: the index of the event at which the factory panicked,
+    /// and the panic's message.
     ///
     /// # Safety
     /// Called once, before any handle exists.
@@ -86,7 +86,7 @@ impl<E, L: Layout> Core<E, L> {
     /// panic of an event's drop.
     ///
     /// # Safety
-    /// No handle is left, and none can be made.
+    /// No handle of the ring is left, and no handle can be made any more.
     pub(crate) unsafe fn drop_events(&self) -> Option<Box<dyn std::any::Any + Send>> {
         drop_contained(self.control.status.take_failure());
         if self.filled.swap(0, Relaxed) == 0 {
@@ -104,8 +104,8 @@ impl<E, L: Layout> Core<E, L> {
     // Publishing.
 
     /// Publishes `[seq, seq + len)`. The caller has claimed these positions and written their
-    /// events. After the call, the caller notifies the wait queues. Not called in a lap in which
-    /// stamps are refreshed (stamp::I1).
+    /// events. After the call, the caller notifies the wait queues. A publication in a lap in which
+    /// stamps are refreshed does not call this method (stamp::I1).
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -129,10 +129,10 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.move_cursor(end);
     }
 
-    /// Gives the slots `[seq, seq + len)` up: all stages pass over them.
+    /// Gives the slots `[seq, seq + len)` up: all stages pass over these slots.
     ///
     /// Each slot's stamp states the length of the tombstone from that slot on. A tap's member that
-    /// joins inside the range therefore finds a tombstone at its first position.
+    /// joins at any of the given-up positions therefore finds a tombstone there.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
         // The slots are stamped from back to front, as in every publication.
@@ -144,7 +144,7 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether a claim in `[from, to)`, or a claim that is open since the lap before, may
-    /// have to refresh stamps (stamp::I1). The range is at most a lap long.
+    /// have to refresh stamps (stamp::I1). The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // No position before the start was ever claimed. If the range began before the start, the
         // first two laps of a ring that starts at 0 would refresh stamps.
@@ -155,9 +155,9 @@ impl<E, L: Layout> Core<E, L> {
                 .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
-    /// Stamps several runs, or one run in a lap in which stamps may have to be refreshed
-    /// (stamp::I1). The runs are stamped from back to front, so a reader that sees the first run
-    /// sees all of them.
+    /// Stamps a publication of several runs, or of one run in a lap in which stamps may have to be
+    /// refreshed (stamp::I1). The runs are stamped from back to front, so a reader that sees the
+    /// first run sees all runs of the publication.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();
@@ -179,7 +179,8 @@ impl<E, L: Layout> Core<E, L> {
     // Gating.
 
     /// Returns the gate: the position before which all gating stages have released every event.
-    /// Also returns the slowest gating stage. The position is at least `lower_bound`.
+    /// Also returns the slowest gating stage. The returned position of the gate is at least
+    /// `lower_bound`.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         let control = &self.control;
@@ -209,7 +210,7 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns the position up to which `stage` may pass from now on, even if members join taps
-    /// before the stage. The position is at least `lower_bound`.
+    /// before the stage. The position that `pass` returns is at least `lower_bound`.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
         let plan = &self.control.plan;
@@ -247,8 +248,8 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the position `seq` is known to be claimed, so that the stream does not end
-    /// before `seq`. Costs a few loads, or in the worst case two loads per slot. Only waiting calls
-    /// use this method.
+    /// before `seq`. The search costs a few loads, or in the worst case two loads per slot. Only
+    /// waiting calls use this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
@@ -280,9 +281,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Shards.
 
-    /// Computes the shard ids of events for these sharded stages. The caller is `party`. No other
-    /// party accesses the events, and `party` no longer changes the events. A panic of a key
-    /// function ends the graph (shard::I3).
+    /// Computes the shard ids of events for these sharded stages. The caller is the party with the
+    /// number `party`. No other party accesses the events, and `party` no longer changes the
+    /// events. A panic of a key function ends the graph (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {
@@ -318,7 +319,8 @@ impl<E, L: Layout> Core<E, L> {
 
     // Reports.
 
-    /// Returns the positions and counts of all parties. The values are loaded one after the other.
+    /// Returns the positions and counts of all parties. The report's values are loaded one after
+    /// the other.
     pub(crate) fn report(&self) -> Report {
         if self.control.plan.sentinel {
             self.advance_sentinel();
@@ -357,8 +359,8 @@ impl<E, L: Layout> fmt::Display for Core<E, L> {
 
 impl<E, L: Layout> Drop for Core<E, L> {
     fn drop(&mut self) {
-        // The last owner has dropped the events, or the build failed before all events were made
-        // (I1).
+        // The last owner has dropped the events, or the build of the ring failed before all events
+        // were made (I1).
         debug_assert_eq!(self.filled.load(Relaxed), 0);
         // SAFETY: I1: no handle, so no view, is left.
         unsafe { self.slots.0.free() };

@@ -3,8 +3,8 @@
 //! A handle counts in plain fields of its own. The handle flushes these fields to its party's
 //! counters when a wait lasts, every 1,024 batches, and at its end. Counting therefore costs a few
 //! additions per batch, and reading the counters costs the graph nothing. The end of a wait flushes
-//! nothing, because a flush would delay the events that are ready then. The next flush includes the
-//! time of the wait.
+//! nothing, because a flush would delay the events that are ready then. The first flush after a
+//! wait includes the time of the wait.
 //!
 //! Invariants
 //! - I1: the counters are statistics. No protocol depends on a counter, and a counter orders no
@@ -32,16 +32,16 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time waited, in nanoseconds. The unflushed part of the time was spent waiting for
-    /// `upstream`.
+    /// Time that the handle has waited, in nanoseconds. The handle spent the unflushed part of the
+    /// time waiting for the party `upstream`.
     pub(crate) nanos: u64,
-    /// Number of the party for which the handle last waited.
+    /// Number of the party for whose progress the handle last waited.
     pub(crate) upstream: usize,
 }
 
 impl LocalCounts {
-    /// Counts a wait for another party. If the wait took time, the caller has flushed all earlier
-    /// counts.
+    /// Counts a handle's wait for another party. If the wait took time, the handle has flushed all
+    /// earlier counts.
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
@@ -56,7 +56,7 @@ impl LocalCounts {
 /// The counts of all handles of one party.
 #[derive(Default)]
 pub(crate) struct Party {
-    /// Whether the party has a single handle, so that a flush needs no atomic addition.
+    /// Whether the party has a single handle; a flush by a single handle needs no atomic addition.
     sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
@@ -71,8 +71,9 @@ pub(crate) struct Party {
 /// The counters of a graph, by party: its stages by number, then the producers.
 pub(crate) struct Counters {
     parties: Box<[Line<Party>]>,
-    /// Time waited, in nanoseconds, by the waiting party and then by the awaited party. Each party
-    /// writes to lines of its own, so that no flush contends with that of another party.
+    /// Time waited, in nanoseconds, for each pair of parties, ordered by the waiting party and then
+    /// by the awaited party. Each party writes to lines of its own, so that no flush contends with
+    /// that of another party.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
     /// Number of lines of `waited` per party.
     lines: usize,
@@ -147,7 +148,7 @@ pub(crate) struct Samples {
     /// log2 of the sampling interval, in positions.
     shift: u32,
     epoch: Instant,
-    /// Publication times of sampled positions, in nanoseconds since `epoch`. The value 0 says that
+    /// Publication times of sampled positions, in nanoseconds since `epoch`. The time 0 says that
     /// the position is not published or was given up.
     published: Box<[Statistic]>,
     stages: Box<[Line<Latencies>]>,
@@ -195,7 +196,8 @@ impl Samples {
     }
 
     /// Stores the publication times of the sampled positions in `[from, from + len)`. If `live`,
-    /// the caller is about to publish these positions; otherwise the caller gives the positions up.
+    /// the caller is about to publish the positions; if not `live`, the caller gives the positions
+    /// up.
     pub(crate) fn publishing(&self, from: u64, len: u64, live: bool) {
         let (mut from, mut len) = (from, len);
         while let Some(seq) = self.sampled(from, len) {
@@ -211,8 +213,9 @@ impl Samples {
         }
     }
 
-    /// Stores the latencies of the sampled positions in `[from, from + len)`. A stage is about to
-    /// release these positions. `own` returns whether the stage handled the event at a position.
+    /// Stores the latencies of the sampled positions in `[from, from + len)`. The caller is a stage
+    /// that is about to release the sampled positions. `own` returns whether the stage handled the
+    /// event at a position.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {
         debug_assert!(

@@ -1,4 +1,4 @@
-//! Views of lent events at consecutive positions, without tombstones.
+//! This module defines views of lent events at consecutive positions, without tombstones.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,9 +17,9 @@ pub struct At {
 
 /// Events lent to a reader: consecutive positions, in order.
 ///
-/// Indexing is by offset from [`Events::first_seq`]. Lent events may cross the ring's end, so they
-/// are not one slice. If the ring's layout is contiguous, [`Events::as_slices`] returns them as two
-/// slices.
+/// Indexing is by offset from [`Events::first_seq`]. Lent events may cross the ring's end, so the
+/// events are not one slice. If the ring's layout is contiguous, [`Events::as_slices`] returns the
+/// events as two slices.
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
@@ -82,8 +82,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.len == 0
     }
 
-    /// Returns the position of the first event; if the view is empty, the position of the next
-    /// event to come.
+    /// Returns the position of the view's first event. For an empty view, returns the position at
+    /// which the next event will come.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -91,7 +91,8 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
         self.first
     }
 
-    /// Returns the event at an offset.
+    /// Returns the event at `offset` from the view's first event; `None`: the view has no event at
+    /// `offset`.
     ///
     /// Example: [`Events`].
     #[inline]
@@ -146,7 +147,8 @@ impl<'a, E, L: Layout> EventsMut<'a, E, L> {
         EventsMut { view: unsafe { Events::new(slots, first, len) }, lent: PhantomData }
     }
 
-    /// Returns the event at an offset.
+    /// Returns a mutable reference to the event at `offset` from the view's first event; `None`:
+    /// the view has no event at `offset`.
     ///
     /// Example: [`EventsMut`].
     #[inline]
@@ -260,15 +262,15 @@ pub struct EventsIterMut<'a, E, L: Layout> {
 }
 
 /// An iterator over the addresses of consecutive events, which wraps from the ring's end to the
-/// ring's beginning. Each step adds the distance between two events to an address. Only the wrap at
-/// the ring's end computes a slot's address anew.
+/// ring's beginning. Each step adds the distance between two events to an address. Only at the
+/// ring's end does a step compute a slot's address anew.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
     event: *mut E,
     /// Number of events that are left up to the ring's end.
     straight: usize,
-    /// Number of events that are left from the ring's beginning on, after the wrap.
+    /// Number of events that are left from the ring's beginning on.
     wrapped: usize,
 }
 
@@ -297,13 +299,14 @@ impl<E, L: Layout> Cells<E, L> {
             self.straight = std::mem::take(&mut self.wrapped);
         }
         let event = self.event;
-        // After the last event, the address is out of range and is not used.
+        // After the last event, the address of the next event is out of range, and the iterator
+        // does not use this address.
         self.event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
         self.straight -= 1;
         Some(event)
     }
-    /// Does the same as a loop over [`Cells::next`], but as two loops without a test for the ring's
-    /// end.
+    /// Gives the same result as a loop over [`Cells::next`], but runs two loops, each without a
+    /// test for the ring's end.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;

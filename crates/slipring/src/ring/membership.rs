@@ -7,7 +7,7 @@
 //! Invariants
 //! - I1: a seat's line belongs to the worker that has the seat, or to the worker that took over a
 //!   chunk that the line bounds. A seat is taken again only if the seat is free and its line is
-//!   [`IDLE`]. An idle line bounds no chunk.
+//!   [`IDLE`]. A seat's line that holds [`IDLE`] bounds no chunk.
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
 //!   free. A joining worker therefore need not inform other parties.
 //! - I3: a tap's seats are taken and given back under the tap's lock. A member that takes a seat
@@ -23,9 +23,9 @@ use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
 /// The amount by which one maker raises [`Membership::makers`]. The number of makers is stored
-/// times two, to leave the lowest bit free for [`COMPANY`]. The number fits 63 bits, because each
-/// maker owns the ring (owner::I1) and the process aborts soon after 2^62 owners are counted.
-/// Forgotten handles are counted, too.
+/// times two, to leave the lowest bit free for [`COMPANY`]. The number of makers fits 63 bits,
+/// because each maker owns the ring (owner::I1) and the process aborts soon after 2^62 owners are
+/// counted. The counts of makers and owners include forgotten handles.
 const MAKER: u64 = 2;
 /// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim
 /// word.
@@ -34,14 +34,14 @@ const COMPANY: u64 = 1;
 /// another maker was created.
 const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
-/// Bit of a member's ticket: the member was asked to leave.
+/// Bit of a member's ticket that says that the member was asked to leave.
 const LEAVE: u64 = 1;
-/// Difference of two successive tickets of one seat. Tickets are even, to leave the bit [`LEAVE`]
-/// free.
+/// Difference of two successive tickets of one seat. Tickets are even numbers, to leave the lowest
+/// bit free for [`LEAVE`].
 const NEXT_TICKET: u64 = 2;
 
-/// A chunk whose worker left. The line of that worker's seat bounds the chunk until another worker
-/// has finished it.
+/// A chunk whose worker left. The line of the former worker's seat bounds the orphan until another
+/// worker has finished the orphan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orphan {
     pub(crate) bound_line: usize,
@@ -52,8 +52,8 @@ pub(crate) struct Orphan {
 /// Whether makers other than the asking maker exist or existed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// No other maker existed since the asking maker last read the claim word. The word therefore
-    /// has the value that the asking maker stored.
+    /// No other maker existed since the asking maker last read the claim word. The claim word
+    /// therefore has the value that the asking maker stored.
     Never,
     /// No other maker exists now, but former makers may have moved the claim word.
     Earlier,
@@ -61,7 +61,7 @@ pub(crate) enum Company {
     Now,
 }
 
-/// The number of a ring's handles of each kind, and the seats that they have.
+/// The number of a ring's handles of each kind, and the seats of its pools and taps.
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
@@ -70,7 +70,8 @@ pub(crate) struct Membership {
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of handles, by stage. Only the number of a pool's workers changes.
+    /// Number of handles, by stage. For a stage that is not a pool, the number of handles never
+    /// changes.
     alive: Box<[AtomicUsize]>,
     /// Whether each seat is taken, by stage.
     seats: Box<[Mutex<Vec<bool>>]>,
@@ -113,7 +114,7 @@ impl Membership {
         self.add_maker();
     }
 
-    /// Subtracts one producer handle; returns whether it was the last one.
+    /// Subtracts one producer handle; returns whether the subtracted handle was the last one.
     pub(crate) fn remove_producer(&self) -> bool {
         edge::counted_out::count_out(&self.producers) == 1
     }
@@ -147,8 +148,8 @@ impl Membership {
 
     /// Forgets former makers.
     ///
-    /// Called by the sole maker after it has read the claim word. No other maker exists that could
-    /// change the count, so the store overwrites no other change.
+    /// The sole maker calls `settle_alone` after reading the claim word. No other maker exists that
+    /// could change the count, so the store overwrites no other change.
     pub(crate) fn settle_alone(&self) {
         self.makers.store(MAKER, Relaxed);
     }
@@ -171,7 +172,7 @@ impl Membership {
         stage: &Stage,
     ) -> Result<Option<usize>, PoolIsOver> {
         let mut taken = lock(&self.seats[pool]);
-        // I1: this load acquires the releases of the worker that had the seat before.
+        // I1: this load of the seat acquires the releases of the worker that had the seat before.
         let is_idle =
             |seat| edge::released::see_seat(positions.line(stage.bound_line(seat))) == IDLE;
         let is_free =
@@ -204,14 +205,14 @@ impl Membership {
         edge::orphaned::leave(&self.orphaned[pool].0);
     }
 
-    /// Returns whether the pool has chunks that workers left. Other threads may change the answer
-    /// at once.
+    /// Returns whether the pool has chunks that workers left. Other threads may leave or adopt
+    /// chunks as soon as the method returns.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
         edge::orphaned::see(&self.orphaned[pool].0) != 0
     }
 
-    /// Takes over a chunk that a worker of the pool left, if there is one.
+    /// Takes over a chunk that a worker of the pool left; `None`: no worker left a chunk.
     #[inline]
     pub(crate) fn adopt(&self, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
@@ -271,7 +272,8 @@ pub(crate) struct PoolIsOver;
 /// Asks the member with this ticket to leave. Returns `false` if the member was asked before or has
 /// left.
 pub(crate) fn ask_to_leave(ticket_line: &AtomicU64, ticket: u64) -> bool {
-    // The request carries no data, so the access is relaxed. The caller notifies the member.
+    // The request to leave carries no data, so the access is relaxed. The caller notifies the
+    // member.
     ticket_line.compare_exchange(ticket, ticket | LEAVE, Relaxed, Relaxed).is_ok()
 }
 

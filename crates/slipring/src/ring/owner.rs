@@ -8,9 +8,9 @@
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold a single strong
-//!   reference of the `Arc`. The last owner drops that reference.
-//! - I2: the last owner drops the events, on its own thread. An observer's reference yields no
-//!   owner once the count is zero or the run is over.
+//!   reference of the `Arc`. The last owner drops the strong reference of the `Arc`.
+//! - I2: the last owner drops the events, on the thread that drops this owner. An observer's
+//!   reference yields no owner once the count of owners is zero or the run is over.
 //! - I3: an observer accesses no event. An observer that drops the last `Arc` frees memory and
 //!   drops the plan's user values. The library catches panics in the drops of user values.
 
@@ -53,14 +53,14 @@ impl<E, L: Layout> Owner<E, L> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Drops this owner. Returns a panic's message, if this was the last owner and an event's drop
-    /// panicked.
+    /// Drops this owner. Returns a panic's message, if this owner was the last one and an event's
+    /// drop panicked.
     pub(crate) fn take_apart(self) -> Option<String> {
         ManuallyDrop::new(self).leave().map(panic_message)
     }
 
-    /// Subtracts this owner from the count; the last owner drops the events. The method is called
-    /// once, in place of the owner's drop.
+    /// Subtracts this owner from the count; the last owner drops the events. The method `leave` is
+    /// called once for each owner, when the owner is dropped or taken apart.
     #[inline]
     fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
         // SAFETY: just counted out.
@@ -98,7 +98,7 @@ impl<E, L: Layout> Deref for Owner<E, L> {
 impl<E, L: Layout> Drop for Owner<E, L> {
     fn drop(&mut self) {
         if let Some(panic) = self.leave() {
-            // A second panic during an unwinding would abort the process.
+            // If an event's panic were resumed on an unwinding thread, the process would abort.
             if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }

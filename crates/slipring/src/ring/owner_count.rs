@@ -1,8 +1,8 @@
 //! The number of owners of a ring.
 //!
-//! The count works as that of `Arc`: each owner is subtracted with release, and the last one
-//! acquires the accesses of all others. The count uses the atomics of `std`, as `Arc` does, and no
-//! model covers it.
+//! The count works as the count of an `Arc`: each owner is subtracted with release, and the last
+//! owner acquires the accesses of all others. The count of owners uses the atomics of `std`, as
+//! `Arc` does, and no model covers this count.
 
 use std::process::abort;
 
@@ -14,7 +14,7 @@ pub(crate) struct OwnerCount(Statistic);
 impl OwnerCount {
     const OVER: u64 = 1 << 63;
 
-    /// Creates the count for one owner, which the caller makes afterwards.
+    /// Creates the count for a ring's first owner, which the caller makes afterwards.
     pub(crate) const fn one() -> OwnerCount {
         OwnerCount(Statistic::new(1))
     }
@@ -38,12 +38,12 @@ impl OwnerCount {
     /// Subtracts an owner. Returns whether the subtracted owner was the last one.
     pub(super) fn remove(&self) -> bool {
         let last = self.0.fetch_sub(1, Release) & !Self::OVER == 1;
-        // This load acquires the accesses of the other owners.
+        // The load of the count acquires the accesses of the other owners.
         last && { self.0.load(Acquire) & !Self::OVER == 0 }
     }
 
-    /// Ends the run. After the call, observers do not find the ring, and no observer's reference
-    /// yields an owner. Existing owners stay.
+    /// Ends the run. After the call of `end_run`, observers do not find the ring, and no observer's
+    /// reference yields an owner. Owners that exist at the call stay owners.
     pub(crate) fn end_run(&self) {
         self.0.fetch_or(Self::OVER, Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Shard ids: for each event, the number of the shard of a stage that owns the event.
 //!
 //! Invariants
-//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The word is
-//!   valid from before the event is published to the shards until the slot is written again
-//!   (shard::I1).
+//! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The shard-id
+//!   word of a slot is valid from before the event is published to the shards until the slot is
+//!   written again (shard::I1).
 
 use std::hash::{Hash, Hasher};
 
@@ -24,14 +24,14 @@ pub(crate) fn partitioner<E, K: Hash>(
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
-        // The high half of the product is below the number of shards, and is spread as evenly as
-        // the high bits of the hash.
+        // The high half of the product of hash and number of shards is below the number of shards.
+        // The high half of the product is spread as evenly as the high bits of the hash.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }
 
-/// A hasher of a few instructions for small keys. The hash spreads keys evenly, but does not resist
-/// keys that were chosen to collide.
+/// A hasher of a few instructions for small keys. The hasher spreads keys evenly, but does not
+/// resist keys that were chosen to collide.
 struct Mixer(u64);
 
 /// The first 64 binary digits of the golden ratio's fraction: an odd number whose bits have no
@@ -40,8 +40,8 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Mixer {
     fn mix(&mut self, word: u64) {
-        // The two halves of the full product are combined by exclusive or, as in wyhash (Wang Yi,
-        // 2019).
+        // The method combines the two halves of the full product by exclusive or, as in wyhash
+        // (Wang Yi, 2019).
         let product = u128::from(self.0 ^ word ^ GOLDEN) * u128::from(GOLDEN);
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
@@ -71,13 +71,13 @@ impl Hasher for Mixer {
         self.mix(word as u64);
     }
     fn finish(&self) -> u64 {
-        // The state is mixed once more, so that the last hashed word affects the high bits.
+        // The hasher mixes its state once more, so that the last hashed word affects the high bits.
         let product = u128::from(self.0 ^ GOLDEN) * u128::from(GOLDEN.rotate_left(32) | 1);
         product as u64 ^ (product >> 64) as u64
     }
 }
 
-/// The shard ids of a stage, one per slot, and the partitioner that computes them.
+/// The shard ids of a stage, one per slot, and the partitioner that computes these ids.
 pub(crate) struct ShardIds<E> {
     partitioner: Contained<Partitioner<E>>,
     ids: Box<[AtomicU32]>,
@@ -95,7 +95,7 @@ impl<E> ShardIds<E> {
         Some(ShardIds { partitioner, ids })
     }
 
-    /// Computes and stores the shard id of an event. The call runs the user's key function.
+    /// Computes and stores the shard id of an event. The method runs the user's key function.
     pub(crate) fn assign(&self, seq: u64, event: &E) {
         let partitioner: &Partitioner<E> = &self.partitioner;
         self.id(seq).store(partitioner(event), Relaxed); // I1

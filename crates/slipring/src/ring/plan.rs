@@ -6,9 +6,9 @@
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
 //!   after the other.
 //! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
-//! - I3: a stage's frontier never passes the frontier of a stage before it. Every other stage comes
-//!   before a gating stage, so the smallest frontier of the `gating` stages is the smallest of all
-//!   stages.
+//! - I3: a stage's frontier never passes the frontier of an earlier stage. Every other stage comes
+//!   before a gating stage, so no stage has a smaller frontier than the smallest of the `gating`
+//!   stages' frontiers.
 
 use std::fmt;
 
@@ -30,7 +30,8 @@ pub(crate) struct Stage {
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Number of the stage's first line. The table shows the words on the stage's lines, in order.
+    /// Number of the stage's first line. The table below shows the words on the stage's lines, in
+    /// order.
     ///
     /// | delivery | lines |
     /// |---|---|
@@ -41,17 +42,19 @@ pub(crate) struct Stage {
     pub(crate) line: usize,
     /// Numbers of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The stage's announcements before it passes taps; `None`: the stage follows no tap.
+    /// Guard through which the stage announces positions before passing taps; `None`: the stage
+    /// follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// For a tap: numbers of the lines on which the parties behind the tap announce positions.
+    /// Numbers of the lines on which the parties behind this tap announce positions; empty if the
+    /// stage is no tap.
     pub(crate) announced: Vec<usize>,
-    /// Number of the queue at which the stage waits for the stages before it.
+    /// Number of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
-    /// Numbers of the queues that the stage notifies when it releases.
+    /// Numbers of the queues that the stage notifies at each release.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
     /// Whether the stage sleeps at its queue. The build calls the strategy's `parks` only once,
-    /// because the lists `notifies` of other stages must agree with the answer.
+    /// because the lists `notifies` of other stages must agree with the method's answer.
     pub(crate) parks: bool,
 }
 
@@ -73,8 +76,8 @@ impl Stage {
 }
 
 /// The line on which a party announces positions, and the taps that the party passes. The party
-/// first stores on `line` the position up to which it will go, and then loads the bounds of the
-/// taps' members. See PROTOCOL.md ("Joining").
+/// first stores on `line` the position up to which the party will go, and then loads the bounds of
+/// the taps' members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
@@ -82,8 +85,8 @@ pub(crate) struct Guard {
 
 /// Line of the claim word of many producers.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel. The sentinel gates the producers if no stage gates them, and taps directly
-/// behind many producers follow the sentinel.
+/// Line of the sentinel. The sentinel gates the producers of a graph without gating stages. Taps
+/// directly behind many producers follow the sentinel.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;
@@ -92,24 +95,25 @@ const FIRST_LINE: usize = 3;
 /// Number of the queue at which producers wait for room.
 pub(crate) const PRODUCER_QUEUE: usize = 0;
 
-/// A graph, checked and fixed.
+/// A graph that was checked and no longer changes.
 pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
-    /// For each stage, the stages that come before it, directly or indirectly.
+    /// For each stage, the earlier stages that the stage follows directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Numbers of the stages that no other stage follows. These stages gate the producers.
+    /// Numbers of the stages that no other stage follows. The stages in `gating` gate the
+    /// producers.
     pub(crate) gating: Vec<usize>,
-    /// The producers' announcements before they pass taps that no stage follows; `None`: the graph
-    /// has no such tap.
+    /// Guard through which producers announce positions before passing the taps that no stage
+    /// follows; `None`: each tap has a following stage.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer stores its cursor, in place of stamps or besides them.
+    /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
     pub(crate) cursor: bool,
     /// Whether every reader of the sentinel first moves the sentinel, because a tap is directly
     /// behind many producers.
     pub(crate) sentinel: bool,
-    /// Strategy of stages that have none of their own.
+    /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
-    /// Strategy of producers that wait for room.
+    /// Waiting strategy of the producers, by which producers wait for room.
     pub(crate) producer_wait: Contained<Wait>,
     /// Whether producers sleep at their queue.
     pub(crate) producer_parks: bool,
@@ -133,10 +137,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Checks a declared graph and fixes it.
+    /// Checks a declared graph and makes the graph's plan.
     ///
-    /// `wait` is the strategy of stages that have none of their own. `producer_wait` is the
-    /// strategy of the producers.
+    /// `wait` is the waiting strategy of each stage that has no strategy of its own.
+    /// `producer_wait` is the waiting strategy of the producers.
     pub(crate) fn new(
         specs: Vec<StageSpec>,
         capacity: usize,
@@ -205,14 +209,14 @@ impl Plan {
         self.stages.get(party).map_or(&self.producer_wait, |stage| &stage.wait)
     }
 
-    /// Returns whether a party sleeps until it is notified.
+    /// Returns whether a waiting party sleeps until a notification.
     pub(crate) fn parks(&self, party: usize) -> bool {
         self.stages.get(party).map_or(self.producer_parks, |stage| stage.parks)
     }
 }
 
-/// An unfinished plan. Its methods number the queues and lines, and decide which party notifies
-/// which queue.
+/// An unfinished plan. The draft's methods number the queues and lines, and decide which party
+/// notifies which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
     strategies: Vec<Contained<Wait>>,
@@ -220,7 +224,7 @@ struct Draft<'s> {
     producer_parks: bool,
     queue_of: Vec<usize>,
     queues: usize,
-    /// Number of lines that are assigned.
+    /// Number of lines that the draft has assigned so far.
     lines: usize,
 }
 
@@ -237,7 +241,7 @@ impl<'s> Draft<'s> {
         Draft { specs, strategies, parks, producer_parks, queue_of, queues, lines: FIRST_LINE }
     }
 
-    /// Makes all stages, each with its lines and the queues that it notifies.
+    /// Makes all stages, each with its lines and with the queues to notify.
     fn stages(&mut self) -> Vec<Stage> {
         (0..self.specs.len()).map(|stage| self.stage(stage)).collect()
     }
@@ -266,7 +270,7 @@ impl<'s> Draft<'s> {
     }
 
     /// Makes the guard of a party that follows the stages in `after`, and assigns a line to the
-    /// guard. `None`: none of these stages is a tap.
+    /// guard. `None`: no stage in `after` is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -319,7 +323,7 @@ impl<'s> Draft<'s> {
         if twin!("leaf-unnotified": self.is_gating(stage) => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
-        // The release of the stream's last chunk ends a pool, so this release must wake the pool's
+        // The release of the stream's last chunk ends a pool, so the release must wake the pool's
         // idle workers.
         let is_pool = matches!(self.specs[stage].delivery, Delivery::Pool { .. });
         let idle_workers = twin!("idle-workers-unnotified": is_pool => false);
@@ -375,8 +379,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
         if !matches!(stages[sharded].delivery, Delivery::Shards(_)) {
             continue;
         }
-        // Writing stages are ordered one after the other (I1), so the last writing stage has the
-        // most stages before it.
+        // Writing stages are ordered one after the other (I1), so the last writing stage follows
+        // more stages than any other writing stage.
         let writers = (0..stages.len())
             .filter(|&earlier| before[sharded][earlier] && stages[earlier].access == Access::Write);
         let stages_before = |&writer: &usize| before[writer].iter().filter(|is| **is).count();
@@ -401,8 +405,8 @@ fn count_threads(specs: &[StageSpec]) -> usize {
 }
 
 impl fmt::Display for Plan {
-    /// Prints each stage with the stages that it follows, one stage per line. Then prints which
-    /// stages gate the producers.
+    /// Prints each stage with the stages that it follows, one stage per line. A last line names the
+    /// stages that gate the producers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = Name::column(self.stages.iter().map(|stage| &stage.name));
         for stage in &self.stages {

@@ -1,4 +1,5 @@
-//! Checks of declared graphs, and the queues that a plan has notified.
+//! This module tests which declared graphs the build refuses, and which queues a plan's parties
+//! notify.
 
 use crate::base::name::PRODUCER;
 use crate::base::panics::Contained;
@@ -28,7 +29,8 @@ fn writers_stand_alone() {
     );
     let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
     assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
-    // Stage d comes after b only, so d and c are not ordered.
+    // Stage d comes after stage b only, so the plan orders neither of the stages d and c before the
+    // other.
     let deep = plan(vec![
         stage("a", Write, &[]),
         stage("b", Read, &[0]),
@@ -50,7 +52,7 @@ fn cycles_names_capacities_and_worker_counts_are_refused() {
         BuildError::Cycle { stage: "a".into() }
     );
     assert_eq!(plan(vec![read("a", &[0])]).err().unwrap(), BuildError::Cycle { stage: "a".into() });
-    // The error names a stage of the cycle, not one that only follows the cycle.
+    // The error names a stage of the cycle, not a stage that only follows the cycle.
     let behind = plan(vec![read("a", &[1]), read("b", &[2]), read("c", &[1])]).err().unwrap();
     assert_eq!(behind, BuildError::Cycle { stage: "b".into() });
     assert_eq!(
@@ -114,8 +116,8 @@ fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
     let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
     assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
     assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
-    // One graph has a tap directly behind the producers and a stage behind the tap, the other a
-    // tap alone.
+    // One graph has a tap directly behind the producers and a stage behind the tap. The other graph
+    // has a tap alone.
     let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
     assert_eq!(first.producer_notifies, queues(&first));
     let alone = plan(vec![tap(&[])]).unwrap();
@@ -144,8 +146,8 @@ fn queues_are_notified_only_where_a_party_sleeps() {
     };
     let plan = |wait: Wait, producer: Wait| Plan::new(specs(), 8, false, &wait, &producer).unwrap();
 
-    // Stages a and b share a queue, and only b sleeps there. Stage c, behind both, spins. The
-    // producers sleep.
+    // Stages a and b share a queue, at which only stage b sleeps. Stage c comes after the stages a
+    // and b, and spins. The producers sleep.
     let some = plan(Wait::Blocking, Wait::ADAPTIVE);
     assert_eq!(
         (some.stages[0].queue, some.stages[0].parks, some.stages[1].parks),
@@ -160,7 +162,7 @@ fn queues_are_notified_only_where_a_party_sleeps() {
     assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
     let stages = plan(Wait::Blocking, Wait::BusySpin);
     assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
-    // Stages of one thread wait together, by the strategy that one of them states.
+    // Stages of one thread wait together, by the strategy that one of the thread's stages states.
     let on = |mut spec: StageSpec| {
         spec.thread = Some("t".into());
         spec

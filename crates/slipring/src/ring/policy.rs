@@ -1,11 +1,11 @@
-//! The policy of a stage: what the stage does when its handler fails, and how many events it
-//! handles between two releases.
+//! The policy of a stage says what the stage does when its handler fails, and how many events the
+//! stage handles between two releases.
 //!
 //! Invariants
-//! - I1: a stage that survives a failure has released only events that it handled or skipped. A
-//!   retry begins at the stage's last release. A skip releases the failed event as if it were
-//!   handled.
-//! - I2: a stage marks an event as skipped before it releases the event, so every later stage sees
+//! - I1: a stage that survives a failure has released only events that the stage handled or
+//!   skipped. A retry begins at the stage's last release. A skip releases the failed event as if
+//!   the handler had handled the event.
+//! - I2: a stage marks an event as skipped before releasing the event, so every later stage sees
 //!   the mark.
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::base::sync::{AtomicU64, Relaxed, array};
 /// the graph fails.
 ///
 /// [`Chain::on_error`](crate::Chain::on_error) and [`Chain::on_panic`](crate::Chain::on_panic) set
-/// this choice for one stage.
+/// the reaction of one stage.
 ///
 /// ```
 /// use slipring::OnFault;
@@ -44,7 +44,7 @@ pub struct OnFault {
     retries: u32,
     /// Time before each retry.
     pause: Duration,
-    /// Whether the stage skips when no retry is left; otherwise it stops.
+    /// Whether the stage skips when no retry is left; `false`: the stage stops.
     skips: bool,
 }
 
@@ -56,27 +56,27 @@ impl OnFault {
         OnFault { retries: 0, pause: Duration::ZERO, skips: false }
     }
 
-    /// Skips the event at which the handler failed, and counts it in
+    /// Skips the event at which the handler failed, and counts the event in
     /// [`StageReport::skipped`](crate::StageReport::skipped).
     ///
     /// Example: [`OnFault`].
     ///
-    /// Later stages see the event as the handler left it, perhaps half changed. With [`Marks`]
-    /// later stages can ask whether an event was skipped. A skipped event ends its batch. A stage
-    /// that handles batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the whole
-    /// batch.
+    /// Later stages see the event as the handler left the event, perhaps half changed. With
+    /// [`Marks`] later stages can ask whether an event was skipped. A skipped event ends its batch.
+    /// A stage that handles batches ([`Chain::read_batch`](crate::Chain::read_batch)) skips the
+    /// whole batch.
     #[doc(alias = "IgnoreExceptionHandler")]
     pub const fn skip() -> OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// Goes back to the stage's last release and handles the events since then again. After `times`
-    /// retries without a new release the graph fails.
+    /// Goes back to the stage's last release and handles the events after that release again. After
+    /// `times` retries without a new release the graph fails.
     ///
     /// Example: [`OnFault`].
     ///
-    /// The handler therefore gets some events a second time. A handler that may write gets these
-    /// events with the changes that the handler has already made. With a
+    /// After a retry, the handler therefore gets some events a second time. On a retry, a handler
+    /// that may write gets the events with the changes that the handler has already made. With a
     /// [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets only the failed event
     /// again.
     #[doc(alias = "BatchRewindStrategy")]
@@ -84,7 +84,8 @@ impl OnFault {
         OnFault { retries: times, ..OnFault::stop() }
     }
 
-    /// Pauses the stage for this time before each retry. The end of the graph ends the pause.
+    /// Pauses the stage for this time before each retry. The end of the graph ends the pause before
+    /// a retry.
     ///
     /// Example: [`OnFault`].
     pub const fn pause(self, pause: Duration) -> OnFault {
@@ -127,9 +128,9 @@ impl OnFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The stage handles the events since its last release again.
+    /// The stage goes back to its last release and handles the later events again.
     Retried,
-    /// The stage skips the event, or the batch.
+    /// The stage skips the event at which the handler failed, or a batch handler's whole batch.
     Skipped,
 }
 
@@ -145,7 +146,7 @@ pub struct Faulted {
     pub seq: Option<u64>,
     /// Message of the error or the panic.
     pub message: String,
-    /// The stage's next action.
+    /// The stage's action after the failure.
     pub verdict: Verdict,
 }
 
@@ -184,7 +185,7 @@ impl fmt::Display for Faulted {
 pub struct Marks(Arc<OnceLock<Box<[AtomicU64]>>>);
 
 impl Marks {
-    /// Creates marks, which belong to no stage yet.
+    /// Creates marks that belong to no stage yet.
     ///
     /// Example: [`Marks`].
     pub fn new() -> Marks {
@@ -195,8 +196,9 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The answer is right if a later stage's handler asks about an event that the handler is
-    /// handling. Other callers may get either answer. A call costs one relaxed load.
+    /// The answer is right if the caller is a later stage's handler and asks about an event that
+    /// this handler is handling. A caller that is not handling the event may get either answer. A
+    /// call of `skipped` costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
         // A relaxed load suffices: the mark was stored before the event's release (I2), and the
@@ -215,7 +217,7 @@ impl Marks {
         let slots = capacity;
         let capacity = capacity as u64;
         // Each slot begins with the mark of a position in the lap before the ring's first lap. No
-        // stage handles an event at that position.
+        // stage handles an event at a position before the ring's first lap.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };
@@ -246,7 +248,8 @@ pub(crate) struct Policy {
     /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
-    /// Whether the user's own loop runs the stage. Such a stage cannot share a thread.
+    /// Whether the user's own loop runs the stage. A stage that the user's own loop runs cannot
+    /// share a thread.
     pub(crate) user_loop: bool,
 }
 

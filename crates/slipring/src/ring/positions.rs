@@ -1,24 +1,24 @@
 //! The positions that a ring's handles share. Each position is a word on a cache line of its own.
-//! The plan numbers these lines.
+//! The plan numbers the positions' lines.
 //!
-//! Only [`Positions`] accesses these words, so they may lie on the heap or in shared memory. The
-//! plan is a parameter of the methods, because it never changes and each process can hold its own
-//! copy.
+//! Only [`Positions`] accesses the words of the positions, so the words may lie on the heap or in
+//! shared memory. The plan is a parameter of the methods, because the plan never changes and each
+//! process can hold its own copy of the plan.
 //!
 //! Invariants
-//! - I1: a released position only grows, and the stage has handled every event before it. A thread
-//!   that acquires a stage's released position may access the slots before that position, with the
-//!   rights of the stage's followers (`edge::released`).
+//! - I1: a released position only grows, and the stage has handled every event before the released
+//!   position. A thread that acquires a stage's released position may access the slots before that
+//!   position, with the rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
-//!   that are not idle. A worker stores its bound before it takes a chunk by moving the claim word.
-//!   A thread that computes the frontier loads the claim word *first*. The thread therefore sees
-//!   the bound of every chunk that was taken before the loaded position (`edge::chunk_taken`).
-//! - I3: a party passes a tap up to a position only after it announced the position, fenced, and
-//!   found every member at that position or later (`edge::joined`).
+//!   that are not idle. A worker stores its bound before moving the claim word to take a chunk.
+//!   A thread that computes the frontier loads the claim word *first*. The loading thread therefore
+//!   sees the bound of every chunk that lies before the loaded position (`edge::chunk_taken`).
+//! - I3: a party passes a tap up to a position only after announcing the position, fencing, and
+//!   finding every member at that position or later (`edge::joined`).
 //! - I4: the landmark of a pool is a position that the claim word has passed, by at most 2^32
-//!   positions and one lap of the ring. A worker stores the landmark after the swap that crosses a
-//!   multiple of 2^32, and before it releases that chunk. Until that release the chunk's bound
-//!   keeps the claim word within one lap.
+//!   positions and one lap of the ring. The worker whose swap takes a chunk across a multiple of
+//!   2^32 stores the landmark, after the swap and before the chunk's release. Until the chunk's
+//!   release the chunk's bound keeps the claim word within one lap.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -71,15 +71,16 @@ impl Positions {
         &self.lines[CLAIM_LINE].0
     }
 
-    /// Returns the full position of a claim word. The result is right however far other producers
-    /// have claimed since the caller loaded `lower_bound`.
+    /// Returns the full position of a claim word. The returned position is right however far other
+    /// producers have claimed since the caller loaded `lower_bound`.
     ///
-    /// The word has 63 bits of the position. The method takes the highest bit from a stage's
+    /// A claim word has 63 bits of the position. The method takes the highest bit from a stage's
     /// frontier, because a frontier is within a lap of the claim word. The fast path of a claim
     /// does not call this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
-        // A model's producers claim only a few positions, so the highest bit is that of
-        // `lower_bound`. A load of a stage's line would multiply the states of the model.
+        // A model's producers claim only a few positions, so the claimed position has the same
+        // highest bit as `lower_bound`. A load of a stage's line would multiply the states of the
+        // model.
         if cfg!(slipring_loom) {
             return word.seq(lower_bound);
         }
@@ -101,7 +102,7 @@ impl Positions {
     // Frontiers.
 
     /// Returns the frontier of stage `number`: the position before which the stage has released all
-    /// events. The position is at least `lower_bound`.
+    /// events. The returned frontier is at least `lower_bound`.
     #[inline]
     pub(crate) fn frontier(&self, plan: &Plan, number: usize, lower_bound: u64) -> u64 {
         let stage = &plan.stages[number];
@@ -146,7 +147,7 @@ impl Positions {
         least
     }
 
-    /// Returns the smallest position among the shards of a stage. The result is at least
+    /// Returns the smallest position among the shards of a stage. The returned position is at least
     /// `lower_bound`.
     fn least_passed(&self, line: usize, shards: usize, lower_bound: u64) -> u64 {
         let shards = twin!("one-shard-gates": shards => 1);
@@ -155,7 +156,7 @@ impl Positions {
     }
 
     /// Returns the smallest frontier of these stages, and the stage that causes this smallest
-    /// frontier. Each of these stages has released all events before `lower_bound`.
+    /// frontier. Each of the given stages has released all events before `lower_bound`.
     #[inline]
     pub(crate) fn least_frontier(
         &self,
@@ -187,7 +188,7 @@ impl Positions {
         edge::cursor_moved::see(&self.lines[CURSOR_LINE].0)
     }
 
-    /// Stores the cursor, after the events before `end` were written.
+    /// Stores `end` as the producer's cursor; the producer has written the events before `end`.
     #[inline(always)]
     pub(crate) fn move_cursor(&self, end: u64) {
         edge::cursor_moved::move_to(&self.lines[CURSOR_LINE].0, end);

@@ -2,16 +2,17 @@
 //! running on the current thread.
 //!
 //! Invariants
-//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on it.
-//!   The thread leaves the stage when that loop ends, also by a panic. The ring is alive while a
-//!   thread is inside of one of its stages, because the loop has a handle. A loop enters the stage
-//!   once, not for each batch. A `poll` handles one batch and does not enter the stage. Entering
-//!   took 2 to 3 ns of the 17 ns in which one event was published and polled.
+//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on the
+//!   thread. The thread leaves the stage when the loop ends, also by a panic. The ring is alive
+//!   while a thread is inside of one of the ring's stages, because the thread's loop has a handle.
+//!   A loop enters the stage once, not for each batch. A call of `poll` handles one batch and does
+//!   not enter the stage. Entering a stage took 2 to 3 ns of the 17 ns in which one event was
+//!   published and polled.
 //! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
-//!   while the thread that is inside of it waits. I2 has one exception: a waiting worker might
-//!   later adopt another worker's chunk, and this chunk might lie before the awaited position. Such
-//!   a wait is refused all the same, because it would last for ever if the other worker kept its
-//!   chunk.
+//!   while the thread inside of this stage waits. I2 has one exception: a waiting worker might
+//!   later adopt another worker's chunk, and this chunk might lie before the awaited position. The
+//!   library refuses such a worker's wait all the same, because the wait would last for ever if the
+//!   other worker kept its chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -21,8 +22,8 @@ use crate::base::sync::Relaxed;
 use crate::ring::control::Control;
 use crate::ring::words::{IDLE, ahead, bound_ahead};
 
-/// Largest depth of nested stages that is detected. The list of stages has a fixed length, so that
-/// a loop allocates nothing.
+/// Largest depth of nested stages that is detected. The list of a thread's stages has a fixed
+/// length, so that entering a stage allocates nothing.
 const DEPTH: usize = 16;
 
 /// The address of a ring's control, and the number of the line on which a stage, worker or shard
@@ -45,15 +46,16 @@ thread_local! {
     static INSIDE: Nesting = const { Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
 }
 
-/// Calls `look` with this thread's nesting. In a model, returns the default, because all threads of
-/// a model run on one thread.
+/// Calls `look` with this thread's nesting, and returns the result of `look`. In a model, returns
+/// the result type's default, because all threads of a model run on one thread.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
-/// A guard that on drop leaves the stages that it entered. Guards are dropped in the opposite order
-/// of entering. The guard is marked as if it held a raw pointer, so that it stays on its thread.
+/// A guard of the stages that a thread entered; dropping the guard leaves these stages. A thread
+/// drops its guards in the opposite order of entering. The guard is marked as if it held a raw
+/// pointer, so that the guard stays on its thread.
 pub(crate) struct Inside {
     /// Depth of the nesting before the guard entered.
     before: usize,
@@ -116,13 +118,13 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
 }
 
 /// Returns a stage that this thread is inside of and that has not released all events before `seq`.
-/// A producer on this thread that waited for the release of these events would wait for ever.
+/// A producer on this thread that waited for the stage to release these events would wait for ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
 /// Works as [`stuck`], for a consumer of `stage` that waits for the event at `next`. The event at
-/// `next` is known to come, and the stages before `stage` have to release it first.
+/// `next` is known to come, and the stages before `stage` have to release the event first.
 ///
 /// Stages that are not before `stage` are left out of the search, even if the slot of `next`
 /// becomes free only when such a stage releases. While the slot is not free, the producers may

@@ -1,4 +1,5 @@
-//! The options of a ring. Both fronts offer the same options through [`ring_options!`].
+//! The options of a ring. Graphs and chains offer the same options through the macro
+//! [`ring_options!`].
 
 use std::time::Duration;
 
@@ -12,17 +13,16 @@ pub(crate) struct Settings {
     pub(crate) capacity: usize,
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Strategy of each stage without one of its own, and of the producers if they have none of
-    /// their own.
+    /// Waiting strategy of each stage and producer for which the settings state no other strategy.
     pub(crate) wait: Contained<Wait>,
-    /// Strategy of producers; `None`: the producers use the strategy `wait`.
+    /// Waiting strategy of the producers; `None`: the producers use the strategy `wait`.
     pub(crate) producer_wait: Option<Contained<Wait>>,
     /// Whether several producers may publish at the same time.
     pub(crate) many_producers: bool,
-    /// Longest time from the build to the end of the last wait.
+    /// Time after the build at which all waits end.
     pub(crate) deadline: Option<Duration>,
     /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
-    /// chunks. Without the clock, the same calls always have the same outcome.
+    /// chunks. In a ring that does not read the clock, the same calls always have the same outcome.
     pub(crate) timed: bool,
     /// Whether a single producer stores its cursor for reports, even if publications are stamped.
     pub(crate) publish_cursor: bool,
@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// Defines the methods of a front that set options of its ring. A front that uses the macro has a
+/// Defines a front's methods that set the options of a ring. A front that uses the macro has a
 /// method `settings_mut`, and passes an example for each option.
 macro_rules! ring_options {
     (
@@ -62,7 +62,8 @@ macro_rules! ring_options {
         $(#[$deadline:meta])* deadline;
         $(#[$sample_latency:meta])* sample_latency;
     ) => {
-        /// Sets how stages wait for events, and producers for room. Default: [`Wait::ADAPTIVE`].
+        /// Sets how stages wait for events, and how producers wait for room. Default:
+        /// [`Wait::ADAPTIVE`].
         ///
         /// A stage's own strategy ([`Chain::stage_wait`](crate::Chain::stage_wait),
         /// [`Key::wait`](crate::Key::wait)) replaces the graph's for that stage. The strategy given
@@ -75,7 +76,8 @@ macro_rules! ring_options {
             self
         }
 
-        /// Sets how producers wait for room. Default: the strategy that `wait` sets.
+        /// Sets how producers wait for room. By default, producers wait by the strategy that `wait`
+        /// sets.
         ///
         $(#[$producer_wait])*
         pub fn producer_wait(mut self, wait: Wait) -> Self {
@@ -91,8 +93,9 @@ macro_rules! ring_options {
             self
         }
 
-        /// Ends every wait of the library when the time `after` has passed since the build. The
-        /// graph then fails, and the error names the stage or producer that waited.
+        /// Ends every wait of the library when the time `after` has passed since the build. A wait
+        /// that the deadline ends fails the graph, and the error names the stage or producer that
+        /// waited.
         ///
         /// The library does not interrupt user code. The deadline wakes no task: a task gets the
         /// error at its next poll.

@@ -1,14 +1,15 @@
 //! Storage of events and stamps.
 //!
 //! The trait [`Storage`] gives access to the stamp and the event of a position. Two layouts on the
-//! heap implement the trait. A layout in shared memory could be a third, under the same algorithms.
+//! heap implement the trait [`Storage`]. A layout in shared memory could be a third layout, with
+//! the same algorithms.
 //!
 //! Invariants
 //! - I1: the addresses `stamp(seq)` and `event(seq)` stay valid and unchanged from `allocate` until
 //!   `free`.
 //! - I2: from [`Storage::fill`] until [`Storage::free`] every event is an initialised `E`. A slot
-//!   is never empty between these calls: its event is made once, overwritten in place, and dropped
-//!   with the ring.
+//!   is never empty between `fill` and `free`: the slot's event is made once, overwritten in place,
+//!   and dropped with the ring.
 //! - I3: the protocol (PROTOCOL.md) alone decides which thread may access an event, never this
 //!   module.
 
@@ -50,12 +51,12 @@ pub struct Interleaved;
 /// ([`Events::as_slices`](crate::Events::as_slices)).
 ///
 /// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
-/// in an array beside the events. This array takes 8 bytes per slot.
+/// in an array beside the events. The array of stamps takes 8 bytes per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
 /// [`for_each`](crate::Consumer::for_each) does. A poll without a pause takes the cursor's cache
-/// line away from the producer at every publication. In batches of ten an event then takes 5 ns
-/// instead of 1.5 ns (`records/`).
+/// line away from the producer at every publication. In batches of ten, an event takes 5 ns without
+/// the pause and 1.5 ns with the pause (`records/`).
 ///
 /// ```
 /// let mut sum = 0;
@@ -90,15 +91,15 @@ impl Layout for Contiguous {
     const CURSOR: bool = true;
 }
 
-/// A copyable view of storage. The owner of the storage frees it.
+/// A copyable view of storage. The owner of the storage frees the storage.
 ///
 /// # Safety
-/// An implementation keeps I1 and I2 of this module. The positions `seq` and `seq + capacity` have
-/// the same slot.
+/// An implementation keeps I1 and I2 of this module. The positions `seq` and `seq + capacity` share
+/// one slot.
 #[doc(hidden)]
 pub unsafe trait Storage<E>: Copy {
-    /// Allocates `capacity` slots, a power of two, with or without stamps. The method does not make
-    /// the events. `None`: there is no memory for so many slots.
+    /// Allocates `capacity` slots, a power of two, with or without stamps. The call of `allocate`
+    /// does not make the events. `None`: there is no memory for so many slots.
     fn allocate(capacity: usize, stamped: bool) -> Option<Self>;
     /// Returns whether the storage has stamps.
     fn stamped(&self) -> bool;
@@ -117,7 +118,7 @@ pub unsafe trait Storage<E>: Copy {
     /// Frees the memory, without dropping events.
     ///
     /// # Safety
-    /// Called once, and no view of the storage is used afterwards.
+    /// The owner calls `free` once, and uses no view of the storage afterwards.
     unsafe fn free(self);
 
     /// Stores the blank stamps of a ring that begins at `start`, then makes the events. `Err`: the
@@ -154,10 +155,11 @@ pub unsafe trait Storage<E>: Copy {
     }
 
     /// Drops the first `count` events one by one, so that a panic of one drop does not prevent the
-    /// others. Returns the first panic.
+    /// others. Returns the first panic of an event's drop.
     ///
     /// # Safety
-    /// The first `count` events exist, no reference to them is left, and the method is called once.
+    /// The first `count` events exist, no reference to these events is left, and the method is
+    /// called once.
     unsafe fn drop_events(&self, count: u64) -> Option<Box<dyn Any + Send>> {
         let mut first = None;
         if std::mem::needs_drop::<E>() {
@@ -234,8 +236,8 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 
 impl<E, L: Layout> View<E, L> {
     /// Whether a single producer publishes by the cursor, without stamps. Rings of zero-sized
-    /// events always have stamps, because otherwise their slots would take no memory and no
-    /// allocation would bound their capacity.
+    /// events always have stamps. Without stamps, the slots of zero-sized events would take no
+    /// memory, and no allocation would bound the capacity.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     #[inline(always)]
@@ -250,7 +252,7 @@ impl<E, L: Layout> View<E, L> {
         self.word_at(seq) == stamp::live(seq, self.shift(), len)
     }
 
-    /// Returns what the stamp of position `seq` publishes.
+    /// Returns the run or the tombstone that the stamp of position `seq` states.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
         stamp::read(self.word_at(seq), seq, self.shift())

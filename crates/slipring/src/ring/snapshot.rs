@@ -1,4 +1,4 @@
-//! Reports of a graph, made from its positions and counters.
+//! This module makes the reports of a graph from the graph's positions and counters.
 
 use crate::base::name::{Name, PRODUCER};
 use crate::base::sync::Relaxed;

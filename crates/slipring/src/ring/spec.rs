@@ -1,5 +1,5 @@
-//! The declaration of a graph: its stages by number, what each stage may do, and which stages it
-//! follows.
+//! The declaration of a graph lists the graph's stages by number, the access of each stage, and the
+//! stages that each stage follows.
 
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
@@ -18,13 +18,13 @@ pub(crate) enum Access {
 pub(crate) enum Delivery {
     /// One handle sees every event.
     Each,
-    /// Each event goes to exactly one of `workers` handles. More workers may join, up to `room` at
-    /// a time.
+    /// Each event goes to exactly one of `workers` handles. More workers may join a pool, up to
+    /// `room` workers at a time.
     Pool { workers: usize, room: usize },
     /// The event's key selects one of this number of shards, and only that shard handles the event.
     Shards(usize),
-    /// Readers join and leave while the graph runs, up to this number at a time. A tap without a
-    /// member holds no events back.
+    /// Readers join and leave while the graph runs. The field is the largest number of readers at a
+    /// time. A tap without a member holds no events back.
     Tap(usize),
 }
 
@@ -33,7 +33,7 @@ impl Delivery {
     pub(crate) fn pool(workers: usize) -> Delivery {
         Delivery::Pool { workers, room: workers }
     }
-    /// Returns the number of handles at the start.
+    /// Returns the number of handles that the stage has at the start.
     pub(crate) fn len(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -42,7 +42,7 @@ impl Delivery {
             Delivery::Tap(_) => 0,
         }
     }
-    /// Returns the largest number of handles at a time.
+    /// Returns the largest number of handles that the stage has at a time.
     pub(crate) fn room(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -51,12 +51,12 @@ impl Delivery {
         }
     }
     /// Returns whether the stage's handles release by storing bounds. A bound is a position times
-    /// two, which leaves the lowest bit free to say that the handle is idle.
+    /// two: the lowest bit of a bound is free to say that the handle is idle.
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of shared cache lines that a stage needs. The plan's `Stage::line` lists
-    /// the words on these lines.
+    /// Returns the number of shared cache lines that a stage needs. The documentation of the plan's
+    /// `Stage::line` lists the words on a stage's lines.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -67,7 +67,7 @@ impl Delivery {
     }
 }
 
-/// A stage as declared.
+/// A stage as the user declared the stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageSpec {
     pub(crate) name: String,
@@ -75,11 +75,11 @@ pub(crate) struct StageSpec {
     pub(crate) delivery: Delivery,
     /// Numbers of the stages that this stage follows.
     pub(crate) after: Vec<usize>,
-    /// Label of the stage's thread; `None`: a thread of its own. Stages with the same label share a
-    /// thread, and so a wait queue.
+    /// Label of the stage's thread; `None`: the stage has a thread of its own. Stages with the same
+    /// label share a thread, and so a wait queue.
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Waiting strategy of the stage; `None`: that of the graph.
+    /// Waiting strategy of the stage; `None`: the stage uses the graph's strategy.
     pub(crate) wait: Option<Contained<Wait>>,
 }
 
@@ -104,7 +104,7 @@ impl StageSpec {
 
 /// The stages declared so far, and the first mistake among the declarations.
 ///
-/// The number of a stage identifies it. A front records a mistake instead of panicking, and the
+/// A stage's number identifies the stage. A front records a mistake instead of panicking, and the
 /// build reports the mistake.
 #[derive(Default)]
 pub(crate) struct StageList {
@@ -140,17 +140,18 @@ impl StageList {
         self.specs.last_mut()
     }
 
-    /// Records a mistake; the build reports the first one.
+    /// Records a mistake; the build reports the first recorded mistake.
     pub(crate) fn note(&mut self, problem: BuildError) {
         self.problem.get_or_insert(problem);
     }
 
-    /// Records a declaration that has no meaning in its place, or contradicts another declaration.
+    /// Records, as a mistake, a declaration that has no meaning in its place or contradicts another
+    /// declaration.
     pub(crate) fn reject(&mut self, problem: impl Into<String>) {
         self.note(BuildError::Declaration { problem: problem.into() });
     }
 
-    /// Returns the first mistake, if there is one.
+    /// Returns the first recorded mistake; `None`: the declarations contain no mistake.
     pub(crate) fn problem(&self) -> Option<&BuildError> {
         self.problem.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Warnings about parties that spin on a core which another thread of the graph needs.
+//! This module warns about parties that spin on a core which another thread of the graph needs.
 
 use std::thread::{self, ThreadId};
 
@@ -33,10 +33,11 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties that are bound to a single core. The core of each party is looked up once,
-/// at the party's first wait that lasts.
+/// The spinning parties that are bound to a single core. The library looks up the core of each
+/// party once, at the party's first wait that lasts.
 pub(crate) struct Cores {
-    /// By party: 1 if the party's core was looked up or the party does not spin, else 0.
+    /// One number per party: 1 if the party's core was looked up or the party does not spin, else
+    /// 0.
     asked: Box<[Statistic]>,
     /// Core, party and thread of each spinning party that is bound to one core.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
@@ -51,8 +52,8 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on this thread. Warns if a party of another thread spins on this
-    /// thread's only core.
+    /// Records the core of this thread, on which `party` waits. Warns if a party of another thread
+    /// spins on this thread's only core.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];
@@ -61,7 +62,8 @@ impl Cores {
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        // Parties of the same thread do not delay each other by spinning, because they take turns.
+        // Parties of the same thread do not delay each other by spinning, because the parties take
+        // turns on the thread.
         let thread = thread::current().id();
         let other = held
             .iter()

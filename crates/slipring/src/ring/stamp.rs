@@ -1,4 +1,5 @@
-//! Stamps: a stamp is a word at a run's first slot. The stamp publishes the run.
+//! Stamps: a stamp is a word at a run's first slot. The stamp at a run's first slot publishes the
+//! run.
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -11,24 +12,26 @@
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
 //!   that position. A slot is stamped for at most one position per lap. No stamp becomes 2^46 laps
 //!   old, because producers stamp all slots of each run in the last two of every 2^44 laps
-//!   ([`refreshes`]). In a ring of 2^18 slots or more, the field holds the whole lap number, and
-//!   repeats after 2^64 events. In such a ring producers stamp each slot in the last two laps of
-//!   every 2^62 events.
+//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number,
+//!   and repeats after 2^64 events. In a ring of 2^18 slots or more, producers stamp each slot in
+//!   the last two laps of every 2^62 events.
 //! - I2: a slot's first stamp (see [`blank`]) has the lap number before that of the slot's first
 //!   use, so the stamp never reads as published.
-//! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A longer publication is several runs.
+//! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
+//!   is several runs.
 
-/// Length of the longest run, in slots. A longer publication is several runs, stamped from back to
-/// front, so that the first run becomes visible last. Runs are shorter in models, so that a
-/// publication in a small ring can have several.
+/// Length of the longest run, in slots. A publication of more slots is several runs, stamped from
+/// back to front, so that the first run becomes visible last. Runs are shorter in models, so that a
+/// publication in a small ring can have several runs.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
-/// log2 of the number of laps from one refresh of all stamps to the next. The interval is far
-/// shorter than the 2^46 laps after which a lap field repeats.
+/// log2 of the number of laps from one refresh of all stamps to the next. The interval between two
+/// refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
-/// log2 of the largest number of events from one refresh to the next. This limit applies to large
-/// rings, in which 2^44 laps would be more than the 2^64 events after which positions repeat.
+/// log2 of the largest number of events from one refresh to the next. The limit in events applies
+/// to large rings, in which 2^44 laps would be more than the 2^64 events after which positions
+/// repeat.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -37,9 +40,10 @@ const TOMBSTONE: u64 = 1 << 16;
 pub(crate) enum Run {
     /// No event is published at this position yet.
     Unpublished,
-    /// A run of this many events is published from this position on.
+    /// A run is published from this position on. The field is the number of the run's events.
     Live(u64),
-    /// This many slots from this position on were claimed and given up.
+    /// The slots from this position on were claimed and given up. The field is the number of slots
+    /// of the tombstone.
     Tombstone(u64),
 }
 
@@ -61,7 +65,7 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
 }
 
 /// Returns whether a run that begins at `seq` must stamp all of its slots, each with the rest of
-/// the run from that slot on. A run is at most a lap long. A run that reaches into the last lap of
+/// the run from that slot on. No run is longer than a lap. A run that reaches into the last lap of
 /// a refresh period therefore begins in one of the period's last two laps.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {

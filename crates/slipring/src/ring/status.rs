@@ -1,4 +1,4 @@
-//! Whether a graph runs, and how it ended.
+//! The status of a graph says whether the graph runs, and how the graph ended.
 //!
 //! Invariants
 //! - I1: the last position is stored before the closed bit (`edge::closed`), and no slot is claimed
@@ -24,7 +24,7 @@ struct Words {
     final_seq: AtomicU64,
 }
 
-/// Whether a graph runs, and how it ended.
+/// The status of a graph says whether the graph runs, and how the graph ended.
 pub(crate) struct Status {
     words: Line<Words>,
     failure: Mutex<Option<Failure>>,
@@ -32,7 +32,8 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Makes the status of a graph that runs. A deadline beyond the clock's range is ignored.
+    /// Makes the status of a graph that runs. The new status has no deadline if the given deadline
+    /// is beyond the clock's range.
     pub(crate) fn new(deadline: Option<Duration>) -> Status {
         Status {
             words: Line(Words { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
@@ -41,7 +42,8 @@ impl Status {
         }
     }
 
-    /// Stores the last position and then sets the closed bit. The caller then notifies all queues.
+    /// Stores the last position and then sets the closed bit. After the call, the caller notifies
+    /// all queues.
     pub(crate) fn close(&self, final_seq: u64) {
         let words = &self.words.0;
         twin!("closed-before-final": () => edge::closed::close(&words.bits, CLOSED));
@@ -49,13 +51,13 @@ impl Status {
         edge::closed::close(&words.bits, CLOSED);
     }
 
-    /// Sets the halted bit. The caller then notifies all queues.
+    /// Sets the halted bit. After the call, the caller notifies all queues.
     pub(crate) fn halt(&self) {
         self.words.0.bits.fetch_or(HALTED, Relaxed); // no data goes with it
     }
 
-    /// Records a failure, unless there is one already. The caller then notifies all queues. `Err`:
-    /// the failure was not recorded, and the cause is returned.
+    /// Records a failure, unless the graph has failed already. After the call, the caller notifies
+    /// all queues. `Err`: the failure was not recorded, and the cause is returned.
     pub(crate) fn fail(
         &self,
         failure: impl FnOnce(Cause) -> Failure,
@@ -92,20 +94,21 @@ impl Status {
         self.words.0.bits.load(Relaxed) != 0
     }
 
-    /// Returns whether producers may still publish and stages may still handle events: the graph
-    /// was neither halted nor has it failed. Costs one load of a line that seldom changes.
+    /// Returns whether the graph was neither halted nor has failed, so that stages may still handle
+    /// events. The check costs one load of a line that seldom changes.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
         self.words.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
     }
 
-    /// Returns the error of [`Status::stopped`] unless the graph runs.
+    /// Fails with the error of [`Status::stopped`] if the graph was halted or has failed.
     #[inline(always)]
     pub(crate) fn check_running(&self) -> Result<(), WaitError> {
         if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
     }
 
-    /// Returns the failure or the halt that ended the graph; `None`: neither happened.
+    /// Returns the failure or the halt that ended the graph; `None`: the graph was neither halted
+    /// nor has failed.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.0.bits);
@@ -115,11 +118,11 @@ impl Status {
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// Returns why a stage that found no event at `next` will never find one there; `None`: an
-    /// event may still come.
+    /// Returns why a stage that found no event at `next` will never find an event at `next`;
+    /// `None`: an event may still come.
     ///
-    /// If the ring is closed and the result is `None`, the stage polls again, because all events
-    /// published before the close are visible now.
+    /// If the ring is closed and the result is `None`, the stage polls again. After the result
+    /// `None`, the stage sees all events that were published before the close.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = edge::closed::see(&self.words.0.bits);
@@ -140,7 +143,7 @@ impl Status {
         self.deadline.map(|(deadline, _)| deadline)
     }
 
-    /// Returns the deadline as a time after the build, if the deadline has passed.
+    /// Returns the time from the build to the deadline, if the deadline has passed.
     pub(crate) fn overdue(&self) -> Option<Duration> {
         self.deadline.filter(|(deadline, _)| Instant::now() >= *deadline).map(|(_, after)| after)
     }

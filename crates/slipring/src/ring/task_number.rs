@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use crate::ring::control::Control;
 
-/// The number by which a wait queue identifies the tasks of one handle. The number is drawn when a
-/// task first waits.
+/// The number by which a wait queue identifies the tasks of one handle. The handle draws its number
+/// when a task of the handle first waits.
 #[derive(Default)]
 pub(crate) struct TaskNumber(Option<NonZeroU64>);
 

@@ -61,9 +61,9 @@ impl Waits {
         &self.queues[queue]
     }
 
-    /// Returns `true` if `ready` returns `true`. Otherwise registers the task to be woken at the
-    /// queue's next notification. If no party notifies the queue, the task is woken at once, to
-    /// poll again.
+    /// Returns `true` if `ready` returns `true`. If `ready` returns `false`, registers the task to
+    /// be woken at the queue's next notification. If no party notifies the queue, the method wakes
+    /// the task at once, and the task polls again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,
@@ -82,7 +82,8 @@ impl Waits {
         ready
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party` and the earlier of two deadlines.
+    /// Calls [`wait::wait_until`] with the strategy of `party` and the earlier of the graph's
+    /// deadline and the caller's.
     pub(crate) fn wait(
         &self,
         plan: &Plan,

@@ -1,26 +1,26 @@
 //! Positions, and the shared words that hold a position and other bits.
 //!
-//! Positions are `u64`s that wrap. If a word has fewer than 64 bits for a position, its reader
-//! restores the other bits from a nearby position.
+//! Positions are `u64`s that wrap. If a word has fewer than 64 bits for a position, a thread that
+//! reads the word restores the other bits from a nearby position.
 //!
 //! Invariants
 //! - I1: two positions that are compared differ by less than 2^62.
 
 use crate::base::sync::twin;
 
-/// Bit of a bound: the worker or member holds no events. Positions in bounds are stored times two,
-/// to leave this bit free.
+/// Bit of a bound that says that the worker or member holds no events. Positions in bounds are
+/// stored times two, to leave this bit free.
 pub(crate) const IDLE: u64 = 1;
 
-/// Number of low bits of a pool's claim word, which hold the number of events left in a run. The
-/// bits above hold the position.
+/// Number of bits at the low end of a pool's claim word. The low bits of the claim word hold the
+/// number of events left in a run, and the high bits hold the position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the
 /// nearest to `lower_bound`.
 ///
-/// The result may be below `lower_bound`, because a handle may know a later position than that of
-/// the loaded word.
+/// The restored position may be below `lower_bound`, because a handle may know a later position
+/// than that of the loaded word.
 #[inline(always)]
 fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
     let spare = 64 - bits;
@@ -65,7 +65,7 @@ impl PoolWord {
         widen(self.0 >> LEFT_BITS, 64 - LEFT_BITS, lower_bound)
     }
 
-    /// Returns the number of events of the run that are left from the position on.
+    /// Returns the number of events that are left in the run, from the claim word's position on.
     #[inline(always)]
     pub(crate) fn left(self) -> u64 {
         self.0 & ((1 << LEFT_BITS) - 1)
