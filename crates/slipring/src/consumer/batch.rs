@@ -1,12 +1,12 @@
-//! Batches: events lent to a handle until it releases or drops them.
+//! Batches are events that a handle lends until the batch is released or dropped.
 //!
 //! Invariants
 //! - I1: a batch borrows its handle mutably. A handle therefore lends one batch at a time. While a
-//!   batch lives, only the batch moves the handle's position.
-//! - I2: a batch that is dropped or forgotten without a release leaves its handle's position as it
-//!   was, so the handle lends the same events again.
+//!   batch lives, only the batch itself moves the handle's position.
+//! - I2: a batch that is dropped or forgotten without a release does not move its handle's
+//!   position, so the handle lends the batch's events again.
 //! - I3: a batch never gives out `&mut EventsMut`. A caller with two `&mut EventsMut` could swap
-//!   the views of two batches, and one view would outlive its batch's release.
+//!   the views of two batches, and a view would outlive the release of its own batch.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ use crate::ring::slots::{Interleaved, Layout, Storage};
 /// batch dereferences to [`Events`].
 ///
 /// [`Batch::release`] gives the events back to the graph. If a batch is dropped without a release,
-/// the handle's next call lends the same events again.
+/// the handle's next call lends the batch's events again.
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -37,7 +37,7 @@ use crate::ring::slots::{Interleaved, Layout, Storage};
 /// ```
 pub struct Batch<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout = Interleaved> {
     view: Events<'c, E, L>,
-    /// Number of events that are lent.
+    /// Number of events that the batch lends.
     len: u64,
     /// The handle's position.
     position: &'c mut C::Position<E, L>,
@@ -48,7 +48,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// Lends `len` events.
     ///
     /// # Safety
-    /// The last poll of `position` found at least `len` events, and none of them was released.
+    /// The last poll of `position` found at least `len` events, and `position` has released no
+    /// event since that poll.
     #[inline]
     pub(crate) unsafe fn new(position: &'c mut C::Position<E, L>, len: u64) -> Self {
         let state = position.state();
@@ -63,7 +64,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// Releases the batch's events to the next stages, or, after the last stage, their slots to the
     /// producers.
     ///
-    /// A release costs one store to a line that other threads read. The call also checks the wait
+    /// A release costs one store to a line that other threads read. A release also checks the wait
     /// queue of each party that may wait for the release. The calling thread wakes the waiting
     /// parties.
     ///
@@ -86,9 +87,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         }
     }
 
-    /// Releases the batch's first `count` events. The batch keeps the other events, and its offsets
-    /// then count from the first kept event. Costs as much as [`Batch::release`], or nothing if
-    /// `count` is 0.
+    /// Releases the batch's first `count` events. The batch keeps the other events, and the batch's
+    /// offsets then count from the first kept event. A call costs as much as [`Batch::release`], or
+    /// nothing if `count` is 0.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;
@@ -101,7 +102,7 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// ```
     ///
     /// # Panics
-    /// Panics if the batch has fewer than `count` events. A call that panics releases nothing.
+    /// Panics if the batch has fewer than `count` events. A call that panics releases no event.
     pub fn release_front(&mut self, count: usize) {
         assert!(
             count <= self.view.len(),
@@ -123,13 +124,13 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
 }
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Batch<'_, E, A, C, L> {
-    /// Holds the batch's events: the handle goes on to later events without a release. A journal
-    /// holds events, for example, to acknowledge them later. A hold stores nothing that other
-    /// threads read.
+    /// Holds the batch's events: the handle goes on to later events without a release. For example,
+    /// a journal holds events until the journal has written the events to disk. A hold stores
+    /// nothing that other threads read.
     ///
     /// [`Consumer::release_until`](crate::Consumer::release_until) releases held events. Every
     /// later [`Batch::release`], [`Batch::release_front`], `poll` or `for_each` of the same handle
-    /// releases held events, too. No call lends held events again.
+    /// releases held events, too. A handle lends each held event only once.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;

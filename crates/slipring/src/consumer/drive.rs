@@ -4,7 +4,7 @@
 //! Invariants
 //! - I1: a stage releases an event only after its handler has handled the event. If the handler
 //!   fails or panics at an event, the position advances over exactly the earlier events.
-//! - I2: the loop releases every handled event before it waits.
+//! - I2: the loop releases every handled event before each wait.
 
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -18,26 +18,26 @@ use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
 use crate::ring::slots::{Layout, Storage};
 
-/// Number of events, in short runs, that the loop finds before the handler starts on the first
-/// event.
+/// Number of events in short runs that the loop finds before the handler gets the first of these
+/// events.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
 
 /// The outcome of a stage's loop.
 pub(crate) enum End {
-    /// No event will come any more, or a wait failed.
+    /// The stage's loop ended because no event will come any more, or because a wait failed.
     Wait(WaitError),
     /// The handler returned an error.
     Fault(Fault),
-    /// The handler panicked with this message. Only a caller that catches panics creates this
-    /// variant.
+    /// The handler panicked with this message. Only a caller of the loop that catches panics
+    /// creates the variant `Panic`.
     Panic(String),
 }
 
 /// Events for a handler, as found by [`find_next`].
 pub(crate) struct Upcoming {
-    /// Number of polled events; 0 if none is available.
+    /// Number of polled events; 0 if no event is available.
     pub(crate) len: u64,
     /// Upper bound of the events that the handler may handle, including runs behind the polled
     /// events.
@@ -54,11 +54,11 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// At a long run, the handler starts at once and walks on to the runs behind that run, so memory is
-/// read in address order. Before the handler starts on short runs, this function gathers about
-/// `least` events. The producer may still be writing to the cache line of a short run. If a
-/// consumer loaded stamps and events in turn from a line that the producer is writing, the consumer
-/// would wait for the line at each event.
+/// At a long run, the handler starts at once and walks on to the runs behind the long run. The
+/// handler therefore reads memory in address order. Before the handler starts on short runs, this
+/// function gathers about `least` events. The producer may still be writing to the cache line of a
+/// short run. If a consumer loaded stamps and events in turn from a line that the producer is
+/// writing, the consumer would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -78,7 +78,7 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
 }
 
-/// Lends the upcoming events to the handler, and advances the position over the handled ones.
+/// Lends the upcoming events to the handler, and advances the position over the handled events.
 #[inline(always)]
 pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -120,8 +120,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for AdvanceOnDrop<'_, E, L, P
     }
 }
 
-/// Handles available events up to the pace's limit, and does not release them. Returns the number
-/// of handled events.
+/// Handles available events up to the pace's limit, without releasing these events. Returns the
+/// number of handled events.
 #[inline(always)]
 fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -136,8 +136,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     while handled < max_pass {
         let remaining = max_pass - handled;
         let max = if H::GATHERS { remaining } else { pace.stretch().min(remaining) };
-        // The first event often comes alone, so the loop handles the first event before it polls
-        // for a second one.
+        // The first event often comes alone, so the loop handles the first event before polling for
+        // a second event.
         let upcoming = if H::GATHERS {
             Upcoming::gathered(position.gather(max, max), max)
         } else {
@@ -162,7 +162,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             since_reading = 0;
             match &mut clock {
                 // The events of a pass before the first reading of the clock are not timed, because
-                // they are often the whole pass.
+                // many passes have no later events.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();
@@ -178,8 +178,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     (handled, Ok(()))
 }
 
-/// Runs one round of a stage: handles available events up to the pace's limit, then releases them.
-/// Returns the number of handled events; 0 if none was available.
+/// Runs one round of a stage: handles available events up to the pace's limit, then releases the
+/// handled events. Returns the number of handled events; 0 if no event was available.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -187,13 +187,13 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     pace: &mut Pace,
 ) -> Result<u64, End> {
     position.check().map_err(End::Wait)?;
-    // A skipped event and the events before it are a batch of their own, so that a later retry
-    // starts behind the skipped event.
+    // A skipped event ends its batch, which is released here, so that a later retry starts behind
+    // the skipped event.
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
-    // A failure in the pass is attributed to an event. A failure outside the pass is attributed to
-    // no event, so the stage has no event to skip.
+    // A failure in the pass is attributed to an event. A failure outside of the pass is attributed
+    // to no event, so the stage cannot skip an event after such a failure.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -216,7 +216,7 @@ fn end_batch<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     Ok(())
 }
 
-/// Calls the handler's `idle`. The loop waits afterwards.
+/// Calls the handler's `idle`. The stage's loop waits after this call.
 #[inline(always)]
 pub(crate) fn idle<E, L: Layout, P: ConsumerPosition<E, L>, H: Handler<E, L>>(
     position: &P,
@@ -272,8 +272,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The addition wraps, because the sum may overflow: one skip counts up to a quarter of the
-    // ring, and a ring of zero-sized events may have any length.
+    // The addition wraps, because the sum of a few skips may overflow in a ring of zero-sized
+    // events. One skip counts up to a quarter of the ring, and such a ring may have any length.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

@@ -1,4 +1,4 @@
-//! [`Consumer`]: the handle of a stage that runs on a thread of the user's own.
+//! [`Consumer`] is the handle of a stage that runs on a thread of the user's own.
 //!
 //! Invariants
 //! - I1: `poll` and `for_each` release exactly the events for which the closure returned, also if
@@ -45,8 +45,8 @@ use crate::wait::HandleLearner;
 ///   never release its later events. A worker may be dropped while other workers of its pool
 ///   remain. The remaining workers finish a dropped worker's chunk. A subscription may be dropped
 ///   at any time.
-/// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph whose handles may
-///   be forgotten needs a [deadline](crate::Graph::deadline).
+/// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph whose user may
+///   forget handles needs a [deadline](crate::Graph::deadline).
 ///
 /// ```
 /// let (mut tx, mut rx) = slipring::unicast(8, String::new)?;
@@ -138,8 +138,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the position of the next event that this handle lends. For a worker without a chunk,
-    /// returns the pool's position at this worker's last poll. Other workers may move the pool's
-    /// position at any time.
+    /// returns the position at which this worker's last poll found the pool. Other workers may move
+    /// the pool's position at any time.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -209,8 +209,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     /// - [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`], [`WaitError::Left`]:
     ///   no event will come any more.
     /// - [`WaitError::TimedOut`]: the wait strategy's timeout passed.
-    /// - [`WaitError::WaitsForItself`]: only a release by the waiting thread itself could end the
-    ///   wait.
+    /// - [`WaitError::WaitsForItself`]: only the waiting thread itself could release the awaited
+    ///   event.
     #[inline]
     pub fn batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, WaitError> {
         match self.wait_for(max, None) {
@@ -254,8 +254,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         ))
     }
 
-    /// Returns the number of events that are available now, at most `max`. Fails only if this
-    /// handle must stop before the stream's end.
+    /// Returns the number of events that are available now, at most `max`. The method fails only if
+    /// this handle must stop before the stream's end.
     #[inline]
     pub(crate) fn available(&mut self, max: usize) -> Result<u64, WaitError> {
         self.position.check()?;
@@ -263,7 +263,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(if max == 0 { 0 } else { self.position.gather(max as u64, max as u64) })
     }
 
-    /// Waits until events are available, and returns their number, at most `max`.
+    /// Waits until events are available, and returns the number of available events, at most `max`.
     #[inline]
     fn wait_for(&mut self, max: usize, deadline: Option<Instant>) -> Result<u64, BatchError> {
         loop {
@@ -282,7 +282,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the number of events that are available now, at most `max`. If no event is
-    /// available, registers a task to be woken when another call may find one.
+    /// available, registers a task to be woken when another call may find an event.
     pub(crate) fn available_or_arm(
         &mut self,
         max: usize,
@@ -320,7 +320,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         unsafe { Batch::new(&mut self.position, len) }
     }
 
-    /// Handles up to `max` available events, releases them, and returns their number.
+    /// Handles and releases up to `max` available events, and returns the number of handled events.
     #[inline(always)]
     fn poll_with<H: Handler<E, L>>(
         &mut self,
@@ -343,8 +343,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 unreachable!("a closure without errors returned one: {fault}");
             }
             handled += progress.handled;
-            // With many producers, a tombstone may be next with live events behind it, so the loop
-            // polls again.
+            // With many producers, a tombstone may be next and live events may follow the
+            // tombstone, so the loop polls again.
             if C::Position::<E, L>::SHORT_MEANS_EXHAUSTED
                 && (upcoming.exhausted || progress.exhausted)
                 && !position.state().control().plan.many_producers
@@ -396,7 +396,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Drop for ReleaseOnDro
 
 /// A handler that calls a closure with `&E`.
 struct EachRef<F>(F);
-/// A handler that calls a closure with `&mut E`. Only handles marked [`Writing`] make this handler.
+/// A handler that calls a closure with `&mut E`. Only handles marked [`Writing`] create an
+/// `EachMut`.
 struct EachMut<F>(F);
 
 impl<E, L: Layout, F: FnMut(&E, At)> Handler<E, L> for EachRef<F> {
@@ -423,11 +424,12 @@ impl<E, L: Layout, F: FnMut(&mut E, At)> Handler<E, L> for EachMut<F> {
 }
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
-    /// Handles up to `max` events that are available now, without waiting, and releases them
-    /// together. Returns the number of handled events: 0 if none was available.
+    /// Handles up to `max` events that are available now, without waiting, and releases these
+    /// events together. Returns the number of handled events: 0 if no event was available.
     ///
-    /// The whole call costs one release (see [`Batch::release`]). If `f` panics at an event, the
-    /// earlier events are released, and the next call begins with that event.
+    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
+    /// an event, the earlier events are released, and the next call begins with the event at which
+    /// `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -450,9 +452,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// Events are released after about every microsecond of work, and always before a wait. If `f`
-    /// panics at an event, the earlier events are released, and the next call begins with that
-    /// event.
+    /// The loop releases events after about every microsecond of work, and always before a wait. If
+    /// `f` panics at an event, the earlier events are released, and the next call begins with the
+    /// event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -465,7 +467,7 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     ///
     /// # Errors
     /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. The end of a closed stream is success here.
+    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&E, At)) -> Result<u64, WaitError> {
@@ -474,12 +476,12 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
 }
 
 impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
-    /// Handles up to `max` events that are available now, without waiting, and releases them
-    /// together. Returns the number of handled events: 0 if none was available.
+    /// Handles up to `max` events that are available now, without waiting, and releases these
+    /// events together. Returns the number of handled events: 0 if no event was available.
     ///
-    /// The whole call costs one release (see [`Batch::release`]). If `f` panics at an event, the
-    /// earlier events are released, and the next call begins with that event. Changes that `f` made
-    /// before the panic remain in the event.
+    /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
+    /// an event, the earlier events are released, and the next call begins with the event at which
+    /// `f` panicked. Changes that `f` made before the panic remain in the event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -505,9 +507,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// Events are released after about every microsecond of work, and always before a wait. If `f`
-    /// panics at an event, the earlier events are released, and the next call begins with that
-    /// event. Changes that `f` made before the panic remain in the event.
+    /// The loop releases events after about every microsecond of work, and always before a wait. If
+    /// `f` panics at an event, the earlier events are released, and the next call begins with the
+    /// event at which `f` panicked. Changes that `f` made before the panic remain in the event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -527,7 +529,7 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// # Errors
     /// The call returns any error of [`Consumer::batch`] except [`WaitError::TimedOut`] and
-    /// [`WaitError::Closed`]. The end of a closed stream is success here.
+    /// [`WaitError::Closed`]. At the end of a closed stream, `for_each` returns `Ok`.
     #[doc(alias = "EventHandler")]
     #[inline]
     pub fn for_each(&mut self, f: impl FnMut(&mut E, At)) -> Result<u64, WaitError> {
@@ -537,12 +539,12 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
 
 impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
     /// Releases the [held](Batch::hold) events before position `seq`. If `seq` is beyond the last
-    /// held event, the call releases all held events. If the position `seq` was already released,
-    /// the call changes nothing.
+    /// held event, the call releases all held events. If the handle has already released the events
+    /// before `seq`, the call changes nothing.
     ///
-    /// Costs as much as [`Batch::release`]. A handle that holds the whole ring gets no further
-    /// event. A waiting call of such a handle returns [`WaitError::WaitsForItself`] until the
-    /// handle releases some events.
+    /// A call costs as much as [`Batch::release`]. A handle that holds all slots of the ring gets
+    /// no further event. A waiting call of such a handle returns [`WaitError::WaitsForItself`]
+    /// until the handle releases some events.
     ///
     /// Example: [`Batch::hold`].
     pub fn release_until(&mut self, seq: u64) {

@@ -1,5 +1,5 @@
-//! The interface between a stage's loop and the stage's handler: the trait, the lent events, the
-//! progress.
+//! The interface between a stage's loop and the stage's handler consists of a trait, the lent
+//! events and the handler's progress.
 
 use std::marker::PhantomData;
 
@@ -9,17 +9,17 @@ use crate::ring::events::{At, Events, EventsMut, straight};
 use crate::ring::slots::{Layout, Storage};
 use crate::ring::stamp::Run;
 
-/// The code that a stage runs for its events.
+/// The code that a stage runs to handle its events.
 pub(crate) trait Handler<E, L: Layout> {
     /// Whether the handler takes batches. For a batch handler, the loop gathers a long batch
     /// instead of handling a short batch early.
     const GATHERS: bool = false;
 
-    /// Handles the lent events. The method must keep `progress.handled` correct, also if the
-    /// handler fails or panics.
+    /// Handles the lent events. An implementation of `handle` keeps `progress.handled` correct,
+    /// also if the handler fails or panics.
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
 
-    /// Runs before the stage's first event.
+    /// Runs before the stage handles its first event.
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -34,7 +34,7 @@ pub(crate) trait Handler<E, L: Layout> {
         Ok(())
     }
 
-    /// Runs after the stage's last event.
+    /// Runs after the stage has handled its last event.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -45,8 +45,8 @@ pub(crate) trait Handler<E, L: Layout> {
 pub(crate) struct Progress {
     /// Number of handled events.
     pub(crate) handled: u64,
-    /// Number of lent events, counted from the first one, that are known to be published. At least
-    /// `handled`.
+    /// Number of lent events, counted from the first lent event, that are known to be published.
+    /// The number `found` is at least `handled`.
     pub(crate) found: u64,
     /// Whether the walk ended at a position that was not published yet.
     pub(crate) exhausted: bool,
@@ -59,16 +59,17 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Upper bound of the number of events that may be handled, including those of runs found
-    /// behind the polled events.
+    /// Upper bound of the number of events that may be handled, including the events of runs behind
+    /// the polled events.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
 
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// # Safety
-    /// The position that `state` belongs to has polled these events (position::I2) and releases
-    /// none of them while this value lives. `max` exceeds `len` only where the position walks runs.
+    /// The position that `state` belongs to has polled these events (position::I2), and releases
+    /// none of these events while the `LentEvents` lives. `max` exceeds `len` only where the
+    /// position walks runs.
     #[inline(always)]
     pub(crate) unsafe fn new(
         state: &'a ConsumerState<E, L>,
@@ -136,7 +137,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events lie in a row up to the ring's end, and continue at the ring's beginning.
+            // The events up to the ring's end lie in a row, and the other events begin at the
+            // ring's beginning.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
@@ -144,7 +146,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
                 for offset in from..to {
                     f(event, At { seq: first.wrapping_add(offset) })?;
                     progress.handled = offset + 1;
-                    // Behind the last event, the pointer may be outside the ring, and is not used.
+                    // After the last event, the pointer may be outside of the ring, and the loop
+                    // does not use the pointer.
                     event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
                 }
             }

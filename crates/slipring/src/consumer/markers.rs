@@ -1,5 +1,5 @@
-//! The markers in a [`Consumer`](crate::Consumer)'s type: its access to events, and its delivery.
-//! The delivery selects the kind of the consumer's position.
+//! The markers in a [`Consumer`](crate::Consumer)'s type state the consumer's access to events and
+//! the consumer's delivery. The marker of the delivery selects the kind of the consumer's position.
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;
@@ -60,12 +60,13 @@ pub struct Writing(());
 /// Marks a [`Consumer`](crate::Consumer) that sees every event.
 pub struct Every(());
 
-/// Marks a [`Consumer`](crate::Consumer) that sees every event from the position at which it joined
-/// a tap.
+/// Marks a [`Consumer`](crate::Consumer) that joined a tap and sees every event from its first
+/// position on.
 pub struct Joined(());
 
-/// Marks a [`Consumer`](crate::Consumer) that shares the events with the other workers of its pool.
+/// Marks a [`Consumer`](crate::Consumer) that is a worker and shares the events with the other
+/// workers of its pool.
 pub struct Shared(());
 
-/// Marks a [`Consumer`](crate::Consumer) that sees the events of its own keys.
+/// Marks a [`Consumer`](crate::Consumer) that is a shard and sees the events of its own keys.
 pub struct Sharded(());

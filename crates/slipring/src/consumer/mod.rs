@@ -1,4 +1,5 @@
-//! Consumers: their positions, the loop that runs a stage, and the handles that lend events.
+//! This module holds the positions of consumers, the loop that runs a stage, and the handles that
+//! lend events.
 
 pub(crate) mod batch;
 pub(crate) mod drive;

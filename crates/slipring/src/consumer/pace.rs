@@ -1,5 +1,5 @@
-//! The pace of a stage's loop: its work between two releases, and its pauses while it keeps up with
-//! the upstream.
+//! The pace of a stage's loop is the loop's work between two releases, and the loop's pauses while
+//! the stage keeps up with the upstream.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::ring::control::Control;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target time between two releases. A shorter time would cost more, because each release is a
-/// store to a line that other threads poll.
+/// Target time between two releases. A shorter time between releases would cost more, because each
+/// release is a store to a line that other threads poll.
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
-/// Least time between two readings of the clock. A reading takes 20 to 40 ns.
+/// Least time between two readings of the clock. A reading of the clock takes 20 to 40 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
@@ -20,23 +20,26 @@ const LONGEST_STRETCH: u64 = 256;
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop. With a clock, a loop over single events releases after about a
-/// microsecond of work, and at the latest after an eighth of the ring.
+/// microsecond of work. At the latest, a loop over single events releases after an eighth of the
+/// ring or 1,024 events.
 pub(crate) struct Pace {
     /// Upper bound of a pass over single events, in events.
     max_pass: u64,
     /// Upper bound of a batch for a batch handler, in events.
     max_batch: u64,
-    /// Longest wait until the handler's `idle` is called again.
+    /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock. The loop adapts this number.
+    /// Number of events between two readings of the clock. The loop adapts the number to the time
+    /// that the events take.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Length below which a pass is short, in events; see [`Pace::spacings`].
+    /// Length, in events, below which a pass is followed by a pause of one spacing; see
+    /// [`Pace::spacings`].
     short: u64,
-    /// Least length, in events, of a pass that leaves no time for pauses.
+    /// Least length, in events, of a pass that is too long to be followed by a pause.
     long: u64,
 }
 
@@ -88,13 +91,13 @@ impl Pace {
     /// The upstream writes just behind the available events, so an immediate poll would contend for
     /// the line that the upstream is writing.
     ///
-    /// - After a pass of few events, the loop pauses for one spacing only: a single event is then
-    ///   late by at most one spacing.
+    /// - After a pass of fewer than `short` events, the loop pauses for one spacing. An event that
+    ///   comes during this pause is handled late by at most one spacing.
     /// - After a dense pass shorter than `long`, the loop pauses for four spacings. During a dense
-    ///   pass, the upstream writes about as many events again, so one spacing would not end the
-    ///   contention.
-    /// - After any other pass, the loop does not pause. The ring might fill up during a pause after
-    ///   a very long pass.
+    ///   pass, the upstream writes about as many events as the pass handles, so one spacing would
+    ///   not end the contention.
+    /// - After a pass of at least `long` events, the loop does not pause, because the ring might
+    ///   fill up during a pause.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0

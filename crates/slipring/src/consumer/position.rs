@@ -1,5 +1,5 @@
-//! A consumer's private position: traits for moving it and for finding events, and the state common
-//! to all kinds of position.
+//! This module has the traits by which a consumer's private position moves and finds events, and
+//! the state common to all kinds of position.
 //!
 //! The kinds of position are
 //! [`SequentialPosition`](crate::consumer::sequential::SequentialPosition) (a stage, or a member of
@@ -13,8 +13,8 @@
 //!   changes `released`, `next` and `live_end`.
 //! - I2: a stage may access an event from the poll that finds the event until the event's release.
 //!   Later stages and the producers access an event only after the stage's release.
-//! - I3: a position passes over tombstones. A tombstone advances `next` and is released like an
-//!   event, but is never lent to a handler.
+//! - I3: a position passes over tombstones. A position moves `next` over a tombstone and releases
+//!   the tombstone like an event, but never lends the tombstone to a handler.
 
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
@@ -26,7 +26,8 @@ use crate::ring::spec::Access;
 use crate::ring::task_number::TaskNumber;
 use crate::wait::HandleLearner;
 
-/// A consumer's place in the stream: the position of its next event, and that of its last release.
+/// A consumer's place in the stream: the position of the consumer's next event, and the position of
+/// the consumer's last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns the position's common state.
     fn state(&self) -> &ConsumerState<E, L>;
@@ -50,14 +51,14 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Releases every event before `next`, and notifies the parties that may wait for the release.
     fn release(&mut self);
 
-    /// Moves `next` back to the last release.
+    /// Moves `next` back to the position of the last release.
     fn rewind(&mut self);
 
     /// Returns a word that changes whenever a release makes progress.
     fn released(&self) -> u64;
 
-    /// Whether any handled event is unreleased. Positions that were only passed over do not count,
-    /// because a poll releases such positions.
+    /// Whether any handled event is unreleased. Positions that were only passed over are not
+    /// handled events, because a poll releases passed-over positions.
     fn has_unreleased(&self) -> bool;
 
     /// Whether the unreleased events fill the ring, so that no event can come before a release.
@@ -73,12 +74,12 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
-    /// Whether this position reads stamps and handles each stamped event. Where the position walks
+    /// Whether this position reads stamps and handles each stamped event. If the position walks
     /// runs, a handler can go from run to run, beyond the polled events.
     fn walks_runs(&self) -> bool;
 
-    /// Returns the number of available events from `next` on, at most `max`. Reads shared words
-    /// only if no available event is known.
+    /// Returns the number of available events from `next` on, at most `max`. The method reads
+    /// shared words only if the position knows no available event.
     fn poll(&mut self, max: u64) -> u64;
 
     /// Works as [`Availability::poll`], but continues until `least` events are found or no further
@@ -90,11 +91,12 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
-    /// Whether a poll may find an event. The check changes nothing and notifies no queue, so a wait
-    /// may call it under its queue's lock.
+    /// Whether a poll may find an event. The check moves no position except the sentinel, and
+    /// notifies no queue. A wait may therefore make the check under the lock of the wait's queue.
     fn has_available(&self) -> bool;
 
-    /// Returns the party that a wait would wait for: a stage's number, or the producer's number.
+    /// Returns the number of the party for whose progress a wait would wait: a stage, or the
+    /// producers.
     fn waits_for(&self) -> usize;
 
     /// Whether another worker took the events that the last poll saw.
@@ -109,13 +111,13 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         self.state().control().check_running()
     }
 
-    /// Returns why no event will come any more. Must be called after a poll that found no event.
+    /// Returns why no event will come any more. The caller has just polled and found no event.
     /// `None`: the next poll may find an event.
     fn ended(&self) -> Option<WaitError> {
         self.state().core.control.ended(self.next())
     }
 
-    /// Whether a poll is due: an event may be available, or no event will ever come.
+    /// Whether the consumer should poll: an event may be available, or no event will ever come.
     fn is_ready(&self) -> bool {
         self.has_available() || self.ended().is_some()
     }
@@ -129,7 +131,7 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) stage: usize,
     /// Counts of this handle since its creation.
     pub(crate) counts: LocalCounts,
-    /// The part of `counts` that was already flushed to the graph's counters.
+    /// The part of `counts` that the handle has already flushed to the graph's counters.
     pub(crate) flushed: LocalCounts,
     /// Whether no event is being handled, so that a failure is not attributed to an event.
     pub(crate) between_events: bool,
@@ -140,7 +142,7 @@ pub struct ConsumerState<E, L: Layout> {
     notifies: bool,
     /// Whether an event was skipped since the last release.
     pub(crate) skipped: bool,
-    /// Length of the batch that a batch handler was given last, in events.
+    /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
     /// The number under which this handle's tasks wait.
     pub(crate) task: TaskNumber,
@@ -149,9 +151,8 @@ pub struct ConsumerState<E, L: Layout> {
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
-    /// Creates the state of a handle of `stage`. The caller makes `learned`, because a wait
-    /// strategy's learner is user code. User code must run before the handle is counted or pins a
-    /// position.
+    /// Creates the state of a handle of `stage`. The caller makes `learned` before the handle is
+    /// counted or pins a position, because a wait strategy's learner is user code that may panic.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
@@ -186,26 +187,26 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control.plan.stages[self.stage]
     }
 
-    /// Returns the numbers of the wait queues that this stage notifies when it releases.
+    /// Returns the numbers of the wait queues that this stage notifies at each release.
     #[inline(always)]
     pub(crate) fn notifies(&self) -> &[usize] {
         if self.notifies { &self.plan().notifies } else { &[] }
     }
 
-    /// Assigns shard ids to `len` events that this stage has handled and not released.
+    /// Assigns shard ids to `len` events that this stage has handled and not yet released.
     #[cold]
     pub(crate) fn partition(&self, first: u64, len: u64) {
         self.core.partition(&self.plan().partitions, self.stage, first, len);
     }
 
-    /// Tells the model checker that this stage accesses `len` events.
+    /// Tells the model checker that this stage accesses the events of `[first, first + len)`.
     #[inline(always)]
     pub(crate) fn touch(&self, first: u64, len: u64) {
         self.core.touch(first, len, self.plan().access == Access::Write);
     }
 
     /// Fails the graph, because this handle was dropped at position `at` and the stage needs the
-    /// handle. Does not change a graph that has ended.
+    /// handle. A call of `fail_dropped` does not change a graph that has ended.
     pub(crate) fn fail_dropped(&self, at: u64) {
         if self.control().ended(at).is_none() {
             let cause = if std::thread::panicking() {

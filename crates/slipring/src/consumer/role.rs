@@ -1,4 +1,5 @@
-//! Roles of sequential positions: the differences between a stage, a shard and a member of a tap.
+//! The role of a sequential position states the differences between a stage, a shard and a member
+//! of a tap.
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
@@ -10,10 +11,10 @@ use crate::ring::slots::Layout;
 pub trait Role {
     /// Whether the position may start in the middle of a run.
     const STARTS_MID_RUN: bool = false;
-    /// Whether a release samples latencies.
+    /// Whether a release by the sequential position samples latencies.
     const SAMPLES: bool = true;
 
-    /// Whether the position counts the tombstones that it passes over.
+    /// Whether the position counts the tombstones that the position passes over.
     fn counts_tombstones(&self) -> bool {
         true
     }
@@ -24,7 +25,8 @@ pub trait Role {
         None
     }
 
-    /// Handles the drop of a position that has released every event before `released`.
+    /// Ends the part of a handle in the graph when the handle's position is dropped. The position
+    /// has released every event before `released`.
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
 }
 
@@ -73,8 +75,8 @@ impl Role for MemberRole {
 
     #[inline(always)]
     fn refusal(&self, control: &Control) -> Option<WaitError> {
-        // Relaxed: the ticket carries no data, and the thread that changes the ticket notifies the
-        // member.
+        // The load of the ticket is relaxed, because the ticket carries no data and the thread that
+        // changes the ticket notifies the member.
         (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
     }
 

@@ -27,8 +27,8 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     role: R,
     /// The line to which releases are stored.
     line: usize,
-    /// Left shift of the position in the word that a release stores, in bits: 1 if the word is a
-    /// bound, else 0.
+    /// Number of bits by which a release shifts the position left before storing the position: 1
+    /// for a bound, else 0.
     shift: u32,
     /// Whether the position reads stamps, because its stage is directly behind producers that
     /// stamp.
@@ -41,10 +41,10 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     next: u64,
     /// End of the events that are known to be available.
     live_end: u64,
-    /// End of the run that contains `live_end`. Equal to `live_end` unless the dependencies have
-    /// released only a part of the run.
+    /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
+    /// have released only a part of the run.
     run_end: u64,
-    /// Known frontier of the dependencies. Unused if the position reads stamps.
+    /// Known frontier of the dependencies; unused if the position reads stamps.
     limit: u64,
     /// End of the released positions.
     released: u64,
@@ -52,7 +52,7 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     passed_over: u64,
     /// Start and end of the latest tombstones that were passed over while earlier events were held.
     held_tombstones: (u64, u64),
-    /// The values at the last release, which a retry restores.
+    /// The values of the position at the last release, which a retry restores.
     at_last_release: Checkpoint,
 }
 
@@ -66,8 +66,7 @@ struct Checkpoint {
 
 #[cfg(all(test, not(slipring_loom)))]
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Adds to the number of positions that were passed over, so that a test reaches the wrap of
-    /// that number.
+    /// Adds to the number of passed-over positions, so that a test reaches the wrap of the number.
     pub(crate) fn count_passed(&mut self, positions: u64) {
         self.passed_over = self.passed_over.wrapping_add(positions);
     }
@@ -82,7 +81,8 @@ impl<E, L: Layout> StagePosition<E, L> {
 }
 
 impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
-    /// Creates a position at `at`. The dependencies have released every event before `at`.
+    /// Creates a position at `at`. The stages before the position's stage have released every event
+    /// before `at`.
     pub(crate) fn begin(
         core: Owner<E, L>,
         stage: usize,
@@ -127,8 +127,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // Releases the positions before `seq`, as if `next` were `seq`. A `seq` beyond `next`
-            // counts as `next`.
+            // The release covers the positions before `seq`, as if `next` were `seq`. A `seq`
+            // beyond `next` counts as `next`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
@@ -147,7 +147,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     }
 
     /// Loads a stamp or a frontier, then moves `live_end` or passes over a tombstone. Returns
-    /// `true` if the position made progress, so that another call may find more events.
+    /// `true` if the position made progress; another call may then find more events.
     #[inline(always)]
     fn extend(&mut self) -> bool {
         if !self.reads_stamps {
@@ -189,7 +189,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Works as [`Availability::gather`], for a position that follows a frontier. Loads the
     /// frontier at most once, because an immediate second load would only slow down the threads
-    /// that store it.
+    /// that store the frontier.
     #[inline]
     fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
         let mut loaded = false;
@@ -243,8 +243,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
         // The limit may lie inside a tombstone, because a release by position or a member's pin may
-        // name any position. The walk stops at the limit. A later walk can continue inside the
-        // tombstone, because each of its slots has a stamp.
+        // name any position. The walk over the tombstones stops at the limit. A later walk can
+        // continue inside the tombstone, because each of the tombstone's slots has a stamp.
         while self.reads_stamps || self.next != self.limit {
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
@@ -434,7 +434,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
 impl<E, L: Layout, R: Role> Drop for SequentialPosition<E, L, R> {
     fn drop(&mut self) {
         self.disarm();
-        // No other handle ever releases the events that the dropped handle held.
+        // No other handle ever releases the events that a dropped handle held.
         self.role.leave(&self.state, self.released);
         self.flush();
     }

@@ -1,15 +1,15 @@
-//! Shards: several handles of one stage, each of which handles the events of its own keys, in the
-//! order of their positions.
+//! Shards are several handles of one stage. Each shard handles the events of the shard's own keys,
+//! in the order of the events' positions.
 //!
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
-//!   until the slot is filled again. The last upstream party that may change the event assigns the
-//!   shard id, between its last change and its release. The assigning party's publication or
-//!   release makes the id visible to the shard (`SYNC[slot-published]`, `SYNC[cursor-moved]` or
-//!   `SYNC[released]`).
-//! - I2: a shard touches only its own events and passes over the others. Positions that a shard
-//!   passed over count as handled, because the stage's frontier is the least position of its
-//!   shards.
+//!   unchanged until a producer fills the slot again. The last upstream party that may change the
+//!   event assigns the shard id, between the party's last change of the event and the party's
+//!   release. The assigning party's publication or release makes the id visible to the shard
+//!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
+//! - I2: a shard accesses only the shard's own events, and passes over the events of other shards.
+//!   Positions that a shard passed over count as handled, because the stage's frontier is the least
+//!   position of all the stage's shards.
 //! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
 //!   the graph.
 
@@ -27,8 +27,9 @@ pub struct ShardPosition<E, L: Layout> {
     sequence: SequentialPosition<E, L, ShardRole>,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
-    /// Whether an event was handled since the last release. If no event was handled, no retry
-    /// returns to the passed-over positions, so `poll` may release those positions.
+    /// Whether the shard has handled an event since the shard's last release. If no event was
+    /// handled, no retry returns to the passed-over positions, so `poll` may release those
+    /// positions.
     handled: bool,
 }
 
@@ -118,7 +119,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
-    /// A read ends at the first event of another shard, although more events of this shard may
+    /// A poll ends at the first event of another shard, although more events of this shard may
     /// follow.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 

@@ -1,9 +1,9 @@
-//! Counting and waiting, implemented once for every kind of position.
+//! This module implements counting and waiting once for every kind of position.
 //!
 //! Invariants
-//! - I1: a handle's counts reach the graph's counters exactly once. `flushed` is the part that the
-//!   graph's counters already have, and each flush adds the difference. `flushed` stays correct if
-//!   a wait panics.
+//! - I1: a handle's counts reach the graph's counters exactly once. The field `flushed` holds the
+//!   counts that the graph's counters already have, and each flush adds the counts since then to
+//!   the counters. The field `flushed` stays correct if a wait panics.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -43,8 +43,8 @@ pub(crate) trait Counting<E, L: Layout>: ConsumerPosition<E, L> {
         }
     }
 
-    /// Works as [`Counting::flush`], but returns the counts. The caller must store the returned
-    /// counts as flushed.
+    /// Works as [`Counting::flush`], but returns the flushed counts. The caller must store the
+    /// returned counts as `flushed`.
     fn flush_counts(&self) -> LocalCounts {
         let state = self.state();
         let now = LocalCounts { events: self.handled(), ..state.counts };
@@ -58,8 +58,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Counting<E, L> for P {}
 /// Methods by which a thread or a task waits for the next event.
 pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Sized {
     /// Blocks until a poll is due ([`Availability::is_ready`]) or a deadline passes. The function
-    /// stays out of line, because inlining it would change the compiler's arrangement of the
-    /// surrounding loop.
+    /// stays out of line, because inlining the function would change the compiler's arrangement of
+    /// the surrounding loop.
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
@@ -87,21 +87,21 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         waited
     }
 
-    /// Registers a task to be woken when a poll is due. Returns `true`, and registers nothing, if a
+    /// Registers a task to be woken when a poll is due. Returns `true`, and registers no task, if a
     /// poll is due now.
     fn arm(&mut self, waker: &Waker) -> bool {
         let state = self.state_mut();
         let number = state.task.get(&state.core.control);
         let state = self.state();
-        // The graph's deadline wakes no task. A task that polls after the deadline therefore fails
-        // the graph here.
+        // The graph's deadline wakes no task. A task that polls after the graph's deadline
+        // therefore fails the graph at this point.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
         state.control().arm(state.stage, number, waker, &mut || self.is_ready())
     }
 
-    /// Removes the task that [`Waiting::arm`] registered, if any.
+    /// Removes the task that [`Waiting::arm`] registered; does nothing if no task is registered.
     fn disarm(&mut self) {
         if let Some(number) = self.state_mut().task.taken() {
             let state = self.state();
@@ -112,8 +112,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
-/// On drop, returns a wait's learned data and flushed counts to the state, also after a panic of
-/// the wait strategy (I1).
+/// On drop, the guard stores a wait's learned data and flushed counts in the position's state, also
+/// after a panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,
@@ -125,7 +125,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
-        // A short wait flushes nothing, and copies nothing.
+        // A short wait has flushed no counts, so a short wait's guard copies no counts.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
         }

@@ -2,20 +2,20 @@
 //! out of order. The stages behind the pool see the events in order.
 //!
 //! Invariants
-//! - I1: each position before the claim word's position was taken by exactly one worker, whose
-//!   compare-and-swap moved the word past that position. A worker swaps only past positions that it
-//!   found published and released by the dependencies.
+//! - I1: exactly one worker took each position before the claim word's position: the worker whose
+//!   compare-and-swap moved the word past the position. A worker swaps only past positions at which
+//!   the worker found a published event that the dependencies have released.
 //! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
-//!   chunk's first unreleased event. The bound line is the worker's own line, or the line that came
-//!   with an adopted chunk. The worker stores the bound before the swap, so a thread that sees the
-//!   swap sees the bound.
+//!   chunk's first unreleased event. A chunk's bound line is the worker's own line, or the line
+//!   that came with an adopted chunk. The worker stores the bound before the swap, so a thread that
+//!   sees the swap sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`] and holds no party up.
-//! - I4: a chunk contains no tombstone. A worker takes a tombstone as a whole and releases it at
-//!   once.
+//! - I4: a chunk contains no tombstone. A worker takes a tombstone as a whole and releases the
+//!   tombstone at once.
 //! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
 //!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
-//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may therefore be
-//!   idle for any number of events.
+//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may therefore stay
+//!   idle while its pool moves over any number of events.
 
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,8 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::HandleLearner;
 
-/// Target handling time of a chunk. Handling takes much longer than taking a chunk, yet the workers
-/// finish a burst at about the same time.
+/// Target handling time of a chunk. Handling a chunk of this time takes much longer than taking a
+/// chunk, yet the pool's workers finish a burst at about the same time.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 /// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
@@ -61,13 +61,14 @@ pub struct WorkerPosition<E, L: Layout> {
     next: u64,
     /// End of the present chunk.
     chunk_end: u64,
-    /// Position of the claim word at its last load. The position is kept in a plain field. A worker
-    /// that loaded its position from the shared word before each write to that word would hide
-    /// errors from the model checker (see PROTOCOL.md).
+    /// Position of the claim word at its last load. The position `last_seen` is kept in a plain
+    /// field. A worker that loaded its position from the shared word before each write to that word
+    /// would hide errors from the model checker (see PROTOCOL.md).
     last_seen: u64,
     /// Known frontier of the dependencies.
     limit: u64,
-    /// Length of the next chunk, in events. The worker adapts this length.
+    /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
+    /// take.
     chunk_len: u64,
     /// The caller's upper bound of a chunk, in events.
     max_chunk: u64,
@@ -98,7 +99,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, start, learned)
     }
 
-    /// Creates a worker that joins a running pool. The caller has taken the worker's seat
+    /// Creates a worker that joins a running pool. The caller has taken the joining worker's seat
     /// (membership::I1).
     pub(crate) fn join(
         core: Owner<E, L>,
@@ -110,7 +111,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         Self::begin(core, stage, worker, landmark, learned)
     }
 
-    /// Creates an idle worker. The claim word is at `start` or past it.
+    /// Creates an idle worker. The claim word has reached or passed the position `start`.
     fn begin(
         core: Owner<E, L>,
         stage: usize,
@@ -141,7 +142,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Takes a chunk: a chunk that another worker left, or the next chunk from the claim word.
-    /// Returns `false` if no chunk is available. The worker is idle after `false`.
+    /// Returns `false` if no chunk is available. After the result `false`, the worker is idle.
     fn take(&mut self) -> bool {
         debug_assert!(self.next == self.chunk_end && self.bound == IDLE);
         self.contended = false;
@@ -171,7 +172,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let own = core.control.line(self.own_line);
-            // I2: the bound is stored before the swap.
+            // I2: the worker stores its bound before the swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
                 core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
@@ -203,11 +204,11 @@ impl<E, L: Layout> WorkerPosition<E, L> {
 
     /// Returns a position that the claim word has passed by less than 2^47 positions (I5). The
     /// worker's last loaded position alone does not suffice. An idle worker holds no party up, so
-    /// its pool may move any distance meanwhile.
+    /// the pool may move any distance while the worker is idle.
     #[inline(always)]
     fn known(&self) -> u64 {
         // In a model, a pool moves a few positions only, so the landmark changes nothing. Each load
-        // of the landmark would multiply the interleavings to explore.
+        // of the landmark would multiply the interleavings that a model explores.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
@@ -217,7 +218,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
 
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
     /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
-    /// harm, because the later swap of the claim word then fails.
+    /// harm, because the swap of the claim word then fails.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
@@ -234,8 +235,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 return Offer::Nothing;
             }
             if !plan.many_producers {
-                // A single producer claims given-up positions again, so its stream has no
-                // tombstones. The ends of runs do not matter in a stream without tombstones.
+                // A single producer claims given-up positions again, so a single producer's stream
+                // has no tombstones. The ends of runs do not matter in a stream without tombstones.
                 return Offer::Chunk(self.share(available, len), 0);
             }
         }
@@ -277,8 +278,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
-    /// this worker's events before the bound. A worker without a chunk may store a bound, too,
-    /// because a lost race may have left a bound that is later than `next`.
+    /// this worker's events that lie before the bound. A worker without a chunk may store a bound,
+    /// too, because a lost race may have left a bound that is later than `next`.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {
@@ -299,8 +300,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             let nanos = (started_at.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
             let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // One step at most halves or doubles the length, so that a single interrupted chunk
-            // changes little.
+            // One call at most halves or doubles the length, so that a single interrupted chunk
+            // changes the length little.
             self.chunk_len =
                 ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }
@@ -382,7 +383,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
-    /// A read ends at the chunk's end, although more events may follow.
+    /// A poll ends at the chunk's end, although more events may follow the chunk.
     const SHORT_MEANS_EXHAUSTED: bool = false;
 
     fn walks_runs(&self) -> bool {
@@ -413,8 +414,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
 
     fn has_available(&self) -> bool {
         let core = &*self.state.core;
-        // Relaxed: this check reads no event, and taking a chunk loads the claim word again with
-        // acquire.
+        // The load of the claim word is relaxed, because this check reads no event and taking a
+        // chunk loads the claim word again with acquire.
         let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end
@@ -458,7 +459,7 @@ impl<E, L: Layout> Drop for WorkerPosition<E, L> {
                 Orphan { bound_line: self.bound_line, next: self.next, end: self.chunk_end };
             self.state.control().orphan(self.state.stage, orphan);
         } else if self.ended().is_some() {
-            // The graph has ended, so this worker's drop is no failure.
+            // If the graph has ended, this worker's drop is no failure.
         } else if std::thread::panicking() {
             self.state.fail_dropped(self.next());
         } else if remain == 0 {

@@ -1,4 +1,4 @@
-//! Tests of a worker whose pool moved any distance while the worker was idle.
+//! These tests move a pool far while one of the pool's workers is idle.
 
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
@@ -26,7 +26,8 @@ fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
     build(settings, stages, Vec::new(), &mut || 0).unwrap()
 }
 
-/// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would.
+/// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would move
+/// the pool.
 fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
     let line = ring.control.plan.stages[stage].line;
     ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
@@ -35,7 +36,8 @@ fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
 }
 
-/// Distances that a pool moves, in positions: more than 2^47, and more than 2^48.
+/// Distances, in positions, that the pools of these tests move: one of more than 2^47, and two of
+/// more than 2^48.
 const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
 fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
@@ -90,7 +92,7 @@ fn an_idle_worker_sees_the_end_at_any_distance() {
             matches!(worker.try_batch(1), Err(BatchError::Wait(WaitError::Closed))),
             "the worker does not see the end at {at}"
         );
-        // Dropping the other worker, which never polled, is no failure either.
+        // Dropping the worker that never polled is no failure.
         drop(Consumer::<u64, crate::Writing, crate::Shared>::worker(
             ring.clone(),
             0,

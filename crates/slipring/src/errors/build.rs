@@ -1,4 +1,4 @@
-//! Reasons why a graph cannot be built.
+//! This module holds the reasons why a graph cannot be built.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::name::PRODUCER;
 
 /// Largest number of workers, shards or readers that one stage has room for: 65,536. The limit
-/// bounds the memory that a mistaken number can take.
+/// bounds the memory that a build takes if the user states too large a number by mistake.
 pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 
 /// Why a graph could not be built.
@@ -23,20 +23,20 @@ pub const MAX_STAGE_HANDLES: usize = 1 << 16;
 pub enum BuildError {
     /// The capacity is zero or not a power of two.
     Capacity {
-        /// Number of slots that was asked for.
+        /// Number of slots that the user asked for.
         asked: usize,
     },
     /// There is no memory for the slots, for a table with one entry per slot, or for the shared
     /// cache lines. Each worker, shard, reader and stage takes one to three lines of 128 bytes.
     Memory {
-        /// Number of items that was asked for: slots, entries of a table, or cache lines.
+        /// Number of items that the build asked for: slots, entries of a table, or cache lines.
         capacity: usize,
         /// Size of one item (a slot, an entry, or a cache line), in bytes.
         bytes_per_slot: usize,
     },
     /// The factory of events panicked.
     Factory {
-        /// Index of the event, from 0.
+        /// Index of the event at which the factory panicked, counted from 0.
         index: usize,
         /// The panic's message.
         panic: String,
@@ -45,7 +45,7 @@ pub enum BuildError {
     WorkerFactory {
         /// Name of the pool.
         stage: String,
-        /// Index of the worker, from 0.
+        /// Index of the worker at which the factory panicked, counted from 0.
         worker: usize,
         /// The panic's message.
         panic: String,
@@ -71,13 +71,13 @@ pub enum BuildError {
     Workers {
         /// Name of the stage.
         stage: String,
-        /// Number of workers or shards that was asked for.
+        /// Number of workers or shards that the user asked for.
         asked: usize,
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A stage that may write comes neither before nor after some other stage. If neither stage
-    /// came first, the two stages could access the same event at once.
+    /// A stage that may write comes neither before nor after some other stage. Two stages without
+    /// an order could access the same event at once.
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,
@@ -91,9 +91,9 @@ pub enum BuildError {
     },
     /// A stage follows a stage of another graph.
     Foreign {
-        /// Name of the stage that follows.
+        /// Name of the stage that follows a stage of another graph.
         stage: String,
-        /// Name of the stage of the other graph.
+        /// Name of the stage that belongs to the other graph.
         after: String,
     },
     /// The key of a stage was dropped before the build, so no handle could ever attach to the
@@ -102,8 +102,8 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// A declaration has no meaning at its place in the chain or graph, or contradicts another
-    /// declaration.
+    /// A declaration has no meaning at the declaration's place in the chain or graph, or
+    /// contradicts another declaration.
     Declaration {
         /// A sentence that names the declaration and says how to correct the mistake.
         problem: String,

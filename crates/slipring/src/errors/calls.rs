@@ -1,4 +1,5 @@
-//! Reasons why one call on a handle failed, although a later call may succeed.
+//! This module holds the reasons why one call on a handle failed, although a later call may
+//! succeed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -29,41 +30,42 @@ use crate::base::name::Name;
 pub enum ClaimError {
     /// The ring is full. A later call may succeed, once `stage` has released events.
     Gated {
-        /// The stage that is furthest behind.
+        /// Name of the stage that is furthest behind.
         stage: Name,
         /// Number of published or claimed events that the stage has not released.
         lag: u64,
     },
-    /// Another producer claimed at the same moment. The next call may succeed at once.
+    /// Another producer claimed at the same moment. The producer's next call may succeed at once.
     Contended,
     /// The ring stayed full until the call's deadline.
     TimedOut {
-        /// The stage that is furthest behind.
+        /// Name of the stage that is furthest behind.
         stage: Name,
     },
     /// A claim of this length never succeeds on this ring, because a claim has 1 to `capacity`
     /// slots.
     Length {
-        /// Number of slots that was asked for.
+        /// Number of slots that the call asked for.
         asked: usize,
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published. A wait for
-    /// another claim might never end.
+    /// A [`RawProducer`](crate::RawProducer) still holds a claim that is not published. While a
+    /// handle holds an unpublished claim, a wait for another claim might never end.
     Held {
         /// The first position that the handle has claimed and not published.
         first: u64,
         /// Number of positions that the handle has claimed and not published.
         len: usize,
     },
-    /// The wait ended for this reason, or a wait would end for this reason at once.
+    /// A wait ended for the reason in this field, or would end for this reason at once.
     Wait(WaitError),
 }
 
 impl ClaimError {
-    /// Returns the reason that ended a wait without a deadline for a claim of a valid length. The
-    /// reason is the end of the graph, the strategy's timeout, or a wait of the thread for itself.
+    /// Returns the reason that ended a wait without a deadline for a claim of a valid length. Such
+    /// a reason is the end of the graph, the strategy's timeout, or a wait of the thread for
+    /// itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,
@@ -123,8 +125,9 @@ impl From<WaitError> for ClaimError {
     }
 }
 
-/// The error of a call on a position that a raw handle does not hold. The position was never
-/// claimed by or lent to the handle, or the handle has published or released the position already.
+/// The error of a call on a position that a raw handle does not hold. Either the handle never
+/// claimed or was never lent the position, or the handle has already published or released the
+/// position.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +135,7 @@ impl From<WaitError> for ClaimError {
 pub struct NotHeld {
     /// The position that the call named.
     pub seq: u64,
-    /// The first position that the handle holds; without meaning if `len` is 0.
+    /// The first position that the handle holds; meaningless if `len` is 0.
     pub first: u64,
     /// Number of positions that the handle holds.
     pub len: usize,
@@ -169,21 +172,21 @@ impl StdError for NotHeld {}
 #[non_exhaustive]
 pub enum BatchError {
     /// No event is available: the next event is not published, or the stages before this stage have
-    /// not released it.
+    /// not released the next event.
     Unavailable,
     /// The next event is published, but a stage before this stage has not released the event. Only
-    /// [`RawConsumer`](crate::RawConsumer) distinguishes this from `Unavailable`.
+    /// [`RawConsumer`](crate::RawConsumer) distinguishes `Gated` from `Unavailable`.
     Gated {
         /// The stage that is furthest behind, among the stages before this stage.
         stage: Name,
         /// Number of events that `stage` could handle and has not released.
         lag: u64,
     },
-    /// Other workers of the pool took all available events. The next call may succeed.
+    /// Other workers of the pool took all available events. The worker's next call may succeed.
     Contended,
     /// No event came until the call's deadline.
     TimedOut,
-    /// The wait ended for this reason, or a wait would end for this reason at once.
+    /// A wait ended for the reason in this field, or would end for this reason at once.
     Wait(WaitError),
 }
 

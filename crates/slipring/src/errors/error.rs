@@ -7,8 +7,8 @@ use super::build::BuildError;
 use super::failure::Failure;
 use super::report::Report;
 
-/// The error of building or running a graph. The error carries the first failure: the stage, the
-/// event, and the user's own error.
+/// The error of building or running a graph. An error of running a graph carries the first failure:
+/// the stage, the event, and the user's own error.
 ///
 /// ```
 /// use slipring::ErrorKind;
@@ -88,7 +88,7 @@ impl Error {
         self.failure().and_then(Failure::seq)
     }
 
-    /// Returns the failure, if a stage or a producer failed while the graph ran.
+    /// Returns the first failure, if a stage or a producer failed while the graph ran.
     ///
     /// Example: [`Error`].
     pub fn failure(&self) -> Option<&Failure> {
@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// Returns the user's own error, if its type is `T`.
+    /// Returns the user's own error, if that error's type is `T`.
     ///
     /// Example: [`Error`].
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {

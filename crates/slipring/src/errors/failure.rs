@@ -1,4 +1,4 @@
-//! The failure that ended a graph: its stage, its event and its cause.
+//! This module describes the failure that ended a graph: the failed stage, the event and the cause.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -33,14 +33,14 @@ pub enum Cause {
     /// later events.
     Dropped,
     /// The stage or the producer was waiting when the graph's deadline passed. The field is the
-    /// deadline that was set, as the time since the build.
+    /// graph's deadline, as a time since the build.
     Deadline(Duration),
     /// The stage's thread could not be started.
     Thread(std::io::Error),
 }
 
 /// The first failure of any stage or producer, which ended the graph. A clone of a failure shares
-/// its parts.
+/// the parts of the failure.
 ///
 /// Example: [`Error`](crate::Error).
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl Failure {
         &self.0.cause
     }
 
-    /// Returns the user's own error, if its type is `T`.
+    /// Returns the user's own error, if that error's type is `T`.
     ///
     /// Example: [`Error`](crate::Error).
     pub fn downcast_ref<T: StdError + 'static>(&self) -> Option<&T> {
@@ -88,8 +88,8 @@ impl Failure {
         }
     }
 
-    /// Returns the source of the cause. The failure's message contains the message of the cause
-    /// itself, so a printed chain of sources repeats nothing.
+    /// Returns the source of the failure's cause. The failure's message contains the message of the
+    /// cause itself, so a printed chain of sources repeats nothing.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),

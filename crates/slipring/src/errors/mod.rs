@@ -1,10 +1,11 @@
-//! Errors say why a call or a graph failed; reports hold the counts of a graph.
+//! This module defines errors, which say why a call or a graph failed, and reports, which hold the
+//! counts of a graph.
 //!
 //! - [`BuildError`] says why a graph could not be built.
 //! - [`WaitError`] says why a blocking call returned without an event or a slot.
-//! - [`ClaimError`] and [`BatchError`] say why a call failed that does not block, or that has a
-//!   deadline.
-//! - [`Failure`] is the failure that ended a graph, with its stage, event and cause.
+//! - [`ClaimError`] and [`BatchError`] say why a call without waiting, or a call with a deadline,
+//!   failed.
+//! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
 //! - [`Error`] is the error of building or running a graph.
 //! - [`Report`] holds the counts of each stage, and the times that stages waited for each other.
 

@@ -1,4 +1,4 @@
-//! Reports: the counts of each stage, and the times that stages waited for each other.
+//! A report holds the counts of each stage, and the times that stages waited for each other.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::base::name::Name;
 
 /// Counts of a graph's stages and of their waits. A report prints as a table.
 ///
-/// A report is a copy; the graph does not change it later. The counts of a running graph are a
-/// little old, and may come from different moments: see
-/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` the counts are
-/// complete.
+/// A report is a copy of the counts, which the graph does not change later. The counts of a running
+/// graph are a little old, and may come from different moments: see
+/// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` of the graph, the
+/// counts are complete.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,8 +52,8 @@ pub struct Report {
 pub struct StageReport {
     /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
-    /// Position before which the stage has released all events. For the producers, the furthest
-    /// position that is known to be published (with many producers: claimed).
+    /// Position before which the stage has released all events. For the producers, `seq` is the
+    /// furthest position that is known to be published (with many producers: claimed).
     pub seq: u64,
     /// Number of events that the stage is behind the producers. If the producers' position is not
     /// known ([`Report::published_seq`]), the number of events that the stage is behind the
@@ -63,8 +63,8 @@ pub struct StageReport {
     pub events: u64,
     /// Number of batches; for the producers, number of publications; for a pool, number of chunks.
     pub batches: u64,
-    /// Number of slots that the stage passed over, because their claim was never published; for the
-    /// producers, number of slots of such claims.
+    /// Number of slots that the stage passed over, because the slots' claim was never published;
+    /// for the producers, number of slots whose claim was given up.
     pub tombstones: u64,
     /// Number of events that the stage skipped, because the handler failed at these events
     /// ([`OnFault::skip`](crate::OnFault::skip)).
@@ -72,32 +72,32 @@ pub struct StageReport {
     /// Number of retries after a failure of the handler; a retry starts again at the last released
     /// position ([`OnFault::retry`](crate::OnFault::retry)).
     pub retries: u64,
-    /// For the producers, number of events dropped, or replaced by newer ones, because the ring was
-    /// full. A call drops events only if its documentation says so.
+    /// For the producers, number of events dropped, or replaced by newer events, because the ring
+    /// was full. A call drops events only if the call's documentation mentions the drops.
     pub dropped: u64,
     /// Number of waits.
     pub waits: u64,
     /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
     /// sleep.
     pub wakes: u64,
-    /// Time that the stage spent waiting, summed over its handles.
+    /// Time that the stage spent waiting, summed over the stage's handles.
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,
-    /// Time from publication to release, if the graph samples latencies
+    /// Time from an event's publication to the stage's release, if the graph samples latencies
     /// ([`Chain::sample_latency`](crate::Chain::sample_latency)).
     pub latency: Option<Latency>,
 }
 
 impl Report {
-    /// Returns the stages in the order of their declaration, and the producers last.
+    /// Returns the counts of the stages in the order of declaration, and of the producers last.
     ///
     /// Example: [`Report`].
     pub fn stages(&self) -> &[StageReport] {
         &self.stages
     }
 
-    /// Returns the stage of this name, if there is one.
+    /// Returns the counts of the stage with this name; `None`: no stage has the name.
     ///
     /// Example: [`Report`].
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
@@ -153,14 +153,15 @@ impl Report {
         self.halted
     }
 
-    /// Returns the stage (or the producers) for which the other parties waited longest. The stage's
-    /// own waiting time is subtracted first. To speed the graph up, make this stage faster first.
-    /// Returns `None` if no stage had to wait for another.
+    /// Returns the counts of the stage (or the producers) for which the other parties waited
+    /// longest. The stage's own waiting time is subtracted from the others' waiting time. To speed
+    /// the graph up, make the bottleneck faster first. Returns `None` if no party had to wait for
+    /// another party.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // While a stage itself waits, a third stage is the cause of the others' waits. So the
-        // stage's own waiting time is subtracted.
+        // While a stage itself waits, the stage that it waits for is the cause of the other stages'
+        // waits. The stage's own waiting time is therefore subtracted.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };
@@ -216,11 +217,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Time from an event's publication to its release by a stage, over the last 256 sampled events.
+/// Quantiles of the time from an event's publication to the event's release by a stage, over the
+/// last 256 sampled events.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Number of events sampled at this stage since the start.
+    /// Number of events sampled at the stage since the graph's start.
     pub samples: u64,
     /// Median.
     pub p50: Duration,

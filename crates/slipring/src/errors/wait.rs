@@ -1,4 +1,5 @@
-//! Reasons why a blocking call ends without its event or slot, and why a reader cannot join.
+//! This module holds the reasons why a blocking call ends without an event or slot, and why a
+//! reader cannot join.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +13,7 @@ use crate::base::name::Name;
 /// After [`WaitError::Closed`], [`WaitError::Halted`], [`WaitError::Failed`] and
 /// [`WaitError::Left`], each later call on the same handle returns an error, too. After
 /// [`WaitError::WaitsForItself`] and [`WaitError::TimedOut`] the graph continues, and a later call
-/// may succeed. After [`WaitError::Refused`] no handle exists.
+/// may succeed. After [`WaitError::Refused`] the reader has no handle.
 ///
 /// ```
 /// use slipring::{Graph, WaitError};
@@ -31,25 +32,25 @@ pub enum WaitError {
     /// The producers closed the ring. The reader's handle has returned every event; a producer's
     /// handle cannot publish any more.
     Closed,
-    /// A handle halted the graph before its end. Published events may stay unhandled.
+    /// A handle halted the graph before the end of the stream. Published events may stay unhandled.
     Halted,
     /// A stage or a producer failed, which ended the graph.
     Failed(Failure),
-    /// The call would wait for ever, because it needs a release that only the calling thread can
-    /// make. The field names the stage whose release the call needs. The call has published no
-    /// event and lent no event.
+    /// The call would wait for ever, because only the calling thread itself can make the release
+    /// that the call needs. The field names the stage whose release the call needs. A call that
+    /// returns `WaitsForItself` has published no event and lent no event.
     // The name is boxed to keep `WaitError` at two words, because every call returns a result with
     // a `WaitError`. A wider `WaitError` made batches of ten events a fifth slower.
     WaitsForItself(Box<Name>),
-    /// The wait for this stage's progress, or the producer's, exceeded the strategy's own timeout
-    /// ([`Wait::Timeout`](crate::Wait::Timeout)). The call has published no event and lent no
-    /// event.
+    /// The wait for the progress of the stage or producer in this field exceeded the strategy's own
+    /// timeout ([`Wait::Timeout`](crate::Wait::Timeout)). A call that returns `TimedOut` has
+    /// published no event and lent no event.
     TimedOut(Box<Name>),
-    /// Another thread asked this reader to leave the reader's tap
+    /// A call asked this reader to leave the reader's tap
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this
     /// reader.
     Left,
-    /// The reader could not join. `?` converts a [`SubscribeError`] into this variant.
+    /// The reader could not join a tap. `?` converts a [`SubscribeError`] into this variant.
     Refused(Arc<SubscribeError>),
 }
 
@@ -104,26 +105,26 @@ const _: () = assert!(size_of::<WaitError>() <= 2 * size_of::<usize>());
 #[non_exhaustive]
 pub enum SubscribeError {
     /// The event at the position may be gone: a producer may have overwritten the event, or a later
-    /// stage may have changed it.
+    /// stage may have changed the event.
     Overwritten {
-        /// The position that was asked for.
+        /// The position at which the reader asked to begin.
         asked: u64,
         /// The oldest position that the ring still holds.
         oldest: u64,
     },
     /// The stages before the tap have not released the position yet.
     NotYet {
-        /// The position that was asked for.
+        /// The position at which the reader asked to begin.
         asked: u64,
         /// The newest position at which a reader may begin: the position of the next event.
         newest: u64,
     },
     /// Readers have taken all seats of the tap.
     Full {
-        /// Number of the tap's seats for readers.
+        /// Number of seats that the tap has for readers.
         room: usize,
     },
-    /// No graph with this tap is running. The graph was not started yet, or has ended and was
+    /// No graph with this tap is running. The tap's graph was not started yet, or has ended and was
     /// dropped.
     NotRunning,
     /// The graph has ended.
