@@ -72,25 +72,26 @@
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
 //!   waiting threads. The caller gets the failure with the stage's name and the event's position.
-//!   Stages pass over the slots of a dropped claim, and a dropped batch is delivered again. The
+//!   Stages pass over the slots of a dropped claim. A dropped batch is delivered again. The
 //!   page [failing](guide::failing) lists all cases. The library cannot see that a handle is
 //!   forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
-//!   library does not detect. A deadline ends these waits.
-//! - **No allocation.** After the build the library allocates no memory for events or stages. One
-//!   exception: a new handle allocates one box if its wait strategy learns.
+//!   library does not detect. A deadline ends these endless waits.
+//! - **No allocation.** After the build the library allocates no memory for events or stages. The
+//!   only exception: a new handle whose wait strategy learns allocates one box.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
 //! # Cost
 //!
-//! A slot takes the event and eight bytes, rounded up to the alignment. With the contiguous layout
-//! and one producer, a slot takes the event alone. Printing a [`Ring`] shows the number of bytes.
-//! Publishing an event takes a claim, one load from a cache line that seldom changes, and one
-//! store. The claim is an addition, or a compare-and-swap while several producers may claim. A wait
-//! strategy that parks adds one load of a wait queue's word. While waiters sleep now and then, such
-//! a strategy also adds a full fence. The page [performance](guide::performance) has figures and
+//! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
+//! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
+//! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one
+//! load from a cache line that seldom changes, and one store. The claim is an addition, or a
+//! compare-and-swap while several producers may claim. A wait strategy that parks adds to each
+//! publication one load of a wait queue's word. A wait strategy that parks also adds a full fence
+//! while waiters sleep now and then. The page [performance](guide::performance) has figures and
 //! their records.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

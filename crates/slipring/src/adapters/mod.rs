@@ -1,5 +1,5 @@
-//! Adapters of handles: use by positions, use as futures, and waits for several handles on one
-//! thread.
+//! Adapters let a program use handles by positions or as futures, and wait for several handles on
+//! one thread.
 
 pub(crate) mod raw;
 pub(crate) mod select;

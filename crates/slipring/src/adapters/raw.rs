@@ -1,10 +1,10 @@
-//! Raw handles: positions instead of leases, for loops that are built around positions.
+//! Raw handles give out positions instead of leases, for loops that are built around positions.
 //!
 //! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the `left` events from its position on. Its last call of
-//!   `available` found these events. No other handle moves the raw consumer's position.
+//! - I1: A raw consumer lends only the `left` events from its position on, which its last call of
+//!   `available` found. No other handle moves the raw consumer's position.
 //! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
 //!   part of an open claim.
 //! - I3: With many producers, `open` and the open claim of the producer name the same slots.
@@ -153,8 +153,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes the open claim up to and including position `seq`. The claim's later slots stay
-    /// claimed.
+    /// Publishes the open claim up to and including position `seq`. Claimed slots behind position
+    /// `seq` stay claimed.
     ///
     /// Costs as much as a [`Producer::publish`] without the claim.
     ///
@@ -164,8 +164,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // The record is shortened first, because a panic in `commit` must not give up a published
-        // slot.
+        // `hold` shortens the record of the open claim before `commit`, because a panic in `commit`
+        // must not give up a published slot.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
         Ok(())
@@ -183,7 +183,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::NONE;
-        // A single producer claims the same positions again. With many producers, the inner
+        // A single producer claims given-up positions again. With many producers, the inner
         // producer holds the claim, too (I3).
         self.producer.give_up_open_claim();
     }
@@ -244,8 +244,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///   released it. If the gating stage is directly behind the producer, the call needs the
     ///   published position to return `Gated`. The published position is known in a ring that is
     ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
-    ///   cursor](crate::Graph::publish_cursor). In other rings, `Unavailable` is returned while the
-    ///   gating stage has released only a part of a publication of several events.
+    ///   cursor](crate::Graph::publish_cursor). In a ring without a known published position, the
+    ///   call returns `Unavailable` while the gating stage has released only a part of a
+    ///   publication of several events.
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
@@ -323,7 +324,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer. That consumer lends again the events that are not done.
+    /// Returns the inner consumer. The inner consumer lends again the events that are not done.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;
@@ -394,7 +395,7 @@ impl SeqRange {
         self.next
     }
     /// Returns the range's last position. For an empty range, returns the position before the
-    /// first.
+    /// range's start.
     ///
     /// Example: [`SeqRange`].
     pub fn last_seq(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Waits for several handles on one thread, or in an event loop outside the library.
+//! One thread, or an event loop outside the library, waits for several handles.
 
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -47,10 +47,10 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Waitable: sealed::Sealed {
-    /// Registers `waker` to be woken once, when another try is worthwhile. Returns `true`, and will
-    /// not wake `waker`, if a try is worthwhile now.
+    /// Registers `waker` to be woken once, when another call on the handle is worthwhile. Returns
+    /// `true`, and will not wake `waker`, if a call on the handle is worthwhile now.
     ///
-    /// A try is worthwhile after progress, and after the end of the graph. A worthwhile try may
+    /// A call is worthwhile after progress, and after the end of the graph. A worthwhile call may
     /// still fail, because another handle may be faster. A second `arm` replaces the waker of the
     /// first.
     ///
@@ -65,8 +65,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether progress wakes an armed waker, as it does if the graph's wait strategy
-    /// parks.
+    /// Returns whether progress wakes an armed waker. Progress wakes armed wakers if the graph's
+    /// wait strategy parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;
@@ -155,15 +155,15 @@ impl Selector {
         Selector::default()
     }
 
-    /// Waits until a call on one of the handles may succeed. Returns the index of that handle.
+    /// Waits until a call on one of the handles may succeed. Returns the index of the ready handle.
     ///
     /// Ready handles take turns. `None`: the deadline passed first, or neither a handle nor a
     /// deadline was given.
     ///
-    /// If the wait strategies of all graphs park, the thread sleeps until it is woken. If one of
-    /// these strategies does not park, the thread polls every 50 µs. A graph whose own
-    /// [deadline](crate::Graph::deadline) passes during the wait fails, and its handle counts as
-    /// ready.
+    /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
+    /// the thread. If the wait strategy of any of the graphs does not park, the thread polls every
+    /// 50 µs. A graph whose own [deadline](crate::Graph::deadline) passes during the wait fails,
+    /// and its handle counts as ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(

@@ -1,10 +1,10 @@
-//! Futures for claims, publications and batches, for any runtime.
+//! Futures by which tasks of any runtime claim slots, publish events and take batches.
 //!
 //! The futures lend slots as the blocking calls do, without a copy and without a waiting thread.
 //!
 //! Invariants
 //! - I1: A pending future has registered its waker in the wait queue, by the same steps as a thread
-//!   that goes to sleep there (queue::I1). A future's drop removes the waker from the queue.
+//!   that goes to sleep in the queue (queue::I1). A future's drop removes the waker from the queue.
 //! - I2: A future that is dropped before it is done has claimed no slot and was lent no event.
 
 use std::future::Future;

@@ -1,4 +1,5 @@
-//! A chain as a value: the declarations so far, and the functions that add a stage.
+//! A chain is a value that holds the declarations so far; each call on the chain adds a
+//! declaration.
 
 use std::fmt;
 use std::hash::Hash;
@@ -63,8 +64,8 @@ pub(super) struct Declared<'env, E, L: Layout> {
 
 type Builder<'env, E> = RingBuilder<E, Box<dyn FnMut() -> E + 'env>>;
 
-/// A function that makes the runners of one stage when the ring is built, from the ring and the
-/// stage's number.
+/// A function that makes the runners of one stage from the ring and the stage's number, when the
+/// ring is built.
 pub(super) type MakeRunners<'env, E, L> =
     Box<dyn FnOnce(&Owner<E, L>, usize) -> Result<Vec<BoxedRunner<'env>>, BuildError> + 'env>;
 
@@ -123,7 +124,7 @@ impl<'env, E, L: Layout> Chain<'env, E, L> {
 impl<'env, E: Send> Chain<'env, E, Interleaved, Sequential> {
     /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
     /// around the ring's end. Must be called before the first stage is declared. The documentation
-    /// of [`Contiguous`] states the cost.
+    /// of [`Contiguous`] states the cost of the contiguous layout.
     ///
     /// ```
     /// let mut sum = 0;

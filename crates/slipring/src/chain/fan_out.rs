@@ -1,4 +1,4 @@
-//! Stages side by side, and taps.
+//! Functions that declare taps, and stages side by side.
 
 use super::declare::Chain;
 use super::place::{Branch, FanOut, sealed};
@@ -9,8 +9,8 @@ use crate::ring::spec::{Access, Delivery};
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds stages side by side: each stage sees every event, at the same time as the other stages.
     ///
-    /// Stages inside a fan-out may only read; a writing stage there does not compile. The stage
-    /// declared after the fan-out comes after all stages inside. Fan-outs nest.
+    /// Stages inside a fan-out may only read; a writing stage inside a fan-out does not compile.
+    /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest.
     ///
     /// ```
     /// let (mut count, mut sum) = (0, 0);
@@ -43,7 +43,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Readers at the tap see each event as the stages before the tap left the event. Later writing
     /// stages and the producer wait for the readers at the tap. Later reading stages do not wait
-    /// for these readers.
+    /// for the readers at the tap.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where

@@ -1,4 +1,4 @@
-//! Handlers: the user's code of a stage, and the calls that the library's loop makes to a handler.
+//! A handler is the user's code of a stage; the library's loop calls the handler.
 
 use std::marker::PhantomData;
 
@@ -10,9 +10,9 @@ use crate::ring::slots::Layout;
 /// A handler that reads events, and is also called at the start of its stage, after each batch,
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
-/// The stage's thread makes all calls. A panic or an error in any call ends the graph, unless a
-/// policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The failure names the
-/// stage.
+/// The stage's thread makes all calls of a handler. A panic or an error in any call ends the graph,
+/// unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The failure
+/// names the stage.
 ///
 /// ```
 /// use slipring::{At, Fault, ReadHandler};
@@ -167,16 +167,16 @@ by_reference!(WriteHandler, &mut E);
 
 /// A closure `|&E, At|`.
 pub(super) struct ReadEach<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds such a handler.
+/// A closure `|&mut E, At|`. Only a stage that is declared as writing holds a `WriteEach`.
 pub(super) struct WriteEach<F, R>(F, PhantomData<fn() -> R>);
 /// A closure `|&Events, first_seq|`.
 pub(super) struct ReadBatch<F, R>(F, PhantomData<fn() -> R>);
-/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds such a
-/// handler.
+/// A closure `|&mut EventsMut, first_seq|`. Only a stage that is declared as writing holds a
+/// `WriteBatch`.
 pub(super) struct WriteBatch<F, R>(F, PhantomData<fn() -> R>);
 /// A [`ReadHandler`].
 pub(super) struct ReadWith<H>(pub(super) H);
-/// A [`WriteHandler`]. Only a stage that is declared as writing holds such a handler.
+/// A [`WriteHandler`]. Only a stage that is declared as writing holds a `WriteWith`.
 pub(super) struct WriteWith<H>(pub(super) H);
 
 macro_rules! of_closure {

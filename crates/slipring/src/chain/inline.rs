@@ -1,5 +1,5 @@
-//! Runs a whole chain on the calling thread. The run is deterministic, and suits tests and programs
-//! with a single thread.
+//! Runs a whole chain on the calling thread. A run on the calling thread is deterministic, and
+//! suits tests and programs with a single thread.
 
 use super::declare::Chain;
 use super::launch::{Built, Done, finish, produce_contained};
@@ -26,8 +26,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// The stages take turns in the order of their declaration, and each handles its available
     /// events. Stages that [`Chain::on`] puts on one thread take their turns directly one after the
-    /// other, when the first of them is due. The same input gives the same order of calls in every
-    /// run. The hook of [`Chain::on_thread_start`] and the handlers' `idle` are not called.
+    /// other, at the turn of the first of these stages. The same input gives the same order of
+    /// calls in every run. The hook of [`Chain::on_thread_start`] and the handlers' `idle` are not
+    /// called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -70,7 +71,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Err(None)
         };
         // If the closure has swapped its `Inline` for another chain's `Inline`, this chain's ring
-        // fails. The loop below then drives the other chain's ring to its end.
+        // fails. After such a swap, the loop below drives the other chain's ring to its end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);

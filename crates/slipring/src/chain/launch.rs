@@ -73,8 +73,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
         if let Err(problem) = made {
             // Readers and workers may have joined already, through taps and pools that are bound.
-            // No stage will run, so the halt is needed to end the waits of these readers and
-            // workers.
+            // No stage will run, so only a halt ends the waits of readers and workers that have
+            // joined.
             core.owners.end_run();
             core.control.halt();
             // Handlers are dropped one by one, because a drop may panic, and a second panic during
@@ -94,7 +94,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         Ok(Built { core, threads, hooks })
     }
 
-    /// Makes the runners of all stages, and adds each to the group of its thread.
+    /// Makes the runners of all stages, and adds each runner to the group of its thread.
     fn group_runners(
         core: &Owner<E, L>,
         make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
@@ -186,7 +186,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     ///
     /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
     /// outlives `produce`, for instance as a part of the value of `produce`, keeps this call
-    /// waiting. Only a [`deadline`](Chain::deadline) ends this wait.
+    /// waiting. Only a [`deadline`](Chain::deadline) ends the wait for such a clone.
     ///
     /// ```
     /// let mut sum = 0;
@@ -216,7 +216,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     }
 }
 
-/// Allocates the marks of all stages that have some.
+/// Allocates the marks of all stages that record marks.
 fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     for stage in &core.control.plan.stages {
         let Some(marks) = &stage.policy.marks else { continue };
@@ -239,8 +239,8 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 }
 
 /// The work of a new thread, until the thread takes the work. If the system refuses the thread, the
-/// handoff still owns the work. Otherwise the failure would name a dropped stage as the cause, and
-/// not the refusal.
+/// handoff still owns the work. Without the handoff, the refusal would drop a stage, and the
+/// failure would name the dropped stage as the cause.
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -256,8 +256,8 @@ impl<'env> Handoff<'env> {
             work.run(control, || {
                 if let Some(hook) = on_start {
                     hook(name);
-                    // In a spawned chain, this may be the last reference to the hook, so the hook's
-                    // drop may panic here.
+                    // In a spawned chain, `hook` may be the last reference to the user's hook, so
+                    // the drop of `hook` may panic.
                     if let Some(panic) = hook.drop_contained() {
                         resume_unwind(Box::new(panic));
                     }

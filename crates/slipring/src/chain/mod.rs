@@ -1,8 +1,8 @@
 //! The chain front: stages on named threads, declared in one expression.
 //!
 //! Invariants
-//! - I1: a writing stage can be declared only outside of fan-outs. So the soundness rule (plan::I1)
-//!   holds by construction, and the plan checks the rule again.
+//! - I1: a writing stage can be declared only outside of fan-outs. By I1, the soundness rule
+//!   (plan::I1) holds by construction, and the plan checks the rule again.
 //! - I2: no mistake in a declaration is lost: the start of the chain reports the first mistake.
 
 mod declare;

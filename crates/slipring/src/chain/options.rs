@@ -153,9 +153,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`OnFault`].
     ///
-    /// The policy also applies to an error of `batch_end` or `idle`. No single event causes such an
-    /// error, so a skip then skips no event: the stage releases the events that its handler has
-    /// handled.
+    /// The policy also applies to an error of `batch_end` or `idle`. No single event causes an
+    /// error of `batch_end` or `idle`, so a skip then skips no event: the stage releases the events
+    /// that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }

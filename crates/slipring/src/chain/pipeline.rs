@@ -31,8 +31,8 @@ pub struct Pipeline {
 /// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Ends the run for observers, if the graph has ended. Called after every stage has ended; in a
-    /// graph without stages, producers may still publish.
+    /// Ends the run for observers, if the graph has ended. The caller has seen every stage end; in
+    /// a graph without stages, producers may still publish.
     fn end_run(&self);
     /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
     /// panics.
@@ -69,7 +69,7 @@ impl Drop for CountOut {
     }
 }
 
-/// Why a pipeline could not be joined.
+/// The reason why a pipeline could not be joined.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JoinError {
@@ -159,7 +159,7 @@ impl<E: Send + 'static, L: Layout> Built<'static, E, L> {
                 let count_out = count_out;
                 taken.run(&name, &shared.control, on_start);
                 // The last owner drops the events. A panic of an event's drop could reach no
-                // caller, so the panic is contained here.
+                // caller, so `drop_contained` contains the panic.
                 drop_contained(shared);
                 drop(count_out);
             });

@@ -104,12 +104,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self
     }
 
-    /// Adds shards that read: an event's key selects one of `shards`. So one handler sees all
+    /// Adds shards that read: an event's key selects one of `shards` shards. One handler sees all
     /// events of a key, in order.
     ///
-    /// Each shard has a thread and a handler of its own. `make` makes the handlers before the
-    /// start, and gets the shard's number, from 0. Later stages see the events in the order of
-    /// their positions.
+    /// Each shard has a thread and a handler of its own. `make` makes the handler of each shard
+    /// before the start, and gets the shard's number, counted from 0. Later stages see the events
+    /// in the order of their positions.
     ///
     /// `key` is called once for each event, so `key` should be short. The last writing stage before
     /// the shards calls `key`, after that stage has handled the event. If no writing stage comes

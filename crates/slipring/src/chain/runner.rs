@@ -40,8 +40,8 @@ pub(super) trait Runner {
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the line of the frontier that only this runner moves. `None`: a user's loop may give
-    /// its handle to another thread.
+    /// Returns the line of the frontier that only this runner moves. `None`: the runner runs a
+    /// user's loop, which may give its handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
@@ -52,7 +52,7 @@ pub(super) trait Runner {
     fn released(&self) -> u64;
     /// Returns whether a step would handle an event, or find the end of the stream.
     fn is_ready(&self) -> bool;
-    /// Returns the party that a wait would wait for, by its number: a stage, or the producers.
+    /// Returns the number of the party that a wait would wait for: a stage, or the producers.
     fn waits_for(&self) -> usize;
 }
 
@@ -123,7 +123,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
         }
         if std::mem::replace(&mut self.position.state_mut().between_events, true) {
             self.position.state_mut().skipped = false;
-            // No event was at fault, so the stage releases the events that the handler has handled.
+            // The handler failed between events, so the stage releases the events that the handler
+            // has handled.
             self.position.release();
         }
     }
@@ -141,7 +142,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 /// A stage whose handler is the user's own loop.
 ///
 /// The loop gets `&mut` of the stage's handle, and may swap the handle for the handle of another
-/// stage or ring. So the runner keeps the ring and the stage's number besides the handle.
+/// stage or ring. The runner keeps the ring and the stage's number besides the handle, because the
+/// loop may have swapped the handle away.
 pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
@@ -169,8 +171,8 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 
     /// Fails the graph if the loop has swapped the stage's handle away and returned before the end
-    /// of the stream. A handle that was swapped away might never be dropped. The stage's own handle
-    /// fails the graph when it is dropped.
+    /// of the stream. The drop of a stage's handle before the stream's end fails the graph, but a
+    /// handle that was swapped away might never be dropped.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {

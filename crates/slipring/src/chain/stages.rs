@@ -1,4 +1,4 @@
-//! Stages with one handler, which sees every event.
+//! Stages with a single handler that sees every event.
 
 use super::declare::Chain;
 use super::handlers::{
@@ -62,7 +62,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// event.
     ///
     /// A batch holds the available events, up to a quarter of the ring. [`Chain::max_batch`] lowers
-    /// this limit. The stage releases the batch when the handler returns.
+    /// the limit of a quarter of the ring. The stage releases the batch when the handler returns.
     ///
     /// ```
     /// let mut sum = 0;
@@ -124,11 +124,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// The loop may release events early within a batch
     /// ([`Batch::release_front`](crate::Batch::release_front)) or after the batch
-    /// ([`Batch::hold`](crate::Batch::hold)). The loop may also wait for other things between
-    /// batches. `run` must return when the handle reports the end of the stream; the graph fails if
-    /// `run` returns earlier. A stage with its own loop takes no policy ([`Chain::on_error`],
-    /// [`Chain::max_batch`] and their like), shares no thread, and does not run with
-    /// [`Chain::run_inline`].
+    /// ([`Batch::hold`](crate::Batch::hold)). Between batches, the loop may wait for other things
+    /// than events. `run` must return when the handle reports the end of the stream; the graph
+    /// fails if `run` returns earlier. A stage with its own loop takes no policy
+    /// ([`Chain::on_error`], [`Chain::max_batch`] and their like), shares no thread, and does not
+    /// run with [`Chain::run_inline`].
     ///
     /// ```
     /// let mut lines = Vec::new();

@@ -1,8 +1,9 @@
 //! A thread of a chain: the runners of the thread, their failures, and their end.
 //!
 //! Invariants
-//! - I1: no panic of user code leaves this module. The panic fails the graph, and the failure names
-//!   stage and event. The panic's payload is dropped here, even if the payload's drop panics too.
+//! - I1: no panic of user code leaves this module. A panic of user code fails the graph, and the
+//!   failure names stage and event. This module drops the payload of a caught panic, even if the
+//!   payload's drop panics too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,8 +63,8 @@ impl<'env> StageThread<'env> {
                 _ => self.take_turns(control),
             }
         }
-        // From here on, other threads may finish the orphaned chunks of this thread's stages
-        // (self_wait::I2).
+        // After the drop of `within`, other threads may finish the orphaned chunks of this thread's
+        // stages (self_wait::I2).
         drop(within);
         self.stop(control);
     }
@@ -110,7 +111,7 @@ impl<'env> StageThread<'env> {
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
                 // A panic of a user's waiting strategy, or a passed deadline, fails the graph.
-                // After a failure here, each stage ends at its next step.
+                // After a failure of the wait, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
                 });
@@ -172,8 +173,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Lets a stage go on after a failure, if the stage's policy allows this. `Some(end)`: the
-    /// stage ends, with a failure or without one.
+    /// Lets a stage go on after a failure, if the stage's policy allows the stage to go on.
+    /// `Some(end)`: the stage ends, with a failure or without one.
     fn survive(&mut self, i: usize, control: &Control, end: End) -> Option<End> {
         let Entry { runner, released, failures, .. } = &mut self.entries[i];
         let stage = runner.stage();
@@ -194,7 +195,7 @@ impl<'env> StageThread<'env> {
         };
         *failures = failures.saturating_add(1);
         if let Some(hook) = &self.on_faults {
-            // User code makes the error's text, and the hook is user code.
+            // The error's text and the hook come from user code, so both may panic.
             call_user(control, stage, at, || {
                 let message = match &end {
                     End::Fault(fault) => fault.to_string(),
@@ -205,8 +206,8 @@ impl<'env> StageThread<'env> {
                 Ok(())
             });
         }
-        // The error's drop is user code, too. The error is dropped outside of the call above,
-        // because a panic of the error's drop during another unwinding would abort the process.
+        // The error is dropped outside of `call_user`, because a panic of the error's drop during
+        // another unwinding would abort the process.
         if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
@@ -217,8 +218,8 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // The deadline is also checked here, because a stage that fails again without progress, for
-        // instance in `idle`, never reaches a wait.
+        // A stage that fails again without progress, for instance in `idle`, never reaches a wait,
+        // so a repeated failure also checks the deadline.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -238,7 +239,7 @@ impl<'env> StageThread<'env> {
                 control.fail(last, None, Cause::Panic(panic));
             }
         }
-        // In a spawned chain, this may be the last reference to the hook.
+        // In a spawned chain, `on_faults` may be the last reference to the hook.
         if let Some(panic) = on_faults.and_then(Contained::drop_contained) {
             control.fail(last, None, Cause::Panic(panic));
         }

@@ -106,7 +106,8 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // The strategy is contained first, because a panic of `edit` drops the strategy.
+        // `Contained` wraps the strategy before the call of `edit`, because a panic of `edit` drops
+        // the strategy.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
@@ -146,14 +147,15 @@ impl<A, C> Key<A, C> {
 }
 
 impl<A> Key<A, Shared> {
-    /// Sets how many workers the pool has room for at a time, including those of the build.
+    /// Sets how many workers the pool has room for at a time, including the workers of the build.
     ///
     /// Example: [`Pool`](crate::Pool).
     ///
     /// Default: the number of workers of the build, so a worker can join only after another worker
-    /// has left. The build fails if `workers` is smaller than this default, or larger than the
-    /// ring's capacity or [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place
-    /// takes 128 bytes, and each computation of the pool's frontier loads every place.
+    /// has left. The build fails if `workers` is smaller than the build's number of workers, or
+    /// larger than the ring's capacity or [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each
+    /// worker's place takes 128 bytes, and each computation of the pool's frontier loads every
+    /// place.
     ///
     /// # Panics
     /// Panics if the graph was built already.

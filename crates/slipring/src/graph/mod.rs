@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
-//! - I2: if a key, or the ring, is dropped before the exchange, the graph fails. A stage without a
-//!   handle would release no event, and the ring would stay full.
+//! - I2: if a key, or the ring, is dropped before the key's exchange, the graph fails. A stage
+//!   without a handle would release no event, and the ring would stay full.
 
 mod key;
 mod ring;
@@ -70,7 +70,8 @@ impl<E: 'static> Graph<E> {
     /// makes.
     ///
     /// By default, the ring has one producer, and the stamps are inside the slots.
-    /// [`Graph::shared`] and [`Graph::contiguous`] change this.
+    /// [`Graph::shared`] allows many producers, and [`Graph::contiguous`] stores the events side by
+    /// side.
     ///
     /// Example: [`Graph`].
     pub fn new(capacity: usize, factory: impl FnMut() -> E + 'static) -> Graph<E> {
@@ -88,7 +89,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     }
 
     /// Stores events side by side, so that a batch is one slice, or two slices if the batch wraps
-    /// around the ring's end. The documentation of [`Contiguous`] states the cost.
+    /// around the ring's end. The documentation of [`Contiguous`] states the cost of the contiguous
+    /// layout.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u32).contiguous();
@@ -180,7 +182,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// and numbers of free slots. Publishing the cursor costs the producer one more store for each
     /// publication.
     ///
-    /// On a chain, [`Chain::monitor`](crate::Chain::monitor) does the same.
+    /// On a chain, [`Chain::monitor`](crate::Chain::monitor) makes a single producer publish its
+    /// position.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).publish_cursor();
@@ -230,8 +233,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Read, Delivery::pool(workers))
     }
 
-    /// Declares a pool that may write: each event goes to one of `workers`, and that worker may
-    /// change the event. Later stages see the events in the order of their positions.
+    /// Declares a pool that may write: each event goes to one of `workers` workers, and that worker
+    /// may change the event. Later stages see the events in the order of their positions.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64);
@@ -259,7 +262,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         self.declare(name, Access::Write, Delivery::pool(workers))
     }
 
-    /// Declares shards that read: an event's key selects one of `shards`. So one shard sees all
+    /// Declares shards that read: an event's key selects one of `shards` shards. One shard sees all
     /// events of a key, in order. Later stages see the events in the order of their positions.
     /// [`Chain::read_shards`](crate::Chain::read_shards) describes the key and its cost.
     ///
@@ -381,8 +384,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             stages.frozen = true;
             specs
         };
-        // No lock is held here, because the factory and the events' drops are user code, and may
-        // drop keys, which takes the lock.
+        // The factory and the events' drops run without the stages' lock, because they are user
+        // code and may drop a key, and a key's drop takes the lock.
         let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();

@@ -87,7 +87,7 @@ impl<E, L: Layout> Ring<E, L, Many> {
     /// Makes the handle of one more producer.
     ///
     /// The ring closes when the last handle is dropped, even while this ring could make another
-    /// handle. So make or clone all handles before any thread drops its handle.
+    /// handle. Make or clone all handles before any thread drops its handle.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).shared();
@@ -129,8 +129,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
 
     /// Exchanges a key for the number of its stage, and a learner for each of the stage's handles.
     ///
-    /// A user's strategy makes the learners, and may panic. The key is marked as exchanged only
-    /// afterwards, so after such a panic the key's drop fails the graph.
+    /// A user's strategy makes the learners, and the strategy may panic. The key is marked as
+    /// exchanged only after the learners are made, so that the key's drop fails the graph after a
+    /// learner's panic.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();

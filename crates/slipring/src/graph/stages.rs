@@ -1,5 +1,5 @@
-//! The stages of one graph. The graph's keys change the stages before the build, and look them up
-//! after the build.
+//! The stages of one graph. The graph's keys change the stages before the build, and look the
+//! stages up after the build.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,7 +10,7 @@ use crate::ring::spec::{Delivery, StageList};
 /// value is the graph's identity.
 pub(super) struct SharedStages(Mutex<Stages>);
 
-/// The data behind the lock of [`SharedStages`]. No user code runs under that lock.
+/// The data behind the lock of [`SharedStages`]. No user code runs while the lock is held.
 #[derive(Default)]
 pub(super) struct Stages {
     pub(super) list: StageList,

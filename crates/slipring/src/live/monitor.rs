@@ -1,4 +1,4 @@
-//! Monitors: reports of a graph while it runs.
+//! A monitor reports a graph's positions and counts while the graph runs.
 
 use std::fmt;
 
@@ -65,10 +65,11 @@ impl<E, L: Layout> Monitor<E, L> {
     /// Returns a report of the graph. `None`: the graph has not started, or is gone.
     ///
     /// A stage has handled every event before its reported position, and the caller sees the
-    /// effects of the stage's handler. The report loads the positions one by one while the graph
-    /// runs, so positions and lags belong to about the same moment. The counts of events, batches
-    /// and waits are older. A handle flushes its counts during a long wait, at the handle's end,
-    /// and after every 1,024 batches. A wait is counted with the first flush after the wait.
+    /// effects of the stage's handler on these events. The report loads the positions one by one
+    /// while the graph runs, so positions and lags belong to about the same moment. The counts of
+    /// events, batches and waits lag behind the positions. A handle flushes its counts during a
+    /// long wait, at the handle's end, and after every 1,024 batches. A wait is counted with the
+    /// first flush after the wait.
     ///
     /// Costs the calling thread one load per position and count, and a few allocations. The graph's
     /// threads pay only for sharing the loaded cache lines.

@@ -1,4 +1,4 @@
-//! Places: the stage of a graph that a tap, a pool handle or a monitor stands for.
+//! A place is the stage of a graph that a tap, a pool handle or a monitor stands for.
 //!
 //! Invariants
 //! - I1: A place observes its graph and owns none of the graph's events (owner::I3). A place holds
@@ -44,8 +44,8 @@ impl<E, L: Layout> Place<E, L> {
     /// Returns references to the graph and the stage, if the graph is running. The caller keeps the
     /// graph's reference only during one call.
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // The cloned reference may become the last one, so it is dropped after the lock's release
-        // (I2).
+        // The cloned reference may be the last reference to the graph, so this call drops the clone
+        // after the lock's release (I2).
         let (graph, stage) = {
             let place = self.lock();
             (place.0.clone(), place.1)

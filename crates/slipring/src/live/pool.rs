@@ -1,4 +1,4 @@
-//! Pool handles: workers join a running pool, and leave by being dropped.
+//! Workers join a running pool through a pool handle; a dropped worker leaves the pool.
 //!
 //! The seats and lines of a pool's workers are part of the ring (membership::I1, I2;
 //! positions::I4).
@@ -144,7 +144,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // The new worker becomes an owner last. A refused joiner therefore never owns the ring, and
+        // The new worker becomes an owner last. A refused joiner never owns the ring, and therefore
         // never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);

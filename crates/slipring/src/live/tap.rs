@@ -1,4 +1,4 @@
-//! Taps: declared places where readers join and leave while the graph runs.
+//! A tap is a declared place where readers join and leave while the graph runs.
 //!
 //! A tap is a stage whose members change. A tap's frontier is the smallest of the frontiers of the
 //! stages before the tap and the bounds of the tap's members. A tap without members holds nothing
@@ -11,8 +11,8 @@
 //!   and leaving, only the member's handle stores to the member's line.
 //! - I2: A joiner pins a position, fences, and then loads the announced positions. The joiner then
 //!   keeps its position, or moves on to the furthest announced position. Of a joiner and a party
-//!   behind the tap, at least one sees the other (`edge::joined`). Therefore no party behind the
-//!   tap passes the joiner's position before the joiner's release.
+//!   behind the tap, at least one sees the other (`edge::joined`). No party behind the tap
+//!   therefore passes the joiner's position before the joiner's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -51,9 +51,9 @@ pub enum StartAt {
 ///
 /// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
 /// subscription leaves. A subscription sees every event from [`next_seq`](Consumer::next_seq) on
-/// exactly once. Until it releases its events or leaves, a subscription holds back the producers
-/// and the stages that wait for the tap. In a chain, only later stages that write wait for a tap. A
-/// dropped subscription leaves the tap, on any thread and for any reason.
+/// exactly once. A subscription holds back the producers and the stages that wait for the tap,
+/// until the subscription releases its events or leaves. In a chain, only later stages that write
+/// wait for a tap. A dropped subscription leaves the tap, on any thread and for any reason.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
@@ -234,7 +234,7 @@ impl<E, L: Layout> LeaveHandle<E, L> {
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
     /// The reader holds its unreleased events until it is dropped. Returns `false` if the reader
-    /// was asked before, or is gone.
+    /// was asked to leave before, or is gone.
     ///
     /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {
@@ -315,9 +315,9 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may name any number, and a number that is 2^63 away lies neither ahead nor
-        // behind. Therefore the distance decides whether `asked` is accepted, and the sign only
-        // selects the error.
+        // The caller may name any number, and a number at distance 2^63 from `newest` lies neither
+        // ahead of `newest` nor behind. The distance therefore decides whether `asked` is accepted,
+        // and the sign only selects the error.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -334,8 +334,9 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The parties behind the tap may have gone any distance between the pin and this load. The pin
-    // holds only if the pinned position is within a lap of the furthest announced position.
+    // The parties behind the tap may have gone any distance between the pin and the load of
+    // `oldest`. The pin holds only if the pinned position is within a lap of the furthest announced
+    // position.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -348,7 +349,7 @@ pub(crate) fn join<E, L: Layout>(
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // The new member becomes an owner last. A refused joiner therefore never owns the ring, and
+    // The new member becomes an owner last. A refused joiner never owns the ring, and therefore
     // never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
@@ -395,7 +396,7 @@ mod tests {
     }
 
     /// A run ends while calls of a tap, a pool handle and a monitor are still active. The
-    /// references that these handles hold during a call keep no event alive.
+    /// references that a tap, a pool handle and a monitor hold during a call keep no event alive.
     #[test]
     fn handles_inside_their_calls_own_no_event_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());

@@ -1,4 +1,4 @@
-//! Mirrors: the writer's side, and the handle that creates observers.
+//! The writer of a mirror, and the handle that creates observers of the mirror.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -62,8 +62,8 @@ impl<T: Plain> Mirror<T> {
         Mirror::starting_at(capacity, 0)
     }
 
-    /// Creates a mirror whose count of puts begins at `start`. `start` is the number times two (see
-    /// `words::PUT`).
+    /// Creates a mirror whose count of puts begins at `start`. `start` is the number of the first
+    /// put, times two (see `words::PUT`).
     pub(crate) fn starting_at(capacity: usize, start: u64) -> Result<Mirror<T>, BuildError> {
         let words = Arc::new(Words::new::<T>(capacity, start)?);
         Ok(Mirror { words, next: start, values: PhantomData })

@@ -1,4 +1,4 @@
-//! Observers: readers of a mirror that hold no thread up and count exactly the values that they
+//! An observer reads a mirror, holds no thread up, and counts exactly the values that the observer
 //! missed.
 //!
 //! Invariants
@@ -200,7 +200,8 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the newest value, unless this observer has returned it already. Never waits.
     ///
-    /// The skipped values count as missed. The writer may put newer values during the call.
+    /// Older values that the call skips count as missed. The writer may put newer values during the
+    /// call.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -257,7 +258,7 @@ impl<T: Plain> Observer<T> {
         ahead(self.mirror.words.completed(), self.counted).max(0) as u64 / PUT
     }
 
-    /// Returns a handle that creates more observers of the same mirror.
+    /// Returns a handle that creates more observers of this observer's mirror.
     ///
     /// Example: [`MirrorHandle`].
     pub fn handle(&self) -> &MirrorHandle<T> {
@@ -265,7 +266,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is the number of these puts, times two.
+    /// is the number of newest puts to continue with, times two.
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

@@ -1,9 +1,9 @@
-//! The shared words of a mirror: a ring of slots, each a sequence lock around one value.
+//! A mirror's shared words form a ring of slots; each slot is a sequence lock around one value.
 //!
 //! A slot of the event ring is plain memory, so a stage that reads the slot must hold up the
-//! producer. Observers hold up no thread. Observers read a *mirror* instead of the event ring: a
-//! ring of atomic words. One writer copies one value per event into the mirror, over the oldest
-//! value.
+//! producer. Observers hold up no thread. Instead of the event ring, observers read a *mirror*,
+//! which is a ring of atomic words. One writer copies one value per event into the mirror, over the
+//! oldest value.
 //!
 //! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
 //! changes the mark before it stores the words of a value, and again after the last word. The mark
@@ -14,7 +14,7 @@
 //!
 //! A *put* is one copy of a value by the writer. Puts have consecutive numbers, whatever the
 //! positions of their events. `completed` and the handles hold numbers of puts times two.
-//! A mark does so as well, and its lowest bit is [`WRITING`]:
+//! A mark holds the number of a put times two, and the mark's lowest bit is [`WRITING`]:
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -24,10 +24,10 @@
 //! Invariants
 //! - I1: The mark of a slot only grows. The mark says *being written* before the writer stores a
 //!   put's first word, and *holds* after the put's last word.
-//! - I2: [`Words::read`] returns a value only if it was copied between two loads of the slot's mark
-//!   that both say *holds* for the requested put. The first load of the mark acquires the requested
-//!   put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put, because the
-//!   second load, after a fence, would then see the later mark (`SYNC[overwritten]`).
+//! - I2: [`Words::read`] copies a value between two loads of the slot's mark, and returns the copy
+//!   only if both loads say *holds* for the requested put. The first load of the mark acquires the
+//!   requested put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put,
+//!   because the second load, after a fence, would then see the later mark (`SYNC[overwritten]`).
 //! - I3: `completed` is the number of finished puts, times two. An observer that has acquired
 //!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
@@ -108,8 +108,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Creates slots for `capacity` values of type `T`. The count of puts begins at `start`, which
-    /// is times two (see [`PUT`]).
+    /// Creates slots for `capacity` values of type `T`. `start` is the number of the first put,
+    /// times two (see [`PUT`]).
     pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
@@ -173,7 +173,7 @@ impl Words {
         (closed != 0).then(|| self.completed.0.load(Relaxed))
     }
 
-    /// Copies the value of one put, if its slot holds that put whole (I2).
+    /// Copies the value of one put, if the put's slot holds that put whole (I2).
     #[inline]
     pub(super) fn read<T: Plain>(&self, put: u64) -> SlotRead<T> {
         let slot = self.slot::<T>(put);
@@ -190,8 +190,7 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // The later one of two numbers of puts is returned: that of the mark, or that of
-        // `completed`.
+        // The result carries the later of two numbers: the number in the mark, or `completed`.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }

@@ -1,7 +1,7 @@
-//! Claims as leases: slots lent to be filled, one or several in a row.
+//! A claim is a lease: the producer lends one or several consecutive slots to be filled.
 //!
 //! Invariants
-//! - I1: A lease borrows its producer mutably. A handle therefore has one claim at a time. While a
+//! - I1: A lease borrows its producer mutably, so a handle has at most one claim at a time. While a
 //!   claim lives, no other call moves the handle's positions.
 //! - I2: A claim ends exactly once: it is published, given up by a drop, or forgotten. The producer
 //!   gives up a forgotten claim (producer::I3).
@@ -105,8 +105,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.lend(seq, len))
     }
 
-    /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None`, waits as
-    /// [`Producer::claim_n`].
+    /// Claims `len` consecutive slots, and waits at most until `deadline`. With `None` as
+    /// `deadline`, the call waits as [`Producer::claim_n`] does.
     ///
     /// ```
     /// use slipring::ClaimError;
@@ -133,7 +133,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Ok(self.lend(seq, len))
     }
 
-    /// Lends `[seq, seq + len)`, which this handle has claimed.
+    /// Lends the slots of the positions `[seq, seq + len)`, which this handle has claimed.
     #[inline]
     pub(crate) fn lend(&mut self, seq: u64, len: usize) -> Slots<'_, E, L, S> {
         self.core.touch(seq, len as u64, true);
@@ -173,8 +173,8 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// Marks the claim as a lender of `&E`, so that the claim is `Sync` only if `E` is. Without
-    /// this marker, a claim would always be `Sync`, because a `Producer` always is.
+    /// Marks the claim as a lender of `&E`, so that the claim is `Sync` only if `E` is. Without the
+    /// marker, a claim would be `Sync` for every `E`, because a `Producer` is `Sync` for every `E`.
     lent: PhantomData<&'p mut E>,
 }
 

@@ -1,4 +1,4 @@
-//! Conflation: keeping the newest value per key while the ring is full.
+//! Conflation keeps the newest value per key while the ring is full.
 //!
 //! Invariants
 //! - I1: `indices` maps each kept key to the number of values that were kept before its value,
@@ -6,7 +6,7 @@
 //! - I2: Kept values are published in the order in which their keys were first kept, and before
 //!   every later value.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
-//!   values, and the hash table has room for twice as many keys.
+//!   values, and the hash table has room for twice `room` keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -43,7 +43,7 @@ use crate::ring::slots::Layout;
 pub struct Conflator<P: Publisher, K, T, F> {
     producer: P,
     fill: F,
-    /// Number of keys that can be kept.
+    /// Number of keys that the conflator can keep at a time.
     room: usize,
     kept: VecDeque<(K, T)>,
     /// Index of each kept key, counted from the first value ever kept.
@@ -120,8 +120,8 @@ pub enum Sent<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
-    /// The ring is full, and the conflator keeps values of `room` other keys. The error returns the
-    /// value.
+    /// The ring is full, and the conflator keeps values of `room` other keys. The error carries the
+    /// value that the conflator did not take.
     Full {
         /// Number of keys that the conflator has room for.
         room: usize,
@@ -164,7 +164,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// [`BuildError::Memory`]: there is no memory for so many keys. A failed call drops the
-    /// producer. If the ring has no other producer, this drop closes the ring.
+    /// producer. Dropping the ring's only producer closes the ring.
     pub fn conflate<K: Hash + Eq + Clone, T, F: FnMut(&mut E, &K, T)>(
         self,
         room: usize,
@@ -244,7 +244,7 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(Sent::Kept)
     }
 
-    /// Publishes kept values while the ring has free slots. Returns the number of values still
+    /// Publishes kept values as long as the ring has free slots. Returns the number of values still
     /// kept. Never waits.
     ///
     /// Example: [`Conflator`].
@@ -260,8 +260,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         Ok(self.kept.len())
     }
 
-    /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None`,
-    /// waits past every timeout of the wait strategy.
+    /// Publishes all kept values, and waits for free slots at most until `deadline`. With `None` as
+    /// `deadline`, the call waits past every timeout of the wait strategy.
     ///
     /// ```
     /// use slipring::ClaimError;

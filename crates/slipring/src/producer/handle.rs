@@ -1,4 +1,4 @@
-//! The producer's handle: its state, its open claim, and its end.
+//! A producer's handle, with the handle's state, open claim and close.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -57,8 +57,8 @@ pub struct Many(());
 /// ```
 #[doc(alias = "Sender")]
 #[doc(alias = "RingBuffer")]
-// The handle fills cache lines of its own, because each publication writes to the handle, and its
-// neighbour in memory may belong to another thread.
+// The handle fills whole cache lines, so that its stores at each publication slow down no thread
+// that uses neighbouring memory.
 #[repr(align(128))]
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) core: Owner<E, L>,
@@ -123,7 +123,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let start = core.control.start;
         let next = if S::MANY { core.control.claimed(start).0 } else { start };
         // With many producers, other handles may have claimed the positions before `next`. The new
-        // handle knows only that the gating stages allowed those claims.
+        // handle knows only that the gating stages allowed the claims before `next`.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
         let always_slow_path = core.control.counters.samples.is_some()
@@ -187,7 +187,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Closes this handle, as a drop does. After the close of the last handle, the stages drain the
     /// published events and end.
     ///
-    /// Unlike a drop, a close during a panic of the thread does not fail the graph.
+    /// A drop of the handle during a panic of the thread fails the graph; a close does not.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -226,7 +226,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Returns the number under which tasks of this handle wait. The first call draws the number.
+    /// Returns the number under which tasks of this handle wait. The first call draws the handle's
+    /// number.
     pub(super) fn task_number(&mut self) -> u64 {
         self.number.get(&self.core.control)
     }
@@ -257,7 +258,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// raw handle drops the claim.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
-        // The check for an open claim comes first, because `take` alone would store at every claim.
+        // The check for an open claim comes first, because `Option::take` alone would store to
+        // memory at every claim.
         if self.open_claim.is_some() {
             self.take_open_claim();
         }
@@ -325,10 +327,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 }
 
 impl<E, L: Layout> Producer<E, L, Many> {
-    /// Closes the ring for all its producers. The stages drain all earlier claims. Later claims
-    /// return [`WaitError::Closed`](crate::WaitError::Closed).
+    /// Closes the ring for all its producers. The stages drain all claims made before the close.
+    /// Claims after the close return [`WaitError::Closed`](crate::WaitError::Closed).
     ///
-    /// An earlier claim of another producer can still be published or given up.
+    /// A claim that another producer made before the close can still be published or given up.
     ///
     /// ```
     /// use slipring::WaitError;
@@ -370,7 +372,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
         // A handle first records its failure, and then leaves the count of producers. The last
-        // handle therefore closes the ring after the failures of all other handles
+        // handle closes the ring after all other handles have recorded their failures
         // (`edge::counted_out`). Many producers close the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_maker());

@@ -1,4 +1,4 @@
-//! The producers' side: claim slots, fill them, publish them.
+//! Producers claim slots, fill the slots, and publish the events.
 //!
 //! | file | holds |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `claim` | claims as leases: slots lent to be filled |
 //! | `conflate` | keeping the newest value per key while the ring is full |
 //!
-//! Each file uses only files above it in the table.
+//! Each file uses only files above its own row of this table.
 //!
 //! Invariants
 //! - I1: No two handles claim the same position. A single producer claims from its private `next`.

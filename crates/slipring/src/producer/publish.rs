@@ -1,4 +1,5 @@
-//! Publishing: making a claim visible, and filling and publishing in one call.
+//! Publishing makes a claim's events visible to the stages. Some calls claim, fill and publish at
+//! once.
 //!
 //! Invariants
 //! - I1: A guard is alive while user code fills a claim, or yields the next item for a claim. If
@@ -14,8 +15,9 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::words::ahead;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice. Such a
-    /// claim needs latency samples, shard ids, a cursor beside the stamps, or refreshed stamps.
+    /// Publishes a claim for which one store of a stamp or of the cursor does not suffice. The slow
+    /// path records latency samples, assigns shard ids, stores a cursor beside the stamps, or
+    /// refreshes stamps.
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
@@ -33,7 +35,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         twin!("partitioned-late": () => core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len));
     }
 
-    /// Publishes `[seq, seq + len)`, which this handle has claimed and filled.
+    /// Publishes the positions `[seq, seq + len)`, which this handle has claimed and filled.
     #[inline(always)]
     pub(crate) fn commit(&mut self, seq: u64, len: u64) {
         self.core.touch(seq, len, true);
@@ -68,7 +70,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Waits by the graph's wait strategy while the ring is full. If `fill` panics, nothing is
     /// published, and the graph fails.
     ///
-    /// Costs a claim and one store. A claim is an addition, or a compare-and-swap while several
+    /// Costs a claim and one store. A claim costs an addition, or a compare-and-swap while several
     /// handles may claim. With a wait strategy that parks, the call also loads the wait queue's
     /// state. Each stage thread that reads the event fetches the event's cache line.
     ///
@@ -222,10 +224,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Publishes an iterator's items in batches of `len`, each batch as a whole. Returns the number
     /// of published items.
     ///
-    /// The last batch may be shorter. `len` must be between 1 and the ring's capacity. A batch
-    /// costs less per event than single publications, but stages see an item only when its batch is
-    /// published. With many producers, the unused slots of the last batch are given up. If the
-    /// iterator or `fill` panics, the unpublished batch is given up, and the graph fails.
+    /// The last batch may be shorter than `len`. `len` must be between 1 and the ring's capacity. A
+    /// batch costs less per event than single publications, but stages see an item only when its
+    /// batch is published. With many producers, the unused slots of the last batch are given up. If
+    /// the iterator or `fill` panics, the unpublished batch is given up, and the graph fails.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -284,7 +286,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// A claim that user code is filling. A drop by a panic gives the claim up and fails the graph.
+/// A claim that user code is filling. A guard that a panic drops gives its claim up and fails the
+/// graph.
 struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,

@@ -1,4 +1,4 @@
-//! Reserving positions: taking positions, and waiting until the ring has room for the positions.
+//! A reservation takes positions, and waits until the ring has room for these positions.
 
 use std::task::{Poll, Waker};
 use std::time::Instant;
@@ -90,8 +90,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.read_claim_word(company)?;
         }
         // A valid room never exceeds the ring's capacity. A larger room means that other producers
-        // went too far while this handle was unused. The handle's limit is then invalid. A position
-        // that was restored with the handle's own position as lower bound is invalid, too.
+        // claimed beyond this handle's limit while this handle was unused. A limit that was passed
+        // by other producers is invalid. A position that was restored with the handle's old
+        // position as lower bound is invalid, too.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -101,7 +102,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
         let claim = self.core.control.positions.claim();
         if company != Company::Now {
-            // A sole maker needs no swap, which would take as long as the rest of the claim.
+            // A sole maker claims by a store, because a compare-and-swap would cost as much as the
+            // rest of the claim.
             claim.store(claimed, Relaxed);
         } else {
             let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
@@ -156,7 +158,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // Positions that are claimed before the next `find_room` lie in the lap before the limit.
         // An already open claim lies in the lap before the limit, too, because an open claim blocks
         // the other producers. The range starts at `limit - capacity` rather than at `next`,
-        // because other producers may have claimed since the load.
+        // because other producers may have claimed positions after this handle loaded `next`.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
