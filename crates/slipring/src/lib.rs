@@ -65,7 +65,7 @@
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. A chain that breaks this soundness rule does not compile; for a graph,
+//!   side only read. A chain that breaks the soundness rule does not compile; for a graph,
 //!   [`Graph::build`] returns an error. A reference to an event ends before the release of the
 //!   batch that lends the event.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
@@ -77,7 +77,7 @@
 //!   forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
-//!   library does not detect. A deadline ends these endless waits.
+//!   library does not detect. A deadline ends the undetected endless waits.
 //! - **No allocation.** After the build the library allocates no memory for events or stages. The
 //!   only exception: a new handle whose wait strategy learns allocates one box.
 //!

@@ -240,9 +240,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     ///
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
-    /// - [`BatchError::Gated`]: the event is published, and a stage before this one has not
-    ///   released it. If the gating stage is directly behind the producer, the call needs the
-    ///   published position to return `Gated`. The published position is known in a ring that is
+    /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
+    ///   event. If the gating stage is directly behind the producer, the call needs the published
+    ///   position to return `Gated`. The published position is known in a ring that is
     ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
     ///   cursor](crate::Graph::publish_cursor). In a ring without a known published position, the
     ///   call returns `Unavailable` while the gating stage has released only a part of a

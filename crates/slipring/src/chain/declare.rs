@@ -178,7 +178,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
             // The other chain's `after` and `ends` are numbers of that chain's stages, so this
-            // chain's numbers replace them.
+            // chain's numbers replace the other chain's numbers.
             nested
                 .declared
                 .stages

@@ -71,7 +71,7 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Err(None)
         };
         // If the closure has swapped its `Inline` for another chain's `Inline`, this chain's ring
-        // fails. After such a swap, the loop below drives the other chain's ring to its end.
+        // fails. After a swap, the loop below drives the other chain's ring to its end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
@@ -174,8 +174,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
         self.threads.iter_mut().filter_map(|thread| thread.turn(control)).sum()
     }
 
-    /// Ends the graph without draining it: the stages do not get the events that they have not
-    /// seen.
+    /// Ends the graph without draining the ring: the stages do not get the events that they have
+    /// not seen.
     ///
     /// ```
     /// let mut seen = 0;

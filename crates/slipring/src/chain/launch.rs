@@ -185,8 +185,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
     /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
-    /// outlives `produce`, for instance as a part of the value of `produce`, keeps this call
-    /// waiting. Only a [`deadline`](Chain::deadline) ends the wait for such a clone.
+    /// outlives `produce`, for instance as a part of the value of `produce`, keeps `run_shared`
+    /// waiting. Only a [`deadline`](Chain::deadline) ends the wait for a clone that outlives
+    /// `produce`.
     ///
     /// ```
     /// let mut sum = 0;

@@ -58,7 +58,7 @@ pub(super) trait Runner {
 
 pub(super) type BoxedRunner<'env> = Box<dyn Runner + Send + 'env>;
 
-/// A position and the handler that gets its events.
+/// The position of a stage, and the stage's handler.
 pub(super) struct StageRunner<E, L: Layout, S: Availability<E, L>, H> {
     position: S,
     handler: H,

@@ -236,7 +236,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         Tap::of(&self.core, stage)
     }
 
-    /// Ends the graph without draining it: every later call of a handle returns
+    /// Ends the graph without draining the ring: every later call of a handle returns
     /// [`WaitError::Halted`](crate::WaitError::Halted). The stages do not get the events that they
     /// have not seen.
     ///

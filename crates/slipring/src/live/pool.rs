@@ -20,8 +20,8 @@ use crate::ring::spec::Access;
 /// [`Chain::open`](crate::Chain::open) binds the handle to a chain's pool. [`Consumer::pool`]
 /// returns the handle of a worker's pool. A joined worker shares the events with the pool's other
 /// workers. The stages behind the pool see events in sequence order. A dropped worker leaves the
-/// pool, and the other workers finish its chunk. If the last worker leaves before the stream's end,
-/// the graph fails.
+/// pool, and the other workers finish the dropped worker's chunk. If the last worker leaves before
+/// the stream's end, the graph fails.
 ///
 /// ```
 /// use slipring::Graph;

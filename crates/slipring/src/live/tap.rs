@@ -233,8 +233,8 @@ impl<E, L: Layout> LeaveHandle<E, L> {
     /// Asks the reader to leave: the reader's present wait, or its next call, returns
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
-    /// The reader holds its unreleased events until it is dropped. Returns `false` if the reader
-    /// was asked to leave before, or is gone.
+    /// The reader holds its unreleased events until the reader is dropped. Returns `false` if the
+    /// reader was asked to leave before, or is gone.
     ///
     /// Example: [`Consumer::leave_handle`].
     pub fn leave(&self) -> bool {

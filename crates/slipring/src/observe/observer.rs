@@ -73,7 +73,7 @@ impl std::error::Error for ObserveError {}
 /// An observer holds up neither the writer nor the ring. An observer costs the writer only the time
 /// to fetch back the cache lines that the observer loaded. An observer that is overtaken skips the
 /// oldest quarter of the slots, because the next puts overwrite those slots. An observer counts the
-/// values that it missed. The returned values, the missed values and the values still
+/// values that the observer missed. The returned values, the missed values and the values still
 /// [`behind`](Observer::behind) add up to the puts since the observer's start.
 ///
 /// As an iterator, an observer waits for each value, and ends when the mirror is closed and

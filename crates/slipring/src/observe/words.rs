@@ -27,7 +27,8 @@
 //! - I2: [`Words::read`] copies a value between two loads of the slot's mark, and returns the copy
 //!   only if both loads say *holds* for the requested put. The first load of the mark acquires the
 //!   requested put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put,
-//!   because the second load, after a fence, would then see the later mark (`SYNC[overwritten]`).
+//!   because the second load of the mark, after a fence, would otherwise see the later mark
+//!   (`SYNC[overwritten]`).
 //! - I3: `completed` is the number of finished puts, times two. An observer that has acquired
 //!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
@@ -77,8 +78,8 @@ pub(super) enum SlotRead<T> {
 ///
 /// Integers, floats, and arrays of plain data are plain. For a type of your own derive the traits
 /// of the crate `zerocopy` (0.8, with its feature `derive`): `#[derive(Clone, Copy, FromBytes,
-/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type with these
-/// `zerocopy` traits is `Plain`.
+/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
+/// `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
 ///
 /// Example: [`Observer`](crate::Observer).
 #[doc(alias = "Pod")]

@@ -1,8 +1,8 @@
 //! Conflation keeps the newest value per key while the ring is full.
 //!
 //! Invariants
-//! - I1: `indices` maps each kept key to the number of values that were kept before its value,
-//!   counted since the conflator's creation.
+//! - I1: `indices` maps each kept key to the number of values that were kept before the key's
+//!   value, counted since the conflator's creation.
 //! - I2: Kept values are published in the order in which their keys were first kept, and before
 //!   every later value.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
@@ -107,12 +107,12 @@ mod publisher {
 /// The outcome of [`Conflator::send`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent<T> {
-    /// The value was published at this position.
+    /// The value was published; the field is the event's position.
     Published(u64),
     /// The value is kept until the ring has a free slot.
     Kept,
-    /// The value replaces this older kept value of the same key, and the older value counts as
-    /// dropped.
+    /// The value replaces an older kept value of the same key; the field is the older value, which
+    /// counts as dropped.
     Replaced(T),
 }
 

@@ -204,7 +204,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// The call returns any error of [`Producer::publish`] except [`WaitError::TimedOut`]. After
     /// the call has taken an item from the iterator, no timeout of the wait strategy ends the wait
-    /// for a slot. A call that returns an error drops the item that it took last.
+    /// for a slot. A call that returns an error drops the item that the call took last.
     pub fn publish_all<I: IntoIterator>(
         &mut self,
         items: I,
