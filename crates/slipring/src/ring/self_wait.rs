@@ -43,7 +43,9 @@ impl Nesting {
 }
 
 thread_local! {
-    static INSIDE: Nesting = const { Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] } };
+    static INSIDE: Nesting = const {
+        Nesting { depth: Cell::new(0), entries: [const { Cell::new((ptr::null(), 0)) }; DEPTH] }
+    };
 }
 
 /// Calls `look` with this thread's nesting, and returns the result of `look`. In a model, returns
