@@ -27,7 +27,7 @@
 //!
 //! | your program | front |
 //! |---|---|
-//! | knows its stages, and lets the library start the threads | **chain**: [`ring`] |
+//! | knows its stages, and lets the library start the threads | **chain**: [`ring`](ring()) |
 //! | learns its stages at run time, or starts the threads itself | **graph**: [`Graph`] |
 //! | needs one producer and one reader, or has a loop with other work | **leases**: [`unicast`], [`Producer`], [`Consumer`] |
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
@@ -45,7 +45,7 @@
 //!
 //! | question | page | items |
 //! |---|---|---|
-//! | How do I begin? | [first steps](guide::first_steps) | [`ring`], [`Chain::feed`], [`Chain::run`], [`Chain::spawn`] |
+//! | How do I begin? | [first steps](guide::first_steps) | [`ring`](ring()), [`Chain::feed`], [`Chain::run`], [`Chain::spawn`] |
 //! | Which front is mine? | [fronts](guide::fronts) | |
 //! | What can a graph look like? | [shapes](guide::shapes) | [`Chain::fan_out`], [`Chain::on`], [`Key::after`] |
 //! | How do threads wait, and for how long? | [waiting](guide::waiting) | [`Wait`], [`WaitStrategy`], [`WaitError`] |

@@ -79,7 +79,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// notification. A model with a twin must fail. A caught twin shows that the step is needed and
 /// that the model covers the step.
 ///
-/// - A model chooses at most one twin by its name, with [`choose_twin`].
+/// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and the failure.
 /// - Outside of models, only `right` is compiled.
 /// - `queue_model::sync` has a macro of the same name and arguments, because the queue model

@@ -157,6 +157,9 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
 
     /// Gives every stage one turn. Returns the number of events handled, summed over the stages.
     ///
+    /// After a turn in which a handler failed, the result is at least 1 and no exact count. A loop
+    /// `while p.work() > 0 {}` therefore goes on when the stage retries.
+    ///
     /// ```
     /// slipring::ring(4, || 0)
     ///     .read("first", |_, _| ())

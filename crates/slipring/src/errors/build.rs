@@ -67,7 +67,7 @@ pub enum BuildError {
         stage: String,
     },
     /// The number of a pool's workers, or of a stage's shards, is zero or too large. At most the
-    /// ring's capacity and [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES) are allowed.
+    /// ring's capacity and [`MAX_STAGE_HANDLES`] are allowed.
     Workers {
         /// Name of the stage.
         stage: String,
@@ -126,7 +126,7 @@ impl fmt::Display for BuildError {
             BuildError::Memory { capacity, bytes_per_slot } => {
                 write!(
                     f,
-                    "no memory for {capacity} slots of {bytes_per_slot} bytes: take a smaller capacity, smaller events, or fewer workers and readers"
+                    "no memory for {capacity} slots, table entries or cache lines of {bytes_per_slot} bytes each: take a smaller capacity, smaller events, or fewer workers and readers"
                 )
             }
             BuildError::Factory { index, panic } => {
@@ -153,7 +153,7 @@ impl fmt::Display for BuildError {
             BuildError::Workers { stage, asked, capacity } => {
                 write!(
                     f,
-                    "stage `{stage}` cannot have {asked} workers: take 1 to {} on a ring of {capacity} slots",
+                    "stage `{stage}` cannot have {asked} workers or shards: take 1 to {} on a ring of {capacity} slots",
                     MAX_STAGE_HANDLES.min(*capacity)
                 )
             }
