@@ -20,8 +20,7 @@ use crate::ring::spinning;
 /// The input of a ring's build: the settings, the factory of events, and the partitioners. `F` is
 /// the type of the factory.
 ///
-/// The layout of the slots is a parameter of [`RingBuilder::build`], so a front may change the
-/// layout until the build begins.
+/// The caller of [`RingBuilder::build`] chooses the layout of the slots.
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
@@ -66,8 +65,9 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's number
 /// and that stage's partitioner.
 ///
-/// The build allocates the slots first, because the slots take the most memory. If the allocation
-/// of the slots fails, the build has not yet written any other memory.
+/// The build allocates the slots, the largest part of a ring, before the shard ids, positions and
+/// counters. A build without enough memory for the slots fails before it fills any other large
+/// array.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -105,8 +105,8 @@ fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Pla
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
-    // A graph without a clock runs on a single thread, so the graph's threads do not outnumber the
-    // cores.
+    // The parties of a graph without a clock take turns on one thread (`Chain::run_inline`) or run
+    // in a model. Parties that take turns do not delay each other by spinning.
     if timed {
         spinning::warn_of(&plan);
     }

@@ -73,9 +73,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // Every stage that has no place in the order yet follows another stage without a place.
-            // A walk backwards over the stages without a place therefore enters a cycle within
-            // `count` steps.
+            // No stage can be ordered next: each stage that is not `done` follows another stage
+            // that is not `done`. The loop below goes back `count` times from a stage that is not
+            // `done` to an earlier stage that is not `done`, and so ends in a cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]

@@ -223,8 +223,9 @@ impl Control {
     /// the handle's waits.
     ///
     /// `learner` runs the strategy's code, which may be user code and may panic. The caller of
-    /// `learner` must therefore hold no lock, and must not yet have counted a handle or pinned a
-    /// position. For this reason a handle's constructor takes a learner as a parameter.
+    /// `learner` must hold no lock, and must not yet have counted a handle or pinned a position. A
+    /// handle's constructor takes a learner as a parameter, so that the learner is made before the
+    /// handle is counted.
     pub(crate) fn learner(&self, party: usize) -> HandleLearner {
         self.plan.wait_of(party).learner().into()
     }

@@ -47,7 +47,7 @@ impl<E, L: Layout> Core<E, L> {
     /// Makes a core from slots that are allocated and not filled yet. The core frees the slots.
     ///
     /// # Safety
-    /// The slots belong to no other core, and no caller frees the slots.
+    /// The slots belong to no other [`Core`], and the caller does not free the slots.
     pub(crate) unsafe fn new(
         control: Control,
         slots: View<E, L>,
@@ -131,8 +131,8 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Gives the slots `[seq, seq + len)` up: all stages pass over these slots.
     ///
-    /// Each slot's stamp states the length of the tombstone from that slot on. A tap's member that
-    /// joins at any of the given-up positions therefore finds a tombstone there.
+    /// Every given-up slot is stamped with the tombstone's remaining length, because a tap's member
+    /// may join at any given-up position.
     #[cold]
     pub(crate) fn bury(&self, seq: u64, len: u64) {
         // The slots are stamped from back to front, as in every publication.
@@ -143,11 +143,13 @@ impl<E, L: Layout> Core<E, L> {
         self.control.notify(&self.control.plan.producer_notifies);
     }
 
-    /// Returns whether a claim in `[from, to)`, or a claim that is open since the lap before, may
-    /// have to refresh stamps (stamp::I1). The range `[from, to)` is at most a lap long.
+    /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
+    /// (stamp::I1). Also returns `true` if an open claim in the lap before `from` may have to
+    /// refresh stamps. The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // No position before the start was ever claimed. If the range began before the start, the
-        // first two laps of a ring that starts at 0 would refresh stamps.
+        // No position before the ring's start was ever claimed, so the search begins at the start
+        // at the earliest. In a ring that starts at 0, a search before the start would find the
+        // last lap of a refresh period.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -155,9 +157,9 @@ impl<E, L: Layout> Core<E, L> {
                 .any(|&seq| stamp::refreshes(seq, self.slots.shift()))
     }
 
-    /// Stamps a publication of several runs, or of one run in a lap in which stamps may have to be
-    /// refreshed (stamp::I1). The runs are stamped from back to front, so a reader that sees the
-    /// first run sees all runs of the publication.
+    /// Works as [`Core::publish`], but divides the positions into runs, and refreshes stamps where
+    /// stamp::I1 requires a refresh. The runs are stamped from back to front, so a reader that sees
+    /// the first run sees all runs of the publication.
     #[inline(never)]
     pub(crate) fn stamp_runs(&self, seq: u64, len: u64) {
         let shift = self.slots.shift();
@@ -256,14 +258,15 @@ impl<E, L: Layout> Core<E, L> {
         if control.plan.many_producers {
             return ahead(control.claimed(seq).0, seq) > 0;
         }
-        // If the ring has stamps, the cursor lags behind the stamps. The cursor is therefore used
-        // only without stamps.
+        // The search uses the cursor only in a ring without stamps, because a producer stores its
+        // cursor after its stamps.
         if !control.plan.stamped {
             return ahead(control.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before `seq`. A run that is published a lap after one of the searched positions
-        // also shows that `seq` is claimed.
+        // last run before `seq`. The slot of a searched position may already hold an event of the
+        // next lap, at a position after `seq`. A published event after `seq` shows that `seq` is
+        // claimed, because a single producer claims positions in order.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {

@@ -1,17 +1,18 @@
 //! Counters that any thread may read while a graph runs, and latencies of sampled events.
 //!
-//! A handle counts in plain fields of its own. The handle flushes these fields to its party's
-//! counters when a wait lasts, every 1,024 batches, and at its end. Counting therefore costs a few
-//! additions per batch, and reading the counters costs the graph nothing. The end of a wait flushes
-//! nothing, because a flush would delay the events that are ready then. The first flush after a
-//! wait includes the time of the wait.
+//! A handle counts in plain fields of its own, and flushes these fields to its party's counters
+//! from time to time. A consumer flushes its counts when a wait first reads the clock, after every
+//! 1,024 batches, and on its drop. A producer flushes its counts before each wait and on its drop.
+//! Counting costs a handle a few additions per batch, and reading the counters costs the graph
+//! nothing. A wait that ends in time flushes nothing at its end, because a flush would delay the
+//! events that are ready. The first flush after a wait includes the time of the wait.
 //!
 //! Invariants
 //! - I1: the counters are statistics. No protocol depends on a counter, and a counter orders no
 //!   accesses. The model checker does not see counters.
-//! - I2: a sampled event's publication time is stored before the event is published and read before
-//!   the event is released. A stage therefore reads the publication time of the same event that the
-//!   stage releases.
+//! - I2: a sampled event's publication time is stored before the event is published, and read
+//!   before the event is released. Before the release, no producer overwrites the publication time
+//!   with that of a later event.
 
 use std::time::{Duration, Instant};
 
@@ -32,16 +33,16 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time that the handle has waited, in nanoseconds. The handle spent the unflushed part of the
-    /// time waiting for the party `upstream`.
+    /// Time that the handle has waited, in nanoseconds. The nanoseconds that are not flushed yet
+    /// all belong to waits for the party `upstream`.
     pub(crate) nanos: u64,
     /// Number of the party for whose progress the handle last waited.
     pub(crate) upstream: usize,
 }
 
 impl LocalCounts {
-    /// Counts a handle's wait for another party. If the wait took time, the handle has flushed all
-    /// earlier counts.
+    /// Counts a handle's wait for another party. If the wait has read the clock, the handle has
+    /// flushed all counts from before the wait.
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {
@@ -82,7 +83,7 @@ pub(crate) struct Counters {
 
 const PER_LINE: usize = 16;
 
-/// Number of batches after which a handle that never waits flushes its counts.
+/// Number of batches after which a consumer that never waits flushes its counts.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {
@@ -167,7 +168,7 @@ impl Samples {
     /// Size of a publication time, in bytes: the cost per slot if every slot is sampled.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<Statistic>();
 
-    /// `None`: there is no memory for so many times.
+    /// `None`: there is no memory for the publication times and latencies.
     pub(crate) fn new(every: u64, capacity: usize, stages: usize) -> Option<Samples> {
         let shift = every.clamp(1, 1 << 40).next_power_of_two().trailing_zeros();
         let kept = ((capacity as u64 >> shift) + 2).checked_next_power_of_two()?;

@@ -9,7 +9,8 @@
 //!   chunk that the line bounds. A seat is taken again only if the seat is free and its line is
 //!   [`IDLE`]. A seat's line that holds [`IDLE`] bounds no chunk.
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
-//!   free. A joining worker therefore need not inform other parties.
+//!   free. A worker can join a pool without informing other parties, because other parties load the
+//!   line of the worker's seat even while the seat is free.
 //! - I3: a tap's seats are taken and given back under the tap's lock. A member that takes a seat
 //!   stores a new ticket, which identifies the member.
 
@@ -49,11 +50,11 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// Whether makers other than the asking maker exist or existed.
+/// Whether makers exist or existed besides the maker that calls [`Membership::company`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// No other maker existed since the asking maker last read the claim word. The claim word
-    /// therefore has the value that the asking maker stored.
+    /// No other maker has existed since the calling maker last read the claim word, so the calling
+    /// maker knows the claim word's value.
     Never,
     /// No other maker exists now, but former makers may have moved the claim word.
     Earlier,
@@ -134,7 +135,7 @@ impl Membership {
         edge::left_alone::leave(&self.makers, MAKER);
     }
 
-    /// Returns whether other makers exist, or have existed since the asking maker last called
+    /// Returns whether other makers exist, or have existed since the calling maker last called
     /// [`Membership::settle_alone`].
     #[inline(always)]
     pub(crate) fn company(&self) -> Company {

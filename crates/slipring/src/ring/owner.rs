@@ -2,9 +2,9 @@
 //!
 //! Handles, chains and pipelines own their ring: each holds an [`Owner`]. Monitors, taps, pool
 //! handles, leave handles and keys observe their ring: each holds a `Weak`, and an `Arc` for the
-//! length of one call. Owners are counted apart from the `Arc`'s references. An observer's
-//! reference therefore neither delays the end of a ring nor moves the drop of the ring's events to
-//! the observer's thread.
+//! length of one call. Owners are counted apart from the `Arc`'s references, so an observer's
+//! reference does not delay the end of a ring. The drop of an observer's reference never drops
+//! events.
 //!
 //! Invariants
 //! - I1: `Core::owners` is the number of [`Owner`]s. All owners together hold a single strong

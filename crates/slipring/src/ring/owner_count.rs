@@ -14,7 +14,7 @@ pub(crate) struct OwnerCount(Statistic);
 impl OwnerCount {
     const OVER: u64 = 1 << 63;
 
-    /// Creates the count for a ring's first owner, which the caller makes afterwards.
+    /// Creates a count of one owner. The caller then makes this first owner of the ring.
     pub(crate) const fn one() -> OwnerCount {
         OwnerCount(Statistic::new(1))
     }

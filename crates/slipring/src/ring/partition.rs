@@ -25,7 +25,7 @@ pub(crate) fn partitioner<E, K: Hash>(
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
         // The high half of the product of hash and number of shards is below the number of shards.
-        // The high half of the product is spread as evenly as the high bits of the hash.
+        // Shard ids are spread as evenly as the high bits of the hashes.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }

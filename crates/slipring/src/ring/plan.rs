@@ -6,9 +6,9 @@
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
 //!   after the other.
 //! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
-//! - I3: a stage's frontier never passes the frontier of an earlier stage. Every other stage comes
-//!   before a gating stage, so no stage has a smaller frontier than the smallest of the `gating`
-//!   stages' frontiers.
+//! - I3: a stage's frontier never passes the frontier of an earlier stage. Every stage that does
+//!   not gate comes before a gating stage. The smallest frontier of all stages is the smallest
+//!   frontier of the `gating` stages.
 
 use std::fmt;
 
@@ -53,8 +53,9 @@ pub(crate) struct Stage {
     /// Numbers of the queues that the stage notifies at each release.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
-    /// Whether the stage sleeps at its queue. The build calls the strategy's `parks` only once,
-    /// because the lists `notifies` of other stages must agree with the method's answer.
+    /// Whether the stage sleeps at its queue. The build calls the strategy's method `parks` once
+    /// and stores the result, because a second call of user code might return another result. The
+    /// lists `notifies` of other stages depend on the stored result.
     pub(crate) parks: bool,
 }
 
@@ -108,8 +109,8 @@ pub(crate) struct Plan {
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
     pub(crate) cursor: bool,
-    /// Whether every reader of the sentinel first moves the sentinel, because a tap is directly
-    /// behind many producers.
+    /// Whether a tap directly behind many producers follows the sentinel. If `sentinel` is true,
+    /// every reader of the sentinel first moves the sentinel over the published events.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
@@ -371,8 +372,9 @@ fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     pairs.into_iter().for_each(|(tap, line)| stages[tap].announced.push(line));
 }
 
-/// Chooses the party that computes a sharded stage's shard ids: the last party before the stage
-/// that may change events. Returns the sharded stages whose shard ids the producers compute.
+/// Chooses the party that computes each sharded stage's shard ids: the last writing stage before
+/// the sharded stage, or else the producers. Returns the sharded stages whose shard ids the
+/// producers compute.
 fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     let mut producers = Vec::new();
     for sharded in 0..stages.len() {
@@ -392,8 +394,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     producers
 }
 
-/// Counts one thread for each handle of a stage with its own thread, and one for each thread that
-/// stages share.
+/// Returns the likely number of the stages' threads: one per label of a thread, and one per handle
+/// of a stage without a label.
 fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);

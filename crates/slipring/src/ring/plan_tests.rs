@@ -29,8 +29,8 @@ fn writers_stand_alone() {
     );
     let beside = plan(vec![stage("a", Read, &[]), stage("b", Write, &[])]).err().unwrap();
     assert_eq!(beside, BuildError::UnorderedWriter { writer: "b".into(), other: "a".into() });
-    // Stage d comes after stage b only, so the plan orders neither of the stages d and c before the
-    // other.
+    // The stages c and d are not ordered: stage c follows only stage a, and stage d follows only
+    // the stages b and a.
     let deep = plan(vec![
         stage("a", Write, &[]),
         stage("b", Read, &[0]),
@@ -116,10 +116,10 @@ fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
     let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
     assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
     assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
-    // One graph has a tap directly behind the producers and a stage behind the tap. The other graph
-    // has a tap alone.
+    // The graph has a tap directly behind the producers, and a stage behind the tap.
     let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
     assert_eq!(first.producer_notifies, queues(&first));
+    // The graph has a tap and no other stage.
     let alone = plan(vec![tap(&[])]).unwrap();
     assert_eq!(alone.producer_notifies, [PRODUCER_QUEUE, queues(&alone)[0]]);
     // A stage that spins behind the tap is not notified.

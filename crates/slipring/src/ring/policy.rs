@@ -70,15 +70,15 @@ impl OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// Goes back to the stage's last release and handles the events after that release again. After
-    /// `times` retries without a new release the graph fails.
+    /// Goes back to the stage's last release, and handles the events after that release again.
+    /// After `times` retries without a new release the graph fails.
     ///
     /// Example: [`OnFault`].
     ///
-    /// After a retry, the handler therefore gets some events a second time. On a retry, a handler
-    /// that may write gets the events with the changes that the handler has already made. With a
-    /// [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets only the failed event
-    /// again.
+    /// A retry gives the handler the events after the stage's last release a second time. On a
+    /// retry, a handler that may write gets the events with the changes that the handler has
+    /// already made. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets
+    /// only the failed event again.
     #[doc(alias = "BatchRewindStrategy")]
     pub const fn retry(times: u32) -> OnFault {
         OnFault { retries: times, ..OnFault::stop() }
@@ -196,9 +196,9 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The answer is right if the caller is a later stage's handler and asks about an event that
-    /// this handler is handling. A caller that is not handling the event may get either answer. A
-    /// call of `skipped` costs one relaxed load.
+    /// The result is right if the caller is a later stage's handler, and `seq` is the position of
+    /// an event that this handler is handling. A call from any other place, or about any other
+    /// event, may return a wrong result. A call of `skipped` costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
         // A relaxed load suffices: the mark was stored before the event's release (I2), and the

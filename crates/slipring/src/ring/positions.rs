@@ -10,15 +10,15 @@
 //!   position. A thread that acquires a stage's released position may access the slots before that
 //!   position, with the rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
-//!   that are not idle. A worker stores its bound before moving the claim word to take a chunk.
-//!   A thread that computes the frontier loads the claim word *first*. The loading thread therefore
-//!   sees the bound of every chunk that lies before the loaded position (`edge::chunk_taken`).
+//!   that are not idle. A worker stores its bound before moving the claim word to take a chunk. A
+//!   thread that computes the frontier loads the claim word *first*, and then sees the bound of
+//!   every chunk that lies before the loaded position (`edge::chunk_taken`).
 //! - I3: a party passes a tap up to a position only after announcing the position, fencing, and
 //!   finding every member at that position or later (`edge::joined`).
 //! - I4: the landmark of a pool is a position that the claim word has passed, by at most 2^32
 //!   positions and one lap of the ring. The worker whose swap takes a chunk across a multiple of
 //!   2^32 stores the landmark, after the swap and before the chunk's release. Until the chunk's
-//!   release the chunk's bound keeps the claim word within one lap.
+//!   release, the chunk's bound keeps the claim word within one lap of the chunk's start.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -74,9 +74,10 @@ impl Positions {
     /// Returns the full position of a claim word. The returned position is right however far other
     /// producers have claimed since the caller loaded `lower_bound`.
     ///
-    /// A claim word has 63 bits of the position. The method takes the highest bit from a stage's
-    /// frontier, because a frontier is within a lap of the claim word. The fast path of a claim
-    /// does not call this method, because the method loads a stage's line.
+    /// A claim word lacks the highest bit of its position. Of the two positions with the word's 63
+    /// bits, the method returns the one nearer to a stage's frontier. The nearer position is right,
+    /// because the claim word is at most a lap ahead of a stage's frontier. The fast path of a
+    /// claim does not call this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
         // A model's producers claim only a few positions, so the claimed position has the same
         // highest bit as `lower_bound`. A load of a stage's line would multiply the states of the
@@ -87,7 +88,8 @@ impl Positions {
         let required = |stage: &Stage| !matches!(stage.delivery, Delivery::Tap(_));
         match plan.stages.iter().position(required) {
             Some(stage) => word.seq(self.position(plan, stage)),
-            // If no stage gates the producers, the sentinel is within a lap of the claim word.
+            // If the graph has no stage except taps, the claim word is at most a lap ahead of the
+            // sentinel.
             None => word.seq(self.lines[SENTINEL_LINE].0.load(Relaxed)),
         }
     }
@@ -155,8 +157,9 @@ impl Positions {
         lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 
-    /// Returns the smallest frontier of these stages, and the stage that causes this smallest
-    /// frontier. Each of the given stages has released all events before `lower_bound`.
+    /// Returns the smallest frontier of these stages, and the slowest party: the party whose
+    /// progress would raise the smallest frontier. Each of the given stages has released all events
+    /// before `lower_bound`.
     #[inline]
     pub(crate) fn least_frontier(
         &self,
@@ -171,8 +174,8 @@ impl Positions {
                 (least, slowest) = (distance, stage);
             }
         }
-        // If no member of a tap holds events back, a stage before the tap causes the tap's
-        // frontier.
+        // If no member holds events back at a tap, the slowest party before the tap holds the tap
+        // up.
         if let Some(tap) = plan.stages.get(slowest)
             && matches!(tap.delivery, Delivery::Tap(_))
             && self.held(tap, lower_bound) > least
@@ -200,9 +203,10 @@ impl Positions {
         &self.lines[SENTINEL_LINE].0
     }
 
-    /// Returns the position up to which `stage` may go, and the party before `stage` that causes
-    /// this limit. A stage that reads stamps goes by the stamps instead. If the plan has a
-    /// sentinel, the caller first moves the sentinel (see `Core::upstream`).
+    /// Returns the position up to which `stage` may go, and the slowest party before `stage`. A
+    /// stage that reads stamps uses only the returned party, because stamps say how far such a
+    /// stage may go. If the plan has a sentinel, the caller first moves the sentinel (see
+    /// `Core::upstream`).
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -261,8 +265,8 @@ impl Positions {
         self.least_bound(tap, tap.delivery.room(), lower_bound)
     }
 
-    /// Returns the position up to which a party may pass its taps, from `lower_bound` to at most
-    /// `to` (I3).
+    /// Returns the position up to which a party may pass its taps (I3). The returned position is at
+    /// least `lower_bound` and at most `to`.
     #[inline(always)]
     pub(crate) fn secure(
         &self,

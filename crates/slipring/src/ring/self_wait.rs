@@ -5,14 +5,14 @@
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on the
 //!   thread. The thread leaves the stage when the loop ends, also by a panic. The ring is alive
 //!   while a thread is inside of one of the ring's stages, because the thread's loop has a handle.
-//!   A loop enters the stage once, not for each batch. A call of `poll` handles one batch and does
-//!   not enter the stage. Entering a stage took 2 to 3 ns of the 17 ns in which one event was
+//!   A loop records its stage once, not for each batch. A call of `poll` handles a single batch,
+//!   and records no stage. Recording a stage took 2 to 3 ns of the 17 ns in which one event was
 //!   published and polled.
 //! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
-//!   while the thread inside of this stage waits. I2 has one exception: a waiting worker might
-//!   later adopt another worker's chunk, and this chunk might lie before the awaited position. The
-//!   library refuses such a worker's wait all the same, because the wait would last for ever if the
-//!   other worker kept its chunk.
+//!   while the thread inside of this stage waits. I2 has one exception: a pool's worker might end
+//!   its own wait by adopting a chunk that another worker leaves. The library refuses a worker's
+//!   self-wait even if another worker might leave a chunk. If no worker left a chunk, the self-wait
+//!   would last for ever.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -49,7 +49,8 @@ thread_local! {
 }
 
 /// Calls `look` with this thread's nesting, and returns the result of `look`. In a model, returns
-/// the result type's default, because all threads of a model run on one thread.
+/// the result type's default, because all threads of a model run on one system thread and would
+/// share its nesting.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }

@@ -55,8 +55,8 @@ pub struct Interleaved;
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
 /// [`for_each`](crate::Consumer::for_each) does. A poll without a pause takes the cursor's cache
-/// line away from the producer at every publication. In batches of ten, an event takes 5 ns without
-/// the pause and 1.5 ns with the pause (`records/`).
+/// line away from the producer at every publication. In batches of ten, an event takes 5 ns in a
+/// loop without pauses and 1.5 ns in a loop with pauses (`records/`).
 ///
 /// ```
 /// let mut sum = 0;
@@ -236,8 +236,7 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 
 impl<E, L: Layout> View<E, L> {
     /// Whether a single producer publishes by the cursor, without stamps. Rings of zero-sized
-    /// events always have stamps. Without stamps, the slots of zero-sized events would take no
-    /// memory, and no allocation would bound the capacity.
+    /// events always have stamps, so that the memory for stamps bounds the ring's capacity.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     #[inline(always)]

@@ -21,7 +21,8 @@ pub(crate) enum Delivery {
     /// Each event goes to exactly one of `workers` handles. More workers may join a pool, up to
     /// `room` workers at a time.
     Pool { workers: usize, room: usize },
-    /// The event's key selects one of this number of shards, and only that shard handles the event.
+    /// Each event goes to the shard that the event's key selects. The field is the number of
+    /// shards.
     Shards(usize),
     /// Readers join and leave while the graph runs. The field is the largest number of readers at a
     /// time. A tap without a member holds no events back.
@@ -55,8 +56,8 @@ impl Delivery {
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of shared cache lines that a stage needs. The documentation of the plan's
-    /// `Stage::line` lists the words on a stage's lines.
+    /// Returns the number of shared cache lines that a stage needs. The plan's field `Stage::line`
+    /// documents the word on each of these cache lines.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,

@@ -33,8 +33,8 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties that are bound to a single core. The library looks up the core of each
-/// party once, at the party's first wait that lasts.
+/// The spinning parties that are bound to a single core. The library looks up a party's core once,
+/// when a wait of the party first reads the clock.
 pub(crate) struct Cores {
     /// One number per party: 1 if the party's core was looked up or the party does not spin, else
     /// 0.
@@ -52,8 +52,8 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records the core of this thread, on which `party` waits. Warns if a party of another thread
-    /// spins on this thread's only core.
+    /// Records that `party` waits on the current thread, if the thread is bound to a single core.
+    /// Warns if a party of another thread spins on the same core.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];

@@ -15,8 +15,8 @@
 //!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number,
 //!   and repeats after 2^64 events. In a ring of 2^18 slots or more, producers stamp each slot in
 //!   the last two laps of every 2^62 events.
-//! - I2: a slot's first stamp (see [`blank`]) has the lap number before that of the slot's first
-//!   use, so the stamp never reads as published.
+//! - I2: a new slot's stamp (see [`blank`]) states the lap before the slot's first use. The slot is
+//!   never used in the lap that its blank stamp states, so a blank stamp never reads as published.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 
@@ -30,8 +30,7 @@ const LAP_SHIFT: u32 = 18;
 /// refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
 /// log2 of the largest number of events from one refresh to the next. The limit in events applies
-/// to large rings, in which 2^44 laps would be more than the 2^64 events after which positions
-/// repeat.
+/// to rings of more than 2^18 slots, in which 2^62 events are fewer than 2^44 laps.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -64,9 +63,9 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Returns whether a run that begins at `seq` must stamp all of its slots, each with the rest of
-/// the run from that slot on. No run is longer than a lap. A run that reaches into the last lap of
-/// a refresh period therefore begins in one of the period's last two laps.
+/// Returns whether a run that begins at `seq` must stamp all of its slots. Each stamp of such a run
+/// states the length from its own slot to the run's end. No run is longer than a lap, so a run that
+/// reaches into the last lap of a refresh period begins in one of the period's last two laps.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
@@ -95,14 +94,14 @@ pub(crate) fn read(word: u64, seq: u64, shift: u32) -> Run {
 mod tests {
     use super::*;
 
-    /// In a large ring the lap field repeats after 2^64 events, long before 2^46 laps.
+    /// A stamp repeats after 2^46 laps or after 2^64 events, whichever comes first.
     #[test]
     fn every_stamp_is_refreshed_before_it_repeats() {
         for shift in 0..60 {
             let repeats = if shift < LAP_SHIFT { 1u128 << (46 + shift) } else { 1 << 64 };
             let lap = 1u128 << shift;
-            // Stamps are refreshed in the last two laps of each quarter of the events after which a
-            // stamp repeats.
+            // A refresh period is a quarter of the events after which a stamp repeats. Producers
+            // refresh stamps in the last two laps of each refresh period.
             let period = repeats / 4;
             assert!(
                 [period - 1, period - lap, period - 2 * lap]

@@ -30,7 +30,7 @@ impl Waits {
         }
     }
 
-    /// Notifies these queues; called after progress was stored.
+    /// Notifies the queues with the numbers in `queues`; called after progress was stored.
     #[inline]
     pub(crate) fn notify(&self, queues: &[usize]) {
         if !queues.is_empty() {
