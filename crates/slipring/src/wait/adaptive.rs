@@ -1,19 +1,20 @@
 //! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
-//! A waiter plans a wait once, at the clock's first reading. The waiter learns from the previous
-//! wait only when it plans, so that the learning delays no event. A waiter tracks these values:
+//! A waiter plans a wait once, at the clock's first reading. The waiter learns the gap while it
+//! waits for the next event, so that the learning delays no event. A waiter tracks these values:
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
 //! - The share of *short waits* is the share of waits that end within two wake latencies. While the
 //!   share of short waits is at least half, the waiter spins, for up to four wake latencies. Each
-//!   wait moves the share of short waits an eighth of the way towards 0 or 1. So a waiter still
-//!   spins in a few waits after a burst, and one late event does not end the spinning. A waiter
-//!   that spins for no longer than a sleep costs is within a constant factor of the optimal cost.
-//!   Karlin et al. show the constant factor (Algorithmica 11, 1994: "Competitive randomized
-//!   algorithms for nonuniform problems").
-//! - The *gap* is the time between two arrivals. If the gap varies by less than a few wake
-//!   latencies, the waiter sleeps until shortly before the next event is due, and then spins.
+//!   wait moves the share of short waits an eighth of the way towards 0 or 1. After a burst of
+//!   events, the waiter stops spinning only after several longer waits. If a waiter spins for about
+//!   as long as a sleep costs, and then sleeps, its cost is within a constant factor of the optimal
+//!   cost (Karlin et al., Algorithmica 11, 1994: "Competitive randomized algorithms for nonuniform
+//!   problems").
+//! - The *gap* is the time between two arrivals. If the gap varies by less than a tenth and by less
+//!   than a few wake latencies, the waiter sleeps until shortly before the next event is due, and
+//!   then spins.
 //! - The *timer lateness* is the time by which the waiter runs after the timer's set time.
 //! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
 //!   in one spin lie far apart, the waiter assumes contention. For a while after contention, the
@@ -43,7 +44,7 @@ const MOST_WAKE_LATENCY: f64 = 1_000_000.0;
 /// Shortest nap that a plan contains, in nanoseconds. A nap is a sleep until shortly before an
 /// event is due.
 const LEAST_NAP: f64 = 5_000.0;
-/// Time by which a nap ends early, in addition to the learned margins, in nanoseconds.
+/// Constant part of the margin by which a nap ends before the event is due, in nanoseconds.
 const NAP_MARGIN: f64 = 2_000.0;
 /// Longest spin for an event at an unknown time, in multiples of [`Adaptive::spin_worth`].
 const SPIN: f64 = 2.0;
@@ -52,8 +53,8 @@ const SPIN_AROUND: f64 = 4.0;
 /// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. If two
 /// readings in a spin lie further apart, the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
-/// Time for which a core counts as contended, in multiples of the time for which the waiter did not
-/// run on the core.
+/// Factor: after another thread interrupted the waiter's spin for a time `t`, the core counts as
+/// contended for `CONTENDED * t`.
 const CONTENDED: f64 = 32.0;
 /// Longest time for which a core counts as contended, in nanoseconds.
 const LONGEST_CONTENDED: f64 = 200_000_000.0;
@@ -97,10 +98,11 @@ pub(super) struct Adaptive {
     last_arrival: Option<Instant>,
     /// Whether an arrival after `last_arrival` was not timed, so that the gap is unknown.
     gap_unknown: bool,
-    /// Start of the present streak of waits. In a streak every wait but the last timed out.
+    /// Start of the first wait that timed out since the last progress; `None` if no wait timed out
+    /// since the last progress.
     streak_began: Option<Instant>,
-    /// Whether the last sleep waited for the budget's refill. After a sleep for the refill, a
-    /// notification must be able to end the next sleep.
+    /// Whether the last sleep waited for the budget's refill. A notification cannot end a sleep
+    /// that waits for the refill, but can end the next sleep (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -175,9 +177,10 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // The margin of a nap is bounded until there are eight samples of the timer lateness. A
-            // large assumed lateness could prevent every nap, and only naps give samples. With the
-            // bounded margin a nap may end too late.
+            // The margin of a nap is bounded until there are eight samples of the timer lateness.
+            // Without the bound, a large assumed timer lateness could prevent every nap. Only a nap
+            // gives a sample that corrects the assumed timer lateness. A nap with the bounded
+            // margin may end after the event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -188,9 +191,9 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // The average timer lateness decays, because a wait without a nap gives no new sample
-            // of the timer lateness. The old samples of the timer lateness may be from a busy
-            // machine.
+            // A plan that rejects a nap before a regular event lowers the average timer lateness.
+            // Without the decay, a high average from a busy time of the machine could prevent naps
+            // for ever, because only naps measure the timer lateness.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -204,8 +207,9 @@ impl Adaptive {
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
-            // A wait without a plan checks whether the budget is overdrawn, because a short wait
-            // ends before the first plan checks the budget.
+            // With an overdrawn budget, the waiter reads the clock at once, and then plans the wait
+            // by the budget. Without an early reading of the clock, waits that end before their
+            // plan could overdraw the budget without limit.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -321,7 +325,8 @@ impl WaitLearner for Adaptive {
                 context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
-            // The wait timed out, so the next wait continues the streak.
+            // The duration of a wait counts from the first wait that timed out since the last
+            // progress.
             let since = *self.streak_began.get_or_insert(began);
             if nanos(now.saturating_duration_since(since)) >= self.spin_worth() {
                 self.count_wait(false);

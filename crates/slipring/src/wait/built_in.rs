@@ -50,8 +50,8 @@ use super::strategy::{
 ///
 /// Where a graph has more threads than cores, a spinning waiter may hold the core that the awaited
 /// thread needs. In a graph with more threads than cores, a strategy spins for a tenth of the given
-/// count or window. In a graph with more threads than cores, the alternating strategies yield
-/// instead of spinning, once per microsecond of their window.
+/// count or window. In a graph with more threads than cores, the awake window of an alternating
+/// strategy consists of one yield per microsecond of its length, and of no spins.
 ///
 /// The first timed sleep of a thread makes the thread's timers exact, for the rest of the thread's
 /// life. On Linux the thread's timer slack becomes 1 ns instead of 50 µs.
@@ -85,9 +85,9 @@ pub enum Wait {
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
-    /// The fallback's own spins and yields count from the start of the whole wait, so the fallback
-    /// may skip its own spins and yields. A fallback does not learn: as a fallback,
-    /// [`Wait::Adaptive`] acts as [`Wait::Blocking`].
+    /// The fallback's own counts and windows begin at the start of the whole wait. If the earlier
+    /// phases have used up the fallback's spins and yields, the fallback sleeps at once. A fallback
+    /// does not learn: as a fallback, [`Wait::Adaptive`] acts as [`Wait::Blocking`].
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
@@ -135,9 +135,9 @@ pub enum Wait {
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
     /// otherwise. When events come at regular times, the waiter sleeps until shortly before the
-    /// next event. After a burst the waiter still spins in a few waits. Where threads outnumber
-    /// cores, or while another thread competes for the core, the waiter polls a few times and does
-    /// not spin further.
+    /// next event. After a burst of events, the waiter stops spinning only after several longer
+    /// waits. Where threads outnumber cores, or while another thread competes for the core, the
+    /// waiter polls a few times and does not spin further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two

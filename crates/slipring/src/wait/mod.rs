@@ -1,13 +1,14 @@
 //! Waiting: the strategies, the loop that follows a strategy, and the queue in which waiters sleep.
 //!
 //! A wait has three parts. A strategy ([`strategy`], [`built_in`], [`adaptive`]) decides how to
-//! spend the time until the next poll. The loop ([`wait_loop`]) polls, follows that decision and
-//! watches the deadline. The wait queue ([`queue`]) puts threads and tasks to sleep, and wakes the
-//! sleepers.
+//! spend the time until the next poll. The loop ([`wait_loop`]) polls, acts as the strategy
+//! decides, and watches the deadline. The wait queue ([`queue`]) puts threads and tasks to sleep,
+//! and wakes the sleepers.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Only the loop polls, and only the wait queue puts a
-//!   waiter to sleep. So no strategy, not even a user's, can lose a wake-up.
+//! - I1: a strategy only returns a decision. Only the loop polls, and only the wait queue makes a
+//!   waiter sleep until a notification. A strategy, even a user's, cannot lose a wake-up, because a
+//!   strategy neither polls nor sleeps.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
 //!   strategy decides.
 

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 /// Weight of a new sample in an average, from 0 to 1.
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Smallest mean by which [`MovingAverage::learn_clamped`] clamps a sample, in nanoseconds. Without
-/// a lower bound of the clamp, an average that has decayed to nothing could not grow again.
+/// Lower bound of the mean, in nanoseconds, where [`MovingAverage::learn_clamped`] limits a sample
+/// to twice the mean. Without a lower bound, a mean that has decayed to zero would limit every
+/// sample to zero, and could not grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
 /// An exponential moving average of samples, and the average distance of samples from that average.

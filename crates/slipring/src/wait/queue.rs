@@ -28,7 +28,8 @@ pub(super) const FENCED: u32 = 1;
 pub(super) const SLEEPER: u32 = 2;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
-/// fences of so many notifications cost more than the barrier with which a sleeper ends the quiet.
+/// fences of 512 notifications cost more than the membarrier that a sleeper in a quiet queue
+/// issues.
 pub(super) const NOTIFIES_BEFORE_QUIET: u64 = 512;
 /// One queue spends at most `1 / BARRIER_SHARE` of the time on barriers. The time of a barrier
 /// counts twice, because a barrier interrupts other threads for about as long again.
@@ -95,13 +96,13 @@ struct QueueState {
 ///
 /// 1. The sleeper locks the queue.
 /// 2. The sleeper announces itself by adding [`SLEEPER`] to the state word. If the word was
-///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`].
+///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A sleeper that is a task
+///    also puts its waker into the queue.
 /// 3. The sleeper issues a `SeqCst` fence.
 /// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
 ///    announcement, unlocks the queue, and does not sleep.
 /// 5. Without progress, the sleeper falls asleep. A thread waits on the condition variable, which
-///    unlocks the queue. A task put its waker into the queue in step 2; the task now unlocks the
-///    queue.
+///    unlocks the queue. A task unlocks the queue, and leaves its waker in the queue.
 ///
 /// A notifier:
 ///
@@ -111,12 +112,12 @@ struct QueueState {
 /// 3. The notifier issues a `SeqCst` fence and loads the state word again.
 /// 4. If sleepers are announced, the notifier locks the queue, takes all sleepers out, withdraws
 ///    the threads' announcements, and unlocks the queue.
-/// 5. The notifier then withdraws the tasks' announcements, and wakes the threads and tasks taken
-///    out in step 4. The wake-ups come after the unlock, so no woken thread blocks on the lock, and
-///    no waker runs under the lock.
+/// 5. After the unlock the notifier withdraws the tasks' announcements, and wakes each thread and
+///    task that it took out of the queue. The wake-ups come after the unlock, so no woken thread
+///    finds the lock held by its notifier, and no waker runs under the lock.
 /// 6. If no sleeper is announced, the notifier counts the notification. After
 ///    [`NOTIFIES_BEFORE_QUIET`] notifications without a sleeper, the notifier swaps [`FENCED`] for
-///    [`QUIET`].
+///    [`QUIET`], if the pause after the last membarrier is over.
 ///
 /// # Invariants
 ///
@@ -124,19 +125,21 @@ struct QueueState {
 ///   stores its progress, fences and loads the state word. Either the sleeper's or the notifier's
 ///   `SeqCst` fence comes first, so either the poll sees the progress or the load sees the
 ///   announcement ([`announced`]).
-/// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier takes the lock
-///   after it saw the announcement, so its notification finds the sleeper asleep.
+/// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
+///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement. No
+///   notifier wakes a queue's sleepers between a sleeper's last poll and its sleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
 ///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
-///   lock. A poll under the lock may take the lock of the graph's failure, under which no thread
-///   takes another lock. So no two threads wait for each other's lock.
+///   lock. While a thread holds a queue's lock, the thread takes no other lock than the lock of the
+///   graph's failure. No thread takes a queue's lock while it holds the lock of the graph's
+///   failure, so the locks cause no deadlock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
 ///   code. If the membarrier takes effect before the notifier's load, the load does not return
 ///   [`QUIET`]. If the membarrier takes effect after the notifier's load, and so after the
 ///   notifier's store, the sleeper's poll sees the progress. A queue becomes quiet only by a swap
-///   from [`FENCED`], which fails while a sleeper is announced. So a sleeper that does not find the
-///   queue quiet relies on the notifiers' fences.
+///   from [`FENCED`], which fails while a sleeper is announced. A sleeper in a queue that is not
+///   quiet needs no membarrier, because all notifiers fence while the sleeper is announced.
 /// - I5: the ring's control owns its queues in a box. The queues neither move nor drop before the
 ///   ring, and the handles keep the ring alive.
 pub(crate) struct WaitQueue {
@@ -230,9 +233,10 @@ impl WaitQueue {
         state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
-            // The system granted barriers when the queue was created, and refuses one now. During
-            // the pause the earlier stores of the notifiers reach memory. From now on the notifiers
-            // fence.
+            // The system refused the barrier, although membarrier was available when the queue was
+            // created. A pause of `BARRIER_PAUSE` replaces the barrier: within the pause, the
+            // stores that notifiers made without a fence reach memory. The queue never becomes
+            // quiet again, so its notifiers fence.
             sleep(BARRIER_PAUSE);
         }
         barred
@@ -256,9 +260,8 @@ impl WaitQueue {
     }
 
     /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th fenced
-    /// notification without a sleeper makes the queue quiet, unless the pause after a barrier is
-    /// not over. Notifiers may overwrite each other's counts; then the queue becomes quiet a little
-    /// later.
+    /// notification without a sleeper makes the queue quiet, if the pause after the last barrier is
+    /// over. If notifiers overwrite each other's counts, the queue becomes quiet a little later.
     fn count_fenced_notify(&self) {
         let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;
@@ -342,7 +345,8 @@ impl WaitQueue {
     /// `disarm`.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
-        // The waker's drop is user code, and the caller may be unwinding.
+        // The waker's drop is user code, whose panic would abort the process if the caller is
+        // unwinding.
         crate::base::panics::drop_contained(own);
     }
 
@@ -375,13 +379,13 @@ impl WaitQueue {
     }
 }
 
-/// A direct pointer to the state word of the queue that a handle notifies. The pointer saves a
-/// lookup in the plan. The lookup in the plan took 5 ns of a publication's 12 ns. Most handles
-/// notify one queue.
+/// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
+/// single queue. Without a direct pointer, a publication would look up the queue's index in the
+/// plan, which takes 5 ns of a publication's 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
-// SAFETY: the pointer is only used to load an atomic, which any thread may do while it is alive
-// (I5).
+// SAFETY: the pointer is only used to load an atomic word, which any thread may load while the
+// queue is alive (I5).
 unsafe impl Send for QuietCheck {}
 // SAFETY: as above.
 unsafe impl Sync for QuietCheck {}

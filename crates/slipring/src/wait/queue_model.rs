@@ -4,21 +4,22 @@
 //! The loom models have no membarrier, so no queue is quiet in the loom models. The models of this
 //! file have a membarrier, on a simulated machine whose cores and compiler delay stores
 //! ([`machine`]). **The models explore `queue.rs` itself**: this module compiles the file a second
-//! time, against the machine's [`sync`] and [`system`]. So a change of a step in `queue.rs` also
-//! changes the models of this file.
+//! time, against the machine's [`sync`] and [`system`]. A change of a step in `queue.rs` also
+//! changes the models, because the models compile `queue.rs`.
 //!
 //! The models of this file leave three things out:
 //!
 //! - The models of this file do not cover memory orderings, which the loom models cover.
-//! - The models of this file do not cover the choice of the queues that a publication notifies. The
-//!   loom models and the plan's tests cover the choice of these queues.
+//! - The models of this file do not check which queues a publication notifies. The loom models and
+//!   the plan's tests check which queues a publication notifies.
 //! - The models of this file do not cover the loads of `QuietCheck`. `QuietCheck` makes the same
 //!   loads as `notify`, through a pointer. `cargo xtask asm` checks that the compiled publication
 //!   stores before it loads the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
 //! model's end has lost its wake-up. The models also check that no announcement is left without a
-//! sleeper, because every later notification would then fence and lock.
+//! sleeper, because an announcement without a sleeper would make every later notification fence and
+//! lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]

@@ -41,17 +41,19 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 
 /// A sleeper and a notifier that race in rounds.
 ///
-/// In each round the sleeper makes the queue quiet, stores a question, and takes the steps of a
-/// sleep up to its poll. The notifier stores the answer and notifies. No thread of the race really
-/// sleeps, so a round takes about a microsecond. A round loses a wake-up if the poll did not see
-/// the answer and the notification did not see the sleeper.
+/// In each round the sleeper makes the queue quiet, stores the round's number in `asked`, and takes
+/// the steps of a sleep up to its poll. The notifier answers by storing the round's number in
+/// `answered`, and notifies. No thread of the race really sleeps, so a round takes about a
+/// microsecond. A round loses a wake-up if the sleeper's poll does not see the notifier's answer
+/// and the notification does not see the sleeper.
 struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
     answered: Line<AtomicU64>,
     notified_at: Line<AtomicU64>,
-    /// Cache lines that the notifier writes before the answer. The stores to these lines miss the
-    /// caches, so the answer waits behind these stores in the store buffer.
+    /// Cache lines to which the notifier stores in each round before it stores to `answered`. The
+    /// stores to `ballast` miss the caches, so the later store to `answered` waits in the store
+    /// buffer.
     ballast: Vec<Line<Statistic>>,
 }
 
@@ -66,9 +68,9 @@ struct Outcome {
     lost: u64,
 }
 
-/// The question that ends the race.
+/// Value of [`Race::asked`] that ends the race.
 const OVER: u64 = u64::MAX;
-/// Number of stores that the notifier makes to the ballast before each answer.
+/// Number of stores that the notifier makes to [`Race::ballast`] in each round.
 const STORES: u64 = 40;
 
 impl Race {
@@ -116,16 +118,16 @@ impl Race {
     fn run_sleeper(&self, rounds: u64, time: Duration) -> Outcome {
         let began = Instant::now();
         let mut outcome = Outcome::default();
-        // The sleeper's delay before its poll is adjusted until the poll sees half of the answers.
-        // So the poll and the answer come at about the same moment.
+        // The sleeper adjusts the delay before its poll until half of its polls see the notifier's
+        // answer.
         let mut delay = 500u64;
         for round in 1..=rounds {
             outcome.rounds = round;
             outcome.quiet += u64::from(make_quiet(&self.queue));
             let wake_ups = lock(self.queue.sleepers()).wake_ups;
             self.asked.0.store(round, Release);
-            // The delay loop ends at about the moment when the answer leaves the notifier's store
-            // buffer.
+            // The delay loop ends at about the time when the notifier's store to `answered` reaches
+            // memory.
             (0..delay + round % 16).for_each(|step| {
                 std::hint::black_box(step);
             });
@@ -207,8 +209,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
-            // The stores to the ballast miss the caches, so the publication stays in the store
-            // buffer behind these stores.
+            // The stores to `ballast` miss the caches, so the later store to `ping` waits in the
+            // store buffer.
             for store in 0..16 {
                 let at = (round * 16 + store).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
                     % ballast.len();

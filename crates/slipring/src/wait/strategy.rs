@@ -31,8 +31,8 @@ pub struct WaitContext {
     /// producers count as two.
     pub oversubscribed: bool,
     /// The clock's last reading in this wait; `None` before the first reading. The first reading
-    /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`]. Later
-    /// readings come after every sixteenth spin and after every other action.
+    /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`]. The clock
+    /// is read again after every sixteenth poll, and after each action other than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
@@ -101,8 +101,8 @@ pub enum WaitAction {
     ParkFor(Duration),
 }
 
-/// A waiting strategy. A waiting strategy. Implement this trait for a strategy of your own, and
-/// pass the strategy as [`Wait::Custom`](crate::Wait::Custom).
+/// A waiting strategy. Implement this trait for a strategy of your own, and pass the strategy as
+/// [`Wait::Custom`](crate::Wait::Custom).
 ///
 /// ```
 /// use slipring::{Wait, WaitAction, WaitContext, WaitStrategy};
@@ -215,8 +215,9 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// is also `false` if the wait would never have ended
     /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
     ///
-    /// The waiter handles its event right after the call of `wait_ended`. So an implementation
-    /// should only store values in `wait_ended`, and compute in the next wait.
+    /// An implementation should only store values in `wait_ended`, and compute in the next wait.
+    /// The waiter calls `wait_ended` before it handles its event, so a computation in `wait_ended`
+    /// delays the event.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

@@ -32,10 +32,11 @@ pub enum Warning {
     },
     /// Two threads that spin are bound to the same core, so each thread delays the other.
     SharedCore {
-        /// Name of the stage that runs on one of the two threads.
+        /// Name of the stage that runs on one of the two threads; [`PRODUCER`](crate::PRODUCER) for
+        /// the producers.
         stage: Name,
-        /// Name of the stage on the other thread. The library found the thread of `other` on the
-        /// core first.
+        /// Name of the stage on the other thread; [`PRODUCER`](crate::PRODUCER) for the producers.
+        /// The library recorded the core of `other` before the core of `stage`.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -73,10 +74,10 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// Returns `false` and changes nothing if a hook is set already, or if a warning was given before.
 ///
 /// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
-/// own meanwhile. A panic of `hook` is contained, and a warning that cannot be printed is dropped.
-/// So a warning never fails a graph. Without a hook the warning is written under the lock of
-/// [`std::io::Stderr`]. So a thread that holds the lock of standard error must not wait for another
-/// thread that builds a graph.
+/// own meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a warning that
+/// cannot be printed is dropped. Without a hook, the library writes a warning under the lock of
+/// [`std::io::Stderr`]. If a thread waits for the build of a graph while it holds the lock of
+/// [`std::io::Stderr`], that thread and the building thread may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));

@@ -1,10 +1,11 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
-//! The machine runs no thread. A thread is a function that makes *calls*, and each step replays the
-//! present call. In a replay the earlier accesses return their earlier results. After the replay
-//! the call makes one new access, which changes the state. At the access after the new access, the
-//! call unwinds. Because calls are replayed, a state is plain data, and the code between two
-//! accesses is the library's own code.
+//! The machine runs no thread. A thread is a function that makes *calls*, and each step runs the
+//! thread's present call from the beginning. An access that the call made in an earlier step
+//! returns its recorded result. A step makes one new access that other threads can see, and the new
+//! access changes the state. Before a second new access that other threads can see, the call
+//! unwinds. A state is plain data: a state contains the results of a call's accesses in place of a
+//! suspended call. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
@@ -12,8 +13,8 @@
 //!   empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
-//! - **Statistics** are not part of the state. The exploration tries every value of a load that
-//!   `queue.rs` distinguishes.
+//! - **Statistics** are not part of the state. Where `queue.rs` branches on the value of a
+//!   statistic, the exploration takes both branches.
 //!
 //! The machine covers neither memory orderings (the loom models do), nor spurious wake-ups, nor the
 //! clock. All accesses of the machine are as strong as on x86.
@@ -163,8 +164,9 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other. The order of the cores adds no states,
-    /// because a store may reach memory at any time anyway.
+    /// A real barrier reaches the cores one after the other, and a simulated barrier reaches all
+    /// cores at once. The exploration still misses no state, because each store may also reach
+    /// memory before the barrier.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -180,7 +182,8 @@ impl State {
     }
 }
 
-/// One step of one thread: a replay of its present call, and one more access.
+/// One step of one thread: a replay of its present call, and at most one new access that other
+/// threads can see.
 pub(super) struct Step {
     pub(super) state: State,
     /// Index of the thread.
@@ -221,7 +224,7 @@ impl Step {
 pub(super) struct Stop;
 
 thread_local! {
-    /// The present step. At a model's end, the step holds the state that the assertions inspect.
+    /// The present step. At a model's end, the assertions inspect the `state` of the present step.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
     /// Name of the chosen twin; empty: none.
     static TWIN: Cell<&'static str> = const { Cell::new("") };

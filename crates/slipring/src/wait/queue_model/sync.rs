@@ -1,7 +1,7 @@
 //! This module replaces `base::sync` and the standard library's locks on the simulated machine.
 //!
-//! The stand-ins have the names of the real items, so that `queue.rs` compiles against the
-//! stand-ins unchanged.
+//! The items of this module have the names of the items that they replace, so that `queue.rs`
+//! compiles against this module unchanged.
 
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
@@ -102,8 +102,8 @@ impl AtomicU32 {
     }
 }
 
-/// A number on which no protocol depends. The exploration tries every value of a load that
-/// `queue.rs` distinguishes.
+/// A number that serves measurements or thresholds; no protocol depends on its value. Where
+/// `queue.rs` branches on the value of a statistic, the exploration takes both branches.
 pub(crate) struct Statistic;
 
 impl Statistic {
@@ -163,7 +163,8 @@ impl Instant {
 /// A lock, identified by its address. The field is the initial value of the lock's data.
 pub(crate) struct Mutex<T>(T);
 
-/// A copy of the lock's data. Dropping the guard writes the copy back.
+/// A guard of a lock, with a copy of the lock's data. The drop of the guard stores the copy as the
+/// lock's data and releases the lock.
 pub(crate) struct MutexGuard<'a, T: Clone + Debug + 'static> {
     mutex: &'a Mutex<T>,
     value: Option<T>,
