@@ -30,8 +30,8 @@ pub(crate) enum End {
     Wait(WaitError),
     /// The handler returned an error.
     Fault(Fault),
-    /// The handler panicked with this message. Only a caller of the loop that catches panics
-    /// creates the variant `Panic`.
+    /// The handler panicked with this message. The loop itself never creates the variant `Panic`.
+    /// The loop's caller creates the variant after catching a panic.
     Panic(String),
 }
 
@@ -54,8 +54,8 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// At a long run, the handler starts at once and walks on to the runs behind the long run. The
-/// handler therefore reads memory in address order. Before the handler starts on short runs, this
+/// At a long run, the handler starts at once and walks on to the runs behind the long run. A walk
+/// from run to run reads memory in address order. Before the handler starts on short runs, this
 /// function gathers about `least` events. The producer may still be writing to the cache line of a
 /// short run. If a consumer loaded stamps and events in turn from a line that the producer is
 /// writing, the consumer would wait for the line at each event.
@@ -73,8 +73,8 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming { len, max, exhausted: false };
     }
     let least = least.min(max);
-    // With `least` 1, a single event does not show exhaustion, because no stamp behind that event
-    // was read.
+    // With `least` 1, `exhausted` is always false, because the poll read no stamp behind the first
+    // run.
     Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
     }
     // SAFETY: the events were just polled (position::I2).
     // The position releases nothing while the guard borrows the position.
-    // `find_next` returns a `max` beyond `len` only if the position walks runs.
+    // `find_next` returns a `max` beyond `len` only if `walks_runs` returns `true`.
     let lent =
         unsafe { LentEvents::new(guard.position.state(), first, upcoming.len, upcoming.max) };
     let outcome = handler.handle(lent, &mut guard.progress);
@@ -161,8 +161,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if pace.timed && since_reading >= pace.stretch() {
             since_reading = 0;
             match &mut clock {
-                // The events of a pass before the first reading of the clock are not timed, because
-                // many passes have no later events.
+                // The pass reads the clock first after `stretch` events. In a pass of fewer than
+                // `stretch` events, a reading at the start would be wasted.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();
@@ -187,13 +187,13 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     pace: &mut Pace,
 ) -> Result<u64, End> {
     position.check().map_err(End::Wait)?;
-    // A skipped event ends its batch, which is released here, so that a later retry starts behind
-    // the skipped event.
+    // A batch ends at a skipped event. The stage releases that batch before the next pass, so that
+    // a later retry starts behind the skipped event.
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
-    // A failure in the pass is attributed to an event. A failure outside of the pass is attributed
-    // to no event, so the stage cannot skip an event after such a failure.
+    // A failure during `pass` is attributed to the event at the position's `next`. A failure
+    // outside of `pass` is attributed to no event, so the stage skips no event after that failure.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -272,8 +272,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The addition wraps, because the sum of a few skips may overflow in a ring of zero-sized
-    // events. One skip counts up to a quarter of the ring, and such a ring may have any length.
+    // The addition wraps at 2^64, as positions do. A flush adds the wrapping difference of two
+    // counts to the graph's counters, so a wrap loses no skipped event.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

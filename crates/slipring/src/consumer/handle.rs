@@ -138,8 +138,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     }
 
     /// Returns the position of the next event that this handle lends. For a worker without a chunk,
-    /// returns the position at which this worker's last poll found the pool. Other workers may move
-    /// the pool's position at any time.
+    /// returns the position up to which the pool's workers had taken events when this worker last
+    /// checked. Other workers may take more events at any time.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -543,8 +543,8 @@ impl<E, A: sealed::Access, C: sealed::Holds, L: Layout> Consumer<E, A, C, L> {
     /// before `seq`, the call changes nothing.
     ///
     /// A call costs as much as [`Batch::release`]. A handle that holds all slots of the ring gets
-    /// no further event. A waiting call of such a handle returns [`WaitError::WaitsForItself`]
-    /// until the handle releases some events.
+    /// no further event. While a handle holds all slots, the handle's waiting calls return
+    /// [`WaitError::WaitsForItself`].
     ///
     /// Example: [`Batch::hold`].
     pub fn release_until(&mut self, seq: u64) {

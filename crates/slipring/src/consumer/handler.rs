@@ -68,8 +68,8 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// # Safety
     /// The position that `state` belongs to has polled these events (position::I2), and releases
-    /// none of these events while the `LentEvents` lives. `max` exceeds `len` only where the
-    /// position walks runs.
+    /// none of these events while the `LentEvents` lives. `max` may exceed `len` only if the
+    /// position's `walks_runs` returns `true`.
     #[inline(always)]
     pub(crate) unsafe fn new(
         state: &'a ConsumerState<E, L>,

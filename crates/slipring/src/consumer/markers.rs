@@ -1,5 +1,5 @@
 //! The markers in a [`Consumer`](crate::Consumer)'s type state the consumer's access to events and
-//! the consumer's delivery. The marker of the delivery selects the kind of the consumer's position.
+//! the consumer's delivery. The delivery's marker selects the type of the consumer's position.
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;

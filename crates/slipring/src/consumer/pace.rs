@@ -15,13 +15,13 @@ pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least length of a dense pass, in events. If a dense pass reached the end of the available
-/// events, about one event came per ten nanoseconds.
+/// Least length of a dense pass, in events. A pass of 32 events after a pause of one spacing (250
+/// ns) shows that an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop. With a clock, a loop over single events releases after about a
-/// microsecond of work. At the latest, a loop over single events releases after an eighth of the
-/// ring or 1,024 events.
+/// microsecond of work. Between two releases, a loop with a clock handles at most 1,024 single
+/// events, and at most an eighth of the ring.
 pub(crate) struct Pace {
     /// Upper bound of a pass over single events, in events.
     max_pass: u64,
@@ -29,17 +29,17 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock. The loop adapts the number to the time
-    /// that the events take.
+    /// Number of events between two readings of the clock. The loop doubles or halves `stretch`
+    /// according to the time between two readings.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Length, in events, below which a pass is followed by a pause of one spacing; see
+    /// Pass length, in events, below which the loop pauses for one spacing after the pass; see
     /// [`Pace::spacings`].
     short: u64,
-    /// Least length, in events, of a pass that is too long to be followed by a pause.
+    /// Pass length, in events, from which on the loop does not pause after the pass.
     long: u64,
 }
 
@@ -93,11 +93,12 @@ impl Pace {
     ///
     /// - After a pass of fewer than `short` events, the loop pauses for one spacing. An event that
     ///   comes during this pause is handled late by at most one spacing.
-    /// - After a dense pass shorter than `long`, the loop pauses for four spacings. During a dense
-    ///   pass, the upstream writes about as many events as the pass handles, so one spacing would
-    ///   not end the contention.
-    /// - After a pass of at least `long` events, the loop does not pause, because the ring might
-    ///   fill up during a pause.
+    /// - After a pass of at least `DENSE` and fewer than `long` events, the loop pauses for four
+    ///   spacings. During a pass of that length, the upstream writes about as many events as the
+    ///   pass handles. After one spacing, the loop would still poll the line that the upstream is
+    ///   writing.
+    /// - After any other pass, the loop does not pause, because the ring might fill up during a
+    ///   pause.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0

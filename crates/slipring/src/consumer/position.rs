@@ -57,8 +57,8 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns a word that changes whenever a release makes progress.
     fn released(&self) -> u64;
 
-    /// Whether any handled event is unreleased. Positions that were only passed over are not
-    /// handled events, because a poll releases passed-over positions.
+    /// Whether the position has handled an event since its last release. Positions that were only
+    /// passed over do not count as handled events.
     fn has_unreleased(&self) -> bool;
 
     /// Whether the unreleased events fill the ring, so that no event can come before a release.
@@ -91,8 +91,9 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
-    /// Whether a poll may find an event. The check moves no position except the sentinel, and
-    /// notifies no queue. A wait may therefore make the check under the lock of the wait's queue.
+    /// Whether a poll may find an event. A waiting thread may call `has_available` under a wait
+    /// queue's lock, because `has_available` notifies no queue. `has_available` moves no position
+    /// except the sentinel.
     fn has_available(&self) -> bool;
 
     /// Returns the number of the party for whose progress a wait would wait: a stage, or the
@@ -135,8 +136,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) flushed: LocalCounts,
     /// Whether no event is being handled, so that a failure is not attributed to an event.
     pub(crate) between_events: bool,
-    /// Whether handled events need bookkeeping: shard ids to assign, latencies to sample, or a
-    /// place for a retry to return to.
+    /// Whether an advance or a release does extra work: assigns shard ids, samples latencies, or
+    /// saves values that a retry restores.
     pub(crate) bookkeeping: bool,
     /// Whether a party may be asleep until this position releases.
     notifies: bool,

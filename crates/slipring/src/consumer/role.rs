@@ -25,8 +25,8 @@ pub trait Role {
         None
     }
 
-    /// Ends the part of a handle in the graph when the handle's position is dropped. The position
-    /// has released every event before `released`.
+    /// Called when a handle's position is dropped: fails the graph, or gives back the handle's
+    /// seat. The dropped position has released every event before `released`.
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
 }
 
@@ -64,7 +64,7 @@ impl Role for ShardRole {
 pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
-    /// The line of the member seat's ticket.
+    /// Number of the line that holds the seat's ticket.
     pub(crate) ticket_line: usize,
     /// The ticket that was current when the member joined.
     pub(crate) ticket: u64,

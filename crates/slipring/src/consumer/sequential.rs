@@ -1,10 +1,9 @@
 //! The position of a consumer that walks every event: a stage, a member of a tap, or a shard.
 //!
-//! Directly behind producers that stamp, the position reads stamps and goes from run to run.
-//! Elsewhere the position follows a frontier: the frontier of its dependencies, or a single
-//! producer's cursor. With many producers, a position that follows a frontier reads stamps, too,
-//! because any run may be a tombstone. The invariants are those of
-//! [`position`](crate::consumer::position).
+//! A position directly behind producers that stamp reads stamps and goes from run to run. Any other
+//! position of this kind follows the frontier of its dependencies, a single producer's cursor, or
+//! the sentinel. With many producers, a position that follows a frontier also reads stamps, because
+//! any run may be a tombstone. The invariants are those of [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. The field `flushed` holds the
-//!   counts that the graph's counters already have, and each flush adds the counts since then to
-//!   the counters. The field `flushed` stays correct if a wait panics.
+//!   handle's counts at the last flush. Each flush adds the difference between the handle's counts
+//!   and `flushed` to the graph's counters. The field `flushed` stays correct if a wait panics.
 
 use std::marker::PhantomData;
 use std::task::Waker;
@@ -93,8 +93,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let state = self.state_mut();
         let number = state.task.get(&state.core.control);
         let state = self.state();
-        // The graph's deadline wakes no task. A task that polls after the graph's deadline
-        // therefore fails the graph at this point.
+        // A task that polls after the graph's deadline fails the graph here, because the deadline
+        // itself wakes no task.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }

@@ -3,19 +3,20 @@
 //!
 //! Invariants
 //! - I1: exactly one worker took each position before the claim word's position: the worker whose
-//!   compare-and-swap moved the word past the position. A worker swaps only past positions at which
-//!   the worker found a published event that the dependencies have released.
+//!   compare-and-swap moved the word past the position. A worker moves the claim word only past
+//!   published events and tombstones. The pool's dependencies release each position before a worker
+//!   moves the claim word past the position.
 //! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
 //!   chunk's first unreleased event. A chunk's bound line is the worker's own line, or the line
 //!   that came with an adopted chunk. The worker stores the bound before the swap, so a thread that
 //!   sees the swap sees the bound.
-//! - I3: an idle worker's bound is [`IDLE`] and holds no party up.
-//! - I4: a chunk contains no tombstone. A worker takes a tombstone as a whole and releases the
-//!   tombstone at once.
+//! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
+//! - I4: a chunk contains no tombstone. A worker takes the positions of a tombstone separately, and
+//!   releases these positions at once.
 //! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
 //!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
-//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may therefore stay
-//!   idle while its pool moves over any number of events.
+//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may stay idle
+//!   while its pool moves over any number of events, because the landmark moves with the pool.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,7 @@ enum Offer {
     Nothing,
     /// Number of events in the chunk, and number of events that follow the chunk in its last run.
     Chunk(u64, u64),
-    /// Length of a tombstone, in positions.
+    /// Number of positions of a tombstone that the worker may take.
     Tombstone(u64),
 }
 
@@ -203,12 +204,13 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Returns a position that the claim word has passed by less than 2^47 positions (I5). The
-    /// worker's last loaded position alone does not suffice. An idle worker holds no party up, so
-    /// the pool may move any distance while the worker is idle.
+    /// worker's last loaded position may be 2^47 positions or more behind the claim word. The pool
+    /// may move any distance while a worker is idle, because an idle worker holds up no party.
     #[inline(always)]
     fn known(&self) -> u64 {
-        // In a model, a pool moves a few positions only, so the landmark changes nothing. Each load
-        // of the landmark would multiply the interleavings that a model explores.
+        // In a model, the claim word moves only a few positions, so `last_seen` is close enough to
+        // the claim word. Each load of the landmark would multiply the interleavings that a model
+        // explores.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
@@ -241,7 +243,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             }
         }
         match self.walk(seq, left, len.min(available)) {
-            // The limit may lie inside the tombstone, as in `SequentialPosition::skip_tombstones`.
+            // The dependencies may have released only a part of a tombstone. The worker then takes
+            // only the released part, as in `SequentialPosition::skip_tombstones`.
             Offer::Tombstone(run) => {
                 Offer::Tombstone(twin!("worker-past-the-limit": run.min(available) => run))
             }
@@ -278,8 +281,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
-    /// this worker's events that lie before the bound. A worker without a chunk may store a bound,
-    /// too, because a lost race may have left a bound that is later than `next`.
+    /// this worker's events that lie before the bound. After a lost race for a chunk, the worker's
+    /// old bound may be later than `next`. Storing [`IDLE`] over that old bound releases no event.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {

@@ -1,4 +1,4 @@
-//! A producer's handle, with the handle's state, open claim and close.
+//! This module defines a producer's handle, records the handle's open claim, and closes the ring.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -83,13 +83,15 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// The check by which a publication decides whether to notify wait queues.
     pub(super) quiet_check: QuietCheck,
     pub(super) counts: LocalCounts,
-    /// Counts already flushed to the graph's counters.
+    /// The values of `counts` at the handle's last flush to the graph's counters.
     flushed: LocalCounts,
-    /// Number of events that were published together with an earlier event. A flush derives the
-    /// number of batches from this count, so that single publications need not count batches.
+    /// Number of events that were published together with an earlier event. The number of batches
+    /// is the number of events minus `coalesced`. A publication of a single event does not change
+    /// `coalesced`.
     pub(super) coalesced: u64,
-    /// Whether the graph survives a drop of this handle during a panic. Set if the thread was
-    /// already unwinding at the handle's creation, and by `close` and `close_all`.
+    /// Whether the graph survives a drop of this handle during a panic. The field is true from the
+    /// start if the creating thread is already unwinding. The methods `close` and `close_all` set
+    /// the field.
     ignores_panic: bool,
     sharing: PhantomData<S>,
 }

@@ -89,10 +89,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if company != Company::Never {
             self.read_claim_word(company)?;
         }
-        // A valid room never exceeds the ring's capacity. A larger room means that other producers
-        // claimed beyond this handle's limit while this handle was unused. A limit that was passed
-        // by other producers is invalid. A position that was restored with the handle's old
-        // position as lower bound is invalid, too.
+        // A valid `room` is at most the ring's capacity. If `room` exceeds the capacity, other
+        // producers have claimed beyond this handle's `limit`, and `limit` is outdated. `next` may
+        // also be wrong, because `read_claim_word` derives the high bit of `next` from the handle's
+        // old `next`.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -122,8 +122,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// for the handle's own last store to the word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
-        // All accesses are relaxed, because the claim word assigns positions and orders no data.
-        // The gate, which this handle loads itself, proves that a slot is free.
+        // All accesses to the claim word are relaxed, because the claim word assigns positions and
+        // orders no data. Each handle proves that a slot is free by its own load of the gating
+        // stages' frontiers.
         let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Wait(WaitError::Closed));
@@ -142,22 +143,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let capacity = self.core.capacity();
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
-        // First guard: each frontier is at least the caller's lower bound, so the limit is not
-        // before `next`.
+        // First guard: the gate of a single producer is at least `lower_bound`, so `limit` is not
+        // before `next`. `limit` is one lap after the gate, and `next` is one lap after
+        // `lower_bound`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
         // Second guard: the limit of a single producer never decreases. A gate may be lower than an
-        // earlier gate, because a joiner pinned too late or a worker lost a race. An open claim may
-        // lie between `next` and the old limit, and `commit` moves `next` to that claim's end.
+        // earlier gate if a joining member stored its pin too late, or if a worker lost a race for
+        // a chunk. An open claim may lie between `next` and the old limit, and `commit` moves
+        // `next` to that claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Positions that are claimed before the next `find_room` lie in the lap before the limit.
-        // An already open claim lies in the lap before the limit, too, because an open claim blocks
-        // the other producers. The range starts at `limit - capacity` rather than at `next`,
+        // Positions that this handle claims before the next `find_room` lie in the lap before the
+        // limit. No gating stage passes an open claim, so the limit is at most one lap after the
+        // start of an open claim. The range starts at `limit - capacity` rather than at `next`,
         // because other producers may have claimed positions after this handle loaded `next`.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
@@ -271,8 +274,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
-    /// Takes `len` positions if that many are free now. If fewer positions are free, leaves `waker`
-    /// in the wait queue.
+    /// Takes `len` positions if that many are free now. If fewer positions are free, registers
+    /// `waker` in the wait queue.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
@@ -289,8 +292,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Leaves `waker` in the wait queue and returns `false`. If a claim of `len` positions may
-    /// succeed now, returns `true` instead.
+    /// Registers `waker` in the wait queue and returns `false`, if no claim of `len` positions
+    /// could succeed now. If the caller must try to claim again, returns `true` and registers no
+    /// waker.
     pub(crate) fn arm_for_room(&mut self, len: u64, waker: &Waker) -> bool {
         self.give_up_open_claim();
         let number = self.task_number();
