@@ -77,9 +77,10 @@
 //!   forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
-//!   library does not detect. A deadline ends the undetected endless waits.
-//! - **No allocation.** After the build the library allocates no memory for events or stages. The
-//!   only exception: a new handle whose wait strategy learns allocates one box.
+//!   library does not detect. A graph's deadline ends every call that waits for events or slots,
+//!   also a call that would never return.
+//! - **No allocation.** After the build the library allocates no memory for events or stages,
+//!   except one box for each new handle whose wait strategy learns.
 //!
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
@@ -87,11 +88,11 @@
 //!
 //! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
 //! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
-//! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one
-//! load from a cache line that seldom changes, and one store. The claim is an addition, or a
-//! compare-and-swap while several producers may claim. A wait strategy that parks adds to each
-//! publication one load of a wait queue's word. A wait strategy that parks also adds a full fence
-//! while waiters sleep now and then. The page [performance](guide::performance) has figures and
+//! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one load from
+//! a cache line that seldom changes, and one store. The claim is an addition, or a compare-and-swap
+//! while several producers may claim. A wait strategy that parks adds to each publication one load
+//! of a wait queue's word. If waiters sleep from time to time, a wait strategy that parks also adds
+//! a full fence to each publication. The page [performance](guide::performance) has figures and
 //! their records.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 

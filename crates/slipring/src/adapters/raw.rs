@@ -3,8 +3,8 @@
 //! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the `left` events from its position on, which its last call of
-//!   `available` found. No other handle moves the raw consumer's position.
+//! - I1: A raw consumer lends only the `left` events from its position on. The consumer's last call
+//!   of `available` found these `left` events. No other handle moves the raw consumer's position.
 //! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
 //!   part of an open claim.
 //! - I3: With many producers, `open` and the open claim of the producer name the same slots.
@@ -24,8 +24,8 @@ use crate::ring::slots::{Interleaved, Layout, Storage as _};
 use crate::ring::stamp::Run;
 use crate::ring::words::ahead;
 
-/// A producer that is used by positions: `next` claims, `at_mut` fills, `done` publishes.
-/// [`Producer::into_raw`] returns it.
+/// A producer whose calls take and return positions: `next` claims, `at_mut` fills, `done`
+/// publishes. [`Producer::into_raw`] returns it.
 ///
 /// A raw producer has one claim at a time. A raw producer's drop gives up the claimed slots that
 /// are not done.
@@ -56,7 +56,7 @@ pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single
 }
 
 impl<E, L: Layout, S: producer::Sharing> Producer<E, L, S> {
-    /// Turns this producer into a [`RawProducer`], which is used by positions.
+    /// Turns this producer into a [`RawProducer`], whose calls take and return positions.
     ///
     /// Example: [`RawProducer`].
     pub fn into_raw(mut self) -> RawProducer<E, L, S> {
@@ -197,8 +197,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     }
 }
 
-/// A consumer that is used by positions: `available` finds events, `at` reads, `done` releases.
-/// [`Consumer::into_raw`] returns it.
+/// A consumer whose calls take and return positions: `available` finds events, `at` reads, `done`
+/// releases. [`Consumer::into_raw`] returns it.
 ///
 /// Dropping a raw consumer drops its [`Consumer`]. Events that are not done count as not handled.
 ///
@@ -214,7 +214,7 @@ pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Inte
 }
 
 impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
-    /// Turns this consumer into a [`RawConsumer`], which is used by positions.
+    /// Turns this consumer into a [`RawConsumer`], whose calls take and return positions.
     ///
     /// Example: [`RawProducer`].
     pub fn into_raw(self) -> RawConsumer<E, A, C, L> {
@@ -241,12 +241,12 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. If the gating stage is directly behind the producer, the call needs the published
-    ///   position to return `Gated`. The published position is known in a ring that is
+    ///   event. To return `Gated` for a stage directly behind the producer, `next` must find the
+    ///   published position. A ring knows the published position if the ring is
     ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
-    ///   cursor](crate::Graph::publish_cursor). In a ring without a known published position, the
-    ///   call returns `Unavailable` while the gating stage has released only a part of a
-    ///   publication of several events.
+    ///   cursor](crate::Graph::publish_cursor). In a ring that does not know the published
+    ///   position, `next` returns `Unavailable` while the gating stage has released only a part of
+    ///   a publication of several events.
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator

@@ -47,17 +47,17 @@ mod sealed {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Waitable: sealed::Sealed {
-    /// Registers `waker` to be woken once, when another call on the handle is worthwhile. Returns
-    /// `true`, and will not wake `waker`, if a call on the handle is worthwhile now.
+    /// Registers `waker` to be woken once, when a call on the handle may succeed or the graph has
+    /// ended. Returns `true`, and does not wake `waker` later, if a call may succeed now or the
+    /// graph has ended already.
     ///
-    /// A call is worthwhile after progress, and after the end of the graph. A worthwhile call may
-    /// still fail, because another handle may be faster. A second `arm` replaces the waker of the
-    /// first.
+    /// A call after the wake-up may still fail, because another handle may have taken the events or
+    /// slots first. A second call of `arm` replaces the waker of the first call.
     ///
-    /// The thread that made the progress wakes the waker, so the waker should be quick: an
-    /// executor's waker, or a waker that writes to an eventfd. If the graph's wait strategy does
-    /// not park, no thread notifies, and `arm` itself wakes the waker at once. Costs a short lock
-    /// of the wait queue.
+    /// The thread that publishes the events, or that releases the slots, wakes the waker. A waker
+    /// should be quick: for instance an executor's waker, or a waker that writes to an eventfd. If
+    /// the graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the
+    /// waker at once. Costs a short lock of the wait queue.
     ///
     /// Example: [`Waitable`].
     fn arm(&mut self, waker: &Waker) -> bool;
@@ -65,8 +65,8 @@ pub trait Waitable: sealed::Sealed {
     ///
     /// Example: [`Waitable`].
     fn disarm(&mut self);
-    /// Returns whether progress wakes an armed waker. Progress wakes armed wakers if the graph's
-    /// wait strategy parks.
+    /// Returns whether a publication or a release wakes an armed waker. Publications and releases
+    /// wake armed wakers if the graph's wait strategy parks.
     ///
     /// Example: [`Waitable`].
     fn wakes(&self) -> bool;

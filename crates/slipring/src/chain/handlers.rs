@@ -229,8 +229,9 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
     }
 }
 
-/// Implements [`Handler`] for a user's handler. `$handle` passes events on; reading and writing
-/// handlers share the other calls.
+/// Implements [`Handler`] for a user's [`ReadHandler`] or [`WriteHandler`]. `$handle` is the
+/// function that calls the user's `event` for each lent event. The functions `start`, `batch_end`,
+/// `idle` and `stop` are the same for both traits.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

@@ -10,8 +10,9 @@ use crate::ring::policy::Faulted;
 pub(super) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 pub(super) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
-/// The chain's own references to the user's hooks. The references outlive the stages of a run, so
-/// that a panic in a hook's drop still fails that run.
+/// The chain's own references to the user's hooks. A chain that is not spawned drops these
+/// references after all of its stages have ended. A panic in the drop of a hook then fails
+/// the run of the chain.
 #[derive(Default)]
 pub(super) struct Hooks<'env> {
     /// Hook that each thread calls before its stages start.

@@ -70,14 +70,15 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // If the closure has swapped its `Inline` for another chain's `Inline`, this chain's ring
-        // fails. After a swap, the loop below drives the other chain's ring to its end.
+        // If the closure has swapped its `Inline` for another chain's `Inline`, `driven` is the
+        // other chain's ring, and this chain's graph fails. The loop below runs the stages of
+        // `driven` to their end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // The producer may be the last owner of another ring, so its drop may drop the user's
-        // events.
+        // After a swap, `producer` may be the last owner of another ring. The last owner's drop
+        // drops events, which is user code.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }

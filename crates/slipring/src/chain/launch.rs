@@ -73,8 +73,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
         if let Err(problem) = made {
             // Readers and workers may have joined already, through taps and pools that are bound.
-            // No stage will run, so only a halt ends the waits of readers and workers that have
-            // joined.
+            // The stages of a failed build never run, so only a halt ends the waits of readers and
+            // workers that have joined.
             core.owners.end_run();
             core.control.halt();
             // Handlers are dropped one by one, because a drop may panic, and a second panic during
@@ -185,8 +185,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
     /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
-    /// outlives `produce`, for instance as a part of the value of `produce`, keeps `run_shared`
-    /// waiting. Only a [`deadline`](Chain::deadline) ends the wait for a clone that outlives
+    /// outlives `produce`, for instance inside the value that `produce` returns, keeps `run_shared`
+    /// waiting. A [`deadline`](Chain::deadline) limits the wait for a clone that outlives
     /// `produce`.
     ///
     /// ```
@@ -239,9 +239,10 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// The work of a new thread, until the thread takes the work. If the system refuses the thread, the
-/// handoff still owns the work. Without the handoff, the refusal would drop a stage, and the
-/// failure would name the dropped stage as the cause.
+/// The work of a new thread, until the thread takes the work. If the system cannot start the
+/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. If the
+/// closure alone owned the work, the graph would fail with [`Cause::Dropped`] instead of
+/// [`Cause::Thread`].
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -267,7 +268,7 @@ impl<'env> Handoff<'env> {
         }
     }
 
-    /// Drops the work of a thread that the system refused.
+    /// Drops the work of a thread that the system could not start.
     pub(super) fn refuse(self, control: &Control) {
         let work = whole(self.0.lock()).take();
         if let Some(work) = work {
@@ -298,12 +299,12 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure has swapped its producer for another ring's producer, so the drop of
-                // the producer does not close this ring.
+                // The closure has swapped its producer for another ring's producer. The drop of
+                // another ring's producer does not close this ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // The producer may be the last owner of another ring, so its drop may drop the user's
-            // events.
+            // After a swap, `producer` may be the last owner of another ring. The last owner's drop
+            // drops events, which is user code.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }

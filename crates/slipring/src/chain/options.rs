@@ -154,8 +154,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Example: [`OnFault`].
     ///
     /// The policy also applies to an error of `batch_end` or `idle`. No single event causes an
-    /// error of `batch_end` or `idle`, so a skip then skips no event: the stage releases the events
-    /// that its handler has handled.
+    /// error of `batch_end` or `idle`. After an error of `batch_end` or `idle`, a stage with
+    /// [`OnFault::skip`] skips no event, and releases the events that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
@@ -181,12 +181,12 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("on_panic", |policy| policy.on_panic = on)
     }
 
-    /// Records in `marks` the events that the stage declared last skips, so that later stages can
-    /// look up these events.
+    /// Makes the stage declared last record its skipped events in `marks`. Later stages can look up
+    /// the skipped events in `marks`.
     ///
     /// Example: [`Marks`].
     ///
-    /// Marks belong to one stage, and take eight bytes of memory for each slot.
+    /// A [`Marks`] belongs to one stage, and takes eight bytes of memory for each slot of the ring.
     pub fn marks(self, marks: &Marks) -> Self {
         self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
     }

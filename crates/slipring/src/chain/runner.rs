@@ -171,8 +171,8 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
     }
 
     /// Fails the graph if the loop has swapped the stage's handle away and returned before the end
-    /// of the stream. The drop of a stage's handle before the stream's end fails the graph, but a
-    /// handle that was swapped away might never be dropped.
+    /// of the stream. Without this check, only the drop of the stage's handle would fail the graph.
+    /// A handle that was swapped away may never be dropped.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {

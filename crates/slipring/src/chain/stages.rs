@@ -61,8 +61,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage whose handler reads whole batches, and gets the position of each batch's first
     /// event.
     ///
-    /// A batch holds the available events, up to a quarter of the ring. [`Chain::max_batch`] lowers
-    /// the limit of a quarter of the ring. The stage releases the batch when the handler returns.
+    /// A batch holds the available events, at most as many as a quarter of the ring's slots.
+    /// [`Chain::max_batch`] sets a smaller maximum for the length of a batch. The stage releases
+    /// the batch when the handler returns.
     ///
     /// ```
     /// let mut sum = 0;

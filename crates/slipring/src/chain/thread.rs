@@ -124,8 +124,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Lets each running stage handle its available events once. Returns the number of events, at
-    /// least 1 after a failure. `None`: all stages have ended.
+    /// Lets each running stage handle its available events once. Returns the number of handled
+    /// events, at least 1 if a stage failed. `None`: all stages have ended.
     pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
         let mut handled = 0;
         let mut failed = false;
@@ -134,8 +134,8 @@ impl<'env> StageThread<'env> {
             match catch_end(|| runner.step()).unwrap_or_else(Err) {
                 Ok(count) => handled += count,
                 Err(end) => {
-                    // The other stages may be waiting for the failed stage, which must first go on
-                    // or end.
+                    // The failed stage may have events left, so the thread must not wait after this
+                    // turn.
                     failed = true;
                     self.survive_or_end(i, control, end);
                 }
@@ -148,8 +148,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Calls `idle` of each running handler. Returns the earliest time of the next call, or an
-    /// error if a handler has failed.
+    /// Calls `idle` of each running handler. Returns the earliest time at which a handler's `idle`
+    /// is due again, or an error if a handler has failed.
     fn idle(&mut self, control: &Control) -> Result<Option<Instant>, ()> {
         let mut earliest: Option<Instant> = None;
         for i in 0..self.entries.len() {

@@ -76,8 +76,8 @@ pub enum BuildError {
         /// Number of slots of the ring.
         capacity: usize,
     },
-    /// A stage that may write comes neither before nor after some other stage. Two stages without
-    /// an order could access the same event at once.
+    /// A stage that may write is not ordered with another stage: neither of the two comes after the
+    /// other. Two stages without an order could access the same event at once.
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,

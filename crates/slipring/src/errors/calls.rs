@@ -63,9 +63,9 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Returns the reason that ended a wait without a deadline for a claim of a valid length. Such
-    /// a reason is the end of the graph, the strategy's timeout, or a wait of the thread for
-    /// itself.
+    /// Converts the error of a wait for slots into a [`WaitError`]. The wait had no deadline, and
+    /// the length of the claim was valid. The wait ended with the graph, by the strategy's timeout,
+    /// or because the thread would wait for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,

@@ -55,9 +55,8 @@ pub struct StageReport {
     /// Position before which the stage has released all events. For the producers, `seq` is the
     /// furthest position that is known to be published (with many producers: claimed).
     pub seq: u64,
-    /// Number of events that the stage is behind the producers. If the producers' position is not
-    /// known ([`Report::published_seq`]), the number of events that the stage is behind the
-    /// furthest stage.
+    /// Number of events that the stage is behind the producers, or behind the furthest stage if
+    /// [`Report::published_seq`] is `None`.
     pub lag: u64,
     /// Number of events handled; for the producers, number of events published.
     pub events: u64,
@@ -160,8 +159,8 @@ impl Report {
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // While a stage itself waits, the stage that it waits for is the cause of the other stages'
-        // waits. The stage's own waiting time is therefore subtracted.
+        // If stage A waits for stage B, then B also causes the waits of other stages for A. The
+        // time that A spent waiting is subtracted from the time that other stages waited for A.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };

@@ -40,7 +40,8 @@ pub enum WaitError {
     /// that the call needs. The field names the stage whose release the call needs. A call that
     /// returns `WaitsForItself` has published no event and lent no event.
     // The name is boxed to keep `WaitError` at two words, because every call returns a result with
-    // a `WaitError`. A wider `WaitError` made batches of ten events a fifth slower.
+    // a `WaitError`. When `WaitError` had more than two words, batches of ten events were a fifth
+    // slower.
     WaitsForItself(Box<Name>),
     /// The wait for the progress of the stage or producer in this field exceeded the strategy's own
     /// timeout ([`Wait::Timeout`](crate::Wait::Timeout)). A call that returns `TimedOut` has

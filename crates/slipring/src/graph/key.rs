@@ -112,9 +112,9 @@ impl<A, C> Key<A, C> {
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
-    /// Changes the stage before the build. If the build came first, panics with a message that
-    /// `action` completes. The value that `change` returns may have a user's drop, so the value is
-    /// dropped after the lock is released.
+    /// Changes the stage before the build. If the graph was built already, panics with a message
+    /// that says that the stage cannot be `action`. The value that `change` returns is dropped
+    /// after the lock is released, because the value's drop may run user code.
     fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
         if stages.frozen {

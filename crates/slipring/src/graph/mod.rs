@@ -314,9 +314,9 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// Declares a tap, at which up to `room` readers at a time join and leave while the graph runs.
     /// See [`Tap`](crate::Tap).
     ///
-    /// A stage that writes must come [`after`](Key::after) or before the tap, as with every other
-    /// stage. A stage behind the tap gets an event after every reader at the tap has released the
-    /// event. A tap cannot come after a tap.
+    /// A stage that may write must come [`after`](Key::after) or before the tap. A stage behind the
+    /// tap gets an event after every reader at the tap has released the event. A tap cannot come
+    /// after a tap.
     ///
     /// ```
     /// use slipring::StartAt;
@@ -384,14 +384,15 @@ impl<E, L: Layout, S> Graph<E, L, S> {
             stages.frozen = true;
             specs
         };
-        // The factory and the events' drops run without the stages' lock, because they are user
-        // code and may drop a key, and a key's drop takes the lock.
+        // The stages' lock is not held while the factory and the events' drops run. The factory and
+        // the events' drops are user code, which may drop a key. A key's drop takes the stages'
+        // lock.
         let built: Result<Owner<E, L>, BuildError> = self.ring.into_inner().build(specs);
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
-        // A broken soundness rule is reported before a dropped key, because the rule's message is
-        // more useful.
+        // An error of the ring's build is reported before a dropped key, because the build error's
+        // message is more useful.
         let core = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();

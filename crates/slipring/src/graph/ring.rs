@@ -86,8 +86,8 @@ impl<E, L: Layout> Ring<E, L, Single> {
 impl<E, L: Layout> Ring<E, L, Many> {
     /// Makes the handle of one more producer.
     ///
-    /// The ring closes when the last handle is dropped, even while this ring could make another
-    /// handle. Make or clone all handles before any thread drops its handle.
+    /// Dropping the last producer handle closes the ring, although this [`Ring`] still exists and
+    /// could make another handle. Make or clone all handles before any thread drops its handle.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || 0u64).shared();
@@ -127,11 +127,12 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    /// Exchanges a key for the number of its stage, and a learner for each of the stage's handles.
+    /// Takes a key, and returns the number of the key's stage with one learner for each handle of
+    /// the stage.
     ///
-    /// A user's strategy makes the learners, and the strategy may panic. The key is marked as
-    /// exchanged only after the learners are made, so that the key's drop fails the graph after a
-    /// learner's panic.
+    /// A user's wait strategy makes the learners, and may panic. While the learners are made, the
+    /// key is not marked as exchanged. A panic of the strategy then drops the key, and the key's
+    /// drop fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();

@@ -43,8 +43,8 @@ pub(crate) fn fence_ending() {
 }
 
 /// Keeps the compiler from moving a notifier's store of progress behind its load of a quiet queue's
-/// state word. For the processor, the sleeper's barrier orders the notifier's store before the
-/// notifier's load.
+/// state word. The processor needs no fence here, because a sleeper of a quiet queue executes a
+/// memory barrier in every thread.
 #[inline(always)]
 pub(crate) fn order_quiet_check() {
     compiler_fence(SeqCst);

@@ -7,18 +7,19 @@
 //! and `cargo xtask tidy` checks that each end is used and each label is explained.
 //!
 //! Invariants
-//! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules. The
-//!   exception is the count of owners (`ring/owner_count.rs`), which works as `Arc`'s count does.
+//! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
+//!   the orderings of the count of owners (`ring/owner_count.rs`). The count of owners works as
+//!   `Arc`'s reference count does.
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! If a twin weakens only one use of an end, that use has a function of its own, and the function
-//! contains the twin's name.
+//! A twin may weaken only one of several uses of an edge's load or store. The weakened use then
+//! calls a function of its own, whose body names the twin.
 
 pub(crate) mod announced;
 
-// `announced` imports the items below by `super`. `queue_model.rs` supplies the simulated machine's
-// items of the same names.
+// `announced` imports `sync` and `system` by `super`. In `queue_model.rs`, the modules `sync` and
+// `system` belong to the simulated machine.
 use super::sync::{
     self, AcqRel, Acquire, AtomicU32, AtomicU64, AtomicUsize, Relaxed, Release, SeqCst, fence, twin,
 };
@@ -192,7 +193,8 @@ pub(crate) mod signed_off {
     use super::*;
 
     /// Subtracts one worker from the count and returns the previous number of workers. `count_out`
-    /// is both ends of the edge: the last worker acquires the releases of all other workers.
+    /// is both a release and an acquire, so the releases of events by all other workers happen
+    /// before the last worker's call returns.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
@@ -217,13 +219,14 @@ pub(crate) mod left_alone {
     }
 }
 
-/// The last producer handle closes the ring after the failures of all other producer handles.
+/// The last producer handle closes the ring. Any other producer handle that fails records its
+/// failure before the last handle closes the ring.
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Subtracts one producer handle from the count, after any failure of the handle. Returns the
-    /// previous number of producer handles. `count_out` is both ends of the edge: the last handle
-    /// acquires the failures of all other handles.
+    /// Subtracts one producer handle from the count, after a failed handle has recorded its
+    /// failure. Returns the previous number of producer handles. `count_out` is both a release and
+    /// an acquire, so the last handle sees the failures that all other handles have recorded.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
@@ -234,13 +237,14 @@ pub(crate) mod counted_out {
 pub(crate) mod left {
     use super::*;
 
-    /// Stores a bound that holds no events, after the member's last event.
+    /// Stores `idle` as the member's bound, so that the bound gates no event. The member accesses
+    /// no event after this store.
     #[inline(always)]
     pub(crate) fn unbind(bound: &AtomicU64, idle: u64) {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Subtracts one member from the count, after the member's last event.
+    /// Subtracts one member from the count. The member accesses no event after this subtraction.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
@@ -310,13 +314,13 @@ pub(crate) mod failed {
 pub(crate) mod mirrored {
     use super::*;
 
-    /// Stores the mark of a complete put, after the words of the put.
+    /// Stores the mark of a complete put, after the writer has stored the words of the put.
     #[inline(always)]
     pub(crate) fn put(mark: &AtomicU64, done: u64) {
         mark.store(done, twin!("put-relaxed": Release => Relaxed));
     }
 
-    /// Loads a mark, before the words of the put.
+    /// Loads the mark of a put, before the caller loads the words of the put.
     #[inline(always)]
     pub(crate) fn see(mark: &AtomicU64) -> u64 {
         mark.load(twin!("put-seen-relaxed": Acquire => Relaxed))
@@ -327,13 +331,13 @@ pub(crate) mod mirrored {
 pub(crate) mod overwritten {
     use super::*;
 
-    /// Orders the mark *being written* before the words of the put.
+    /// Orders the writer's store of the mark *being written* before the stores of the put's words.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());
     }
 
-    /// Orders the copied words before the second load of the mark.
+    /// Orders the observer's loads of a put's words before the second load of the put's mark.
     #[inline(always)]
     pub(crate) fn fence_observer() {
         twin!("observer-unfenced": fence(Acquire) => ());
@@ -344,13 +348,15 @@ pub(crate) mod overwritten {
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores the number of completed puts, after the last completed put.
+    /// Stores the number of completed puts, after the writer has stored the mark of the last
+    /// completed put.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of completed puts, before the marks of the completed puts.
+    /// Loads the number of completed puts. The caller loads the marks of these puts after this
+    /// load.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
@@ -361,7 +367,7 @@ pub(crate) mod completed {
 pub(crate) mod mirror_closed {
     use super::*;
 
-    /// Stores that the mirror is closed, after the last put.
+    /// Stores that the mirror is closed, after the writer has completed the last put.
     #[inline(always)]
     pub(crate) fn close(closed: &AtomicU32) {
         closed.store(1, twin!("mirror-closed-relaxed": Release => Relaxed));
