@@ -12,8 +12,10 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes runs of `lens` events, from four laps before the end of a refresh period on. Returns,
-/// for each position of two laps, the run that the slot's stamp seems to show 2^46 laps later.
+/// Publishes runs of `lens` events. The first run begins four laps before the end of a refresh
+/// period. Then takes the positions of two laps that begin 2^46 laps after the first run. Returns,
+/// for each of the positions, the run that a reader would find in the present stamp of the
+/// position's slot.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -78,8 +80,9 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // Some rings start at the beginning of a refresh period, and others before the beginning. The
-    // check for a refresh is made at several positions of the rings.
+    // Each case gives a ring's first position, the first position of a lap, and whether a
+    // publication in that lap may refresh stamps. Some rings start at the beginning of a refresh
+    // period, and others before the beginning.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),

@@ -1,5 +1,6 @@
-//! Tests of single protocol steps. If one step is missing, other steps usually hide the gap. Each
-//! test of this file fails if only the test's own step is left out.
+//! Tests of single protocol steps. In a test of the whole library, a missing step of the protocol
+//! may stay unnoticed, because other steps make up for it. Each test of this file covers one step,
+//! and fails if that step alone is left out.
 
 use std::sync::Mutex;
 use std::task::Waker;
@@ -14,8 +15,8 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 // Frontiers and limits.
 
 /// A frontier is never below the caller's lower bound, even with a stale bound or pin. A worker
-/// that lost the race for a chunk keeps that chunk's bound until its next chunk. A joiner may take
-/// its pin back.
+/// that lost the race for a chunk keeps that chunk's bound until its next chunk. A joiner may pin a
+/// position, and withdraw the pin later.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -45,8 +46,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // The first case is the frontier of a pool, in which one worker lost the race for the first
-    // chunk and has a stale bound.
+    // A pool's frontier stays at the lower bound while a worker, which lost the race for the first
+    // chunk, has a stale bound.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -54,14 +55,14 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // The second case is the frontiers of shards and of a stage, where the lower bound is beyond
-    // the released positions.
+    // The frontiers of shards and of a reader stay at the lower bound, even if the lower bound is
+    // beyond the released positions.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // The third case is the frontier of a tap, where a joiner has pinned a position and will take
-    // the pin back.
+    // A tap's frontier stays at the lower bound while a joiner pins a position below the lower
+    // bound.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -82,9 +83,9 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     drop(member);
 }
 
-/// The frontier of an earlier pool may fall below a chunk that a worker of the second pool has
-/// taken. Another worker of the second pool, whose limit is the earlier pool's lowered frontier,
-/// takes no chunk.
+/// The first pool's frontier may fall below a chunk that a worker of the second pool has taken. The
+/// other worker of the second pool then takes no chunk, because that worker may go only up to the
+/// first pool's frontier.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
@@ -224,8 +225,8 @@ fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     }
 }
 
-/// Rewinds from behind tombstones, and asserts that the same events are gathered again, without a
-/// tombstone's slot among them.
+/// Gathers events and passes over tombstones, rewinds, and gathers again. Asserts that the position
+/// gathers the same events after a rewind, and never a tombstone's slot.
 fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
@@ -238,7 +239,8 @@ fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
         assert_eq!(position.next(), 0);
         counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
-    // The stage's position now releases events up to the middle of a run.
+    // The stage now releases only the first event of a run of two, so that later rewinds lead to
+    // the middle of the run.
     assert_eq!(position.gather(1, 1), 1);
     position.advance(1, 1);
     position.release();
@@ -293,7 +295,8 @@ fn a_shard_that_retries_gets_only_its_own_events() {
             position.advance(1, 1);
         }
         assert!(!own.is_empty());
-        // The shard rewinds from behind each of its events in turn.
+        // In each round, the shard rewinds to its first event and gathers one event more than in
+        // the round before.
         for handled in 1..own.len() {
             position.rewind();
             for &seq in &own[..handled] {

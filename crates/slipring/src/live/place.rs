@@ -1,8 +1,8 @@
-//! A place is the stage of a graph that a tap, a pool handle or a monitor stands for.
+//! A place refers to one stage of a graph. Each tap, each pool handle and each monitor has a place.
 //!
 //! Invariants
-//! - I1: A place observes its graph and owns none of the graph's events (owner::I3). A place holds
-//!   a `Weak` to the graph, and an `Arc` only during a call.
+//! - I1: A place owns none of the graph's events (owner::I3). A place holds a `Weak` to the graph,
+//!   and an `Arc` only during a call.
 //! - I2: No reference to a graph is dropped under a place's lock, because such a drop may free
 //!   memory and run user code.
 
@@ -27,7 +27,7 @@ impl<E, L: Layout> Clone for Place<E, L> {
 }
 
 impl<E, L: Layout> Place<E, L> {
-    /// Creates a place in no graph yet.
+    /// Creates a place that refers to no graph yet.
     pub(super) fn unbound() -> Self {
         Place(Arc::new(StdMutex::new((Weak::new(), 0))))
     }
@@ -41,8 +41,8 @@ impl<E, L: Layout> Place<E, L> {
         whole(self.0.lock())
     }
 
-    /// Returns references to the graph and the stage, if the graph is running. The caller keeps the
-    /// graph's reference only during one call.
+    /// Returns a reference to the graph and the number of the place's stage, if the graph is
+    /// running. A caller drops the returned reference before its own call ends (I1).
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
         // The cloned reference may be the last reference to the graph, so this call drops the clone
         // after the lock's release (I2).

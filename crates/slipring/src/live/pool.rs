@@ -144,8 +144,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // The new worker becomes an owner last. A refused joiner never owns the ring, and therefore
-        // never drops the ring's events.
+        // The last step makes the new worker an owner of the ring. A joiner that an earlier step
+        // refuses never owns the ring, and therefore never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.release_worker(stage, worker);

@@ -1,18 +1,19 @@
 //! A tap is a declared place where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose members change. A tap's frontier is the smallest of the frontiers of the
-//! stages before the tap and the bounds of the tap's members. A tap without members holds nothing
-//! back. A party behind a tap is a stage, or the producers if no stage follows. Each party behind a
-//! tap first announces the position up to which it will go, and then loads the members' bounds
-//! (positions::I3).
+//! A tap is a stage whose members change. The stages before a tap and the tap's members limit the
+//! tap's frontier: the frontier is the smallest of their positions. A tap without members holds
+//! nothing back. A party behind a tap is a stage, or the producers if no stage follows. Each party
+//! behind a tap first announces the position up to which it will go, and then loads the members'
+//! bounds (positions::I3).
 //!
 //! Invariants
 //! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
 //!   and leaving, only the member's handle stores to the member's line.
 //! - I2: A joiner pins a position, fences, and then loads the announced positions. The joiner then
-//!   keeps its position, or moves on to the furthest announced position. Of a joiner and a party
-//!   behind the tap, at least one sees the other (`edge::joined`). No party behind the tap
-//!   therefore passes the joiner's position before the joiner's release.
+//!   keeps its position, or moves on to the furthest announced position. For each party behind the
+//!   tap, the joiner sees the party's announced position, or the party sees the joiner's pin
+//!   (`edge::joined`). No party behind the tap passes the joiner's position before the joiner's
+//!   release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -66,8 +67,8 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 ///
 /// A tap stands in one running graph at a time. A tap can stand in the next graph after
 /// [`run`](crate::Chain::run) has returned, or after a pipeline has ended and was joined. A
-/// [`Subscription`] that outlives its run keeps its ring alive, and drops the ring's events when
-/// the subscription is dropped.
+/// [`Subscription`] keeps the ring alive even after the graph's run. The drop of the ring's last
+/// owner, which may be a subscription, drops the ring's events.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -315,9 +316,10 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may name any number, and a number at distance 2^63 from `newest` lies neither
-        // ahead of `newest` nor behind. The distance therefore decides whether `asked` is accepted,
-        // and the sign only selects the error.
+        // The caller may name any number. A number at distance 2^63 from `newest` lies neither
+        // ahead of `newest` nor behind `newest`. A number is accepted if its distance behind
+        // `newest` is at most the capacity. Whether a number lies ahead of `newest` decides only
+        // which error a refused caller gets.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -334,9 +336,9 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The parties behind the tap may have gone any distance between the pin and the load of
-    // `oldest`. The pin holds only if the pinned position is within a lap of the furthest announced
-    // position.
+    // The parties behind the tap may have passed any number of events after the pin and before the
+    // load of `oldest`. The pin holds only if the pinned position is not behind the furthest
+    // announced position, and at most one lap ahead.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -344,13 +346,14 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // The pin may have held a party behind the tap back, and that party may be asleep.
+        // A party behind the tap may have fallen asleep in front of the pin, and must be woken when
+        // the pin moves.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // The new member becomes an owner last. A refused joiner never owns the ring, and therefore
-    // never drops the ring's events.
+    // The last step makes the new member an owner of the ring. A joiner that an earlier step
+    // refuses never owns the ring, and therefore never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);

@@ -1,6 +1,6 @@
 //! Keeps a list of the parties (stages and producers) that sleep in a model. Each twin's test names
-//! the parties that the twin leaves asleep. A deadlock that leaves other parties asleep than the
-//! named ones does not count as a catch.
+//! the parties that the twin leaves asleep. The test fails if a deadlock does not leave exactly the
+//! named parties asleep.
 
 use std::cell::RefCell;
 use std::panic;

@@ -15,8 +15,9 @@ use Access::{Read, Write};
 #[test]
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
-        // The ring starts at 0, which is also the value of the last position's word before the
-        // close.
+        // The ring starts at position 0, because `final_seq` also holds 0 until the close stores
+        // the final position. A stage that saw the closed bit without the final position would end
+        // at position 0.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -207,8 +208,8 @@ fn loom_twin_failed_unnotified() {
     );
 }
 
-/// Two stages fail at once. A thread that sees the failed bit finds a stored failure, and all
-/// threads find the same failure.
+/// Two stages fail at the same time. A thread that sees the failed bit finds a stored failure, and
+/// all threads find the same failure.
 #[test]
 fn loom_a_failure_states_its_reason() {
     explore(70, None, || {
@@ -246,12 +247,14 @@ fn loom_twin_last_failure_stays() {
 }
 
 /// Shows that a stage that polls and never waits drains the events published before the close, and
-/// then ends. Without waits, no fence can hide a missing edge of the close.
+/// then ends. The stage never waits, and therefore issues no fence. A fence of the stage could hide
+/// that the closed bit is stored or loaded too weakly.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
-        // The ring starts at 0, which is also the value of the last position's word before the
-        // close.
+        // The ring starts at position 0, because `final_seq` also holds 0 until the close stores
+        // the final position. A stage that saw the closed bit without the final position would end
+        // at position 0.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {

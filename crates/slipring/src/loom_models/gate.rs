@@ -33,7 +33,8 @@ fn loom_twin_frontier_relaxed() {
     caught("gate::loom_the_producer_waits_for_a_release", "frontier-relaxed", Caught::Race);
 }
 
-/// Shows that a reader behind a writer gates the producer alone.
+/// The producer waits only for the reader, which comes after the writer. Shows that the producer
+/// fills a slot only after the writer and the reader have released the slot.
 #[test]
 fn loom_a_follower_behind_a_writer() {
     explore_unfenced(1_000, None, || {
@@ -68,7 +69,7 @@ fn loom_twin_frontier_relaxed_of_a_follower() {
 }
 
 /// A monitoring thread reads a report. Shows that every event counted in the report was handled,
-/// and that the handler's effects are visible to the thread.
+/// and that the monitoring thread sees the handler's effects.
 #[test]
 fn loom_a_report_counts_only_handled_events() {
     explore_unfenced(100, None, || {
@@ -155,8 +156,8 @@ fn loom_twin_released_relaxed_to_two_producers() {
 }
 
 /// Two producers fill one slot in turn, and a pool of one worker releases the slot between the
-/// producers' laps. A producer may see a claim that another producer made after a release, and then
-/// load an older value of the pool's claim word.
+/// producers' laps. One producer claims a slot after the pool's release. The other producer may see
+/// this claim, and still load a value of the pool's claim word from before the release.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {

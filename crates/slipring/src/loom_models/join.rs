@@ -317,8 +317,8 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
 }
 
 /// The line of a departed worker bounds the departed worker's orphaned chunk while another worker
-/// handles the chunk. A joining worker gets the seat of the worker that left only after the chunk
-/// is handled.
+/// handles the chunk. A joining worker gets the departed worker's seat only after the orphaned
+/// chunk is handled.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
     explore(10, None, || {
@@ -345,9 +345,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The `join` of the joining worker's thread makes that worker's accesses visible to the
-        // read below. The read below sees the adopting worker's accesses only if the joining worker
-        // acquired those accesses.
+        // The reader `end` polls after the joining worker's thread has ended, and sees the joining
+        // worker's accesses. `end` sees the adopting worker's accesses only if the joining worker
+        // has acquired those accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

@@ -8,16 +8,18 @@
 //! - **Least executions.** Every model states a minimum of executions, because a model that
 //!   explores nothing passes as well.
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
-//!   model with bounded polls the threads return their handles, instead of dropping the handles.
-//!   The drop of a handle ends the graph, and loom would explore every order of the endings.
-//!   `ending.rs` has the models of the endings.
-//! - **Pure readers last.** A thread that only polls is spawned last. A load is revisited (loom
-//!   explores its other values) only if the next access to the same word is a write. If the writing
-//!   thread loads the word before its swap, loom does not revisit the reader's load. A load that
-//!   follows a write is always revisited.
-//! - **Preemption bounds.** A model with three threads that sleep or swap explores the executions
-//!   with at most 2 or 3 preemptions. Without a bound on preemptions, a model with three threads
-//!   takes minutes to hours. Every twin is caught under its model's bound on preemptions.
+//!   model with bounded polls, no thread drops its handle; the thread returns the handle instead.
+//!   Handles dropped by the threads would end the graph, and loom would explore many further
+//!   executions, one for each order of the drops. `ending.rs` has the models of the endings.
+//! - **Pure readers last.** A thread that only polls is spawned last. If a load comes after a write
+//!   of the same word, loom explores all values that the load may return. If a load comes before
+//!   the write, loom explores the later value only if no other access to the word stands between
+//!   the load and the write. A load by the writing thread, directly before its swap, already hides
+//!   the later value from loom.
+//! - **Preemption bounds.** If three threads of a model sleep or swap words, the model limits the
+//!   number of preemptions in an execution. The limit is 2 or 3 preemptions, as the model states.
+//!   Without a bound on preemptions, a model with three threads takes minutes to hours. Every twin
+//!   is caught under its model's bound on preemptions.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
 //!   threads fences. PROTOCOL.md lists the models of data edges ("Edges without fences").
 //! - **Start.** Rings start one position before the wrap, unless a model states another start.
@@ -93,10 +95,10 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
 /// one thread issues a `SeqCst` fence.
 ///
-/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. So a fence in each of
-/// two threads could hide a missing edge. The fencing threads are counted before the model's result
-/// is dropped, because the drop of the last handles issues a fence. No other thread of the model
-/// runs during the drop of the last handles.
+/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. If two threads of a
+/// model issued such fences, the fences could hide that an edge between the threads is missing. The
+/// fencing threads are counted before the model's result is dropped, because the drop of the last
+/// handles issues a fence. No other thread of the model runs during the drop of the last handles.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -222,7 +224,8 @@ fn worker(ring: &Ring, stage: usize, worker: usize) -> PoolWriter<u64> {
 }
 
 /// Returns the batch of a poll without waiting: `None` if no event was available or another worker
-/// took the event. Panics if the poll ended with any other error.
+/// took the event. Panics on any error but [`BatchError::Unavailable`] and
+/// [`BatchError::Contended`].
 fn available<T>(polled: Result<T, BatchError>) -> Option<T> {
     match polled {
         Ok(found) => Some(found),

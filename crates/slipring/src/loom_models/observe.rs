@@ -1,9 +1,10 @@
 //! Models of a mirror's writer and its observers. An observer copies whole values, and each put is
 //! either seen or counted as missed.
 //!
-//! Put number `i`, counted from 1, stores the value `i` at position `i`. So each observation shows
-//! whether the value is whole, belongs to the right put, and agrees with the count of missed puts.
-//! Each model has one writer, one observer, a mirror of 1 or 2 slots, and 1 to 3 puts.
+//! The writer's first put stores the value 1 at position 1, the second put the value 2 at position
+//! 2, and so on. In each observation, the value, the position, and the number of puts seen or
+//! missed so far must be equal. Each model has one writer, one observer, a mirror of 1 or 2 slots,
+//! and 1 to 3 puts.
 
 use loom::thread;
 
@@ -228,8 +229,8 @@ fn loom_twin_mirror_closed_seen_relaxed() {
     );
 }
 
-/// Shows that every put in the completed count is available to `latest`, and to an observer that
-/// begins at the oldest value.
+/// Shows that after a completed put `latest` finds a value, and that an observer that begins at the
+/// oldest value finds a value.
 #[test]
 fn loom_a_completed_value_is_there() {
     explore_unfenced(150, None, || {

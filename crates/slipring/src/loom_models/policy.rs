@@ -1,8 +1,8 @@
 //! Models of policies after a failure: after a failure a stage starts again from its last release,
 //! or skips the failed event.
 //!
-//! The models have one producer, a writer or a pool of two workers, and up to one reader, on rings
-//! of 2 or 4 slots.
+//! Each model has one producer and one writing stage, on a ring of 2 or 4 slots. The writing stage
+//! is a writer or a pool of two workers, and may be followed by a reader.
 
 use loom::thread;
 
@@ -13,8 +13,9 @@ use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
-/// Handles up to `max` events twice, as a stage does that retries after a failure. `again` handles
-/// the events for the first time and rewinds. `twice` then handles and releases the events.
+/// Handles up to `max` events twice, like a stage that fails once and retries. The closure `again`
+/// handles the events the first time, and rewinds the stage to the first of the events. After
+/// `again`, `twice` handles the same events a second time, and releases the events.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,

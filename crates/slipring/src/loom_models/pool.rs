@@ -316,8 +316,8 @@ fn loom_twin_orphan_unbound() {
     caught("pool::loom_an_orphaned_chunk_bounds_the_frontier", "orphan-unbound", Caught::Race);
 }
 
-/// The two workers of a pool leave a drained ring at once. The worker that leaves last sees the
-/// other worker's releases, so the graph does not fail.
+/// The two workers of a pool handle the events of a closed ring, and leave at the same time. The
+/// worker that leaves last sees the other worker's releases, so the graph does not fail.
 #[test]
 fn loom_the_last_worker_leaves() {
     explore_unfenced(3_000, Some(3), || {
@@ -381,8 +381,9 @@ fn loom_a_lagging_bound_is_notified() {
             }
             two
         });
-        // The workers' threads are joined after the reader's wait. The wait ends, because the kept
-        // chunk does not contain the first event.
+        // The reader waits for the first event before the workers' threads are joined. The reader's
+        // wait ends, because the worker `two` keeps its chunk unhandled only if the chunk does not
+        // contain the first event.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });

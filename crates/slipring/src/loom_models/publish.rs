@@ -201,8 +201,8 @@ fn loom_twin_stamp_relaxed_of_a_run() {
     caught("publish::loom_a_publication_is_seen_whole", "stamp-relaxed", Caught::Race);
 }
 
-/// Two producers publish at once. Shows that the reader sees each event once, and each producer's
-/// events in order.
+/// Two producers publish at the same time. Shows that the reader sees each event once, and each
+/// producer's events in order.
 #[test]
 fn loom_two_producers_one_reader() {
     explore_unfenced(5_000, Some(2), || {
@@ -267,9 +267,9 @@ fn drain(rx: &mut Reader<u64>, published: usize) {
 }
 
 /// One of two producers closes the ring for both producers, and drops its handle. The remaining
-/// producer claims by a plain store, which must not overwrite the closed bit. The twin
-/// `left-relaxed` is caught by `loom_a_producer_is_left_alone`, because in this model the fence of
-/// the closing handle would hide the twin.
+/// producer claims by a plain store, which must not overwrite the closed bit. This model cannot
+/// catch the twin `left-relaxed`, because the fence of the closing handle hides the weakened step.
+/// `loom_a_producer_is_left_alone` catches the twin `left-relaxed`.
 #[test]
 fn loom_a_producer_is_left_alone_by_a_close() {
     explore_unfenced(50, None, || {

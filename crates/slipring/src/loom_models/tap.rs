@@ -1,11 +1,13 @@
-//! Models of taps in larger graphs, with several passers, several taps, a pool before a tap, or
-//! sleepers behind a tap. The last models show the data edges through a tap.
+//! Models of taps in larger graphs: several parties pass one tap, one party passes several taps, a
+//! pool comes before a tap, or parties sleep behind a tap. The last models show the data edges
+//! through a tap.
 //!
-//! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. So a fence between
-//! a thread's access to an event and the thread's releasing store could hide that the releasing
-//! store is too weak. In the models of data edges the releasing thread executes no fence after its
-//! access. Waits in the models of data edges spin, so a release notifies no queue and issues no
-//! fence. In the models of data edges the releasing thread passes no tap.
+//! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. A fence between a
+//! thread's access to an event and the thread's releasing store could hide that the releasing store
+//! is too weak. In the models of data edges, the releasing thread issues no fence after its access
+//! to an event. In the models of data edges, all threads poll instead of sleeping, so a release
+//! notifies no queue and issues no fence. In the models of data edges, the releasing thread passes
+//! no tap, because a pass issues a fence.
 
 use loom::thread;
 
@@ -67,10 +69,10 @@ fn see(reader: &mut Subscription<u64>) {
     }
 }
 
-// The models that follow have several passers or several taps.
+// In the next models, several parties pass one tap, or one party passes several taps.
 
-/// Two producers pass a tap, and announce their positions in one word. If the announced word
-/// already holds a position that is far enough, a producer stores no new position.
+/// Two producers pass a tap, and announce their positions in one word. A producer stores no
+/// position to the announced word if the word already holds the same or a later position.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -149,7 +151,8 @@ fn loom_the_second_of_two_taps_is_passed() {
 
 /// A writer passes a tap, and a reader comes after the tap and the writer. The reader and the
 /// writer each announce a position on a line of their own, and a joiner begins at the furthest
-/// announced position. `reader` and `writer` are the stages' numbers, which order the lines.
+/// announced position. `reader` and `writer` are the numbers of the two stages. The joiner loads
+/// the line of the stage with the smaller number first.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -194,7 +197,7 @@ twins! {
     loom_twin_announced_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
-// The models that follow have a pool before the tap.
+// In the next models, a pool comes before the tap.
 
 /// Polls `polls` times, and asserts that the stage before the tap handled each event once.
 fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
@@ -275,7 +278,7 @@ twins! {
     loom_twin_passer_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "passer-unfenced", Caught::Race;
 }
 
-// In the models that follow a member leaves while a reader joins.
+// In the next models, a member leaves while a reader joins.
 
 /// A member leaves while another reader joins, in the same seat if that seat is free. The producer
 /// passes the leaving member and the joining reader. `room` is the tap's number of seats.
@@ -316,8 +319,7 @@ twins! {
     loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
 }
 
-// The models that follow have sleepers behind a tap. Each model ends with a wake-up that the
-// sleeper needs.
+// In the next models, a party sleeps behind a tap, and only the model's last step wakes that party.
 
 /// The stage behind a tap sleeps, because a member's pin holds the stage back. Shows that the
 /// member's release wakes the stage.
@@ -353,8 +355,8 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner pins a position that was already passed, and is refused. A stage that fell asleep
-/// because of the pin wakes.
+/// A joiner pins a position that was already passed, and is refused. Shows that the refused joiner
+/// wakes a stage that fell asleep while the pin held the stage back.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -392,8 +394,8 @@ fn loom_a_follower_sleeps_behind_an_empty_tap() {
     });
 }
 
-/// Shows that the stage before a tap without members wakes the producer by a release, although only
-/// the tap gates the producer.
+/// The tap, which has no members, is the only stage that gates the producer. Shows that a release
+/// by the stage before the tap wakes the producer.
 #[test]
 fn loom_a_producer_sleeps_behind_an_empty_tap() {
     explore(100, None, || {
@@ -439,12 +441,12 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// The models that follow show data edges through a tap. In a model of a data edge the releasing
-// thread issues no fence.
+// The next models show data edges through a tap. In a model of a data edge the releasing thread
+// issues no fence.
 
-/// Shows that a member directly behind the producer sees the content of published events. The
-/// producer issues no fence, because a producer first passes the tap at the end of its first lap.
-/// The model ends before the end of the first lap.
+/// Shows that a member directly behind the producer sees the content of published events. A
+/// producer first passes a tap, and issues the fence of a pass, at the end of its first lap. The
+/// producer of this model issues no fence, because the model ends within the first lap.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {
@@ -459,8 +461,8 @@ fn loom_a_member_reads_published_events() {
     });
 }
 
-/// A stage releases events to two taps: one with a member, and one without. Shows that the member,
-/// and the stage behind the empty tap, see the releasing stage's changes.
+/// A writer releases events to two taps. The first tap has a member; the second tap has no member,
+/// but a reader comes behind it. Shows that the member and the reader see the writer's changes.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {

@@ -102,7 +102,7 @@ fn loom_twin_leaf_unnotified_before_a_task() {
 }
 
 /// Two tasks wait in one wait queue, and the future of one task is dropped during the wait. Shows
-/// that the task whose future is kept wakes.
+/// that the task with the remaining future wakes.
 #[test]
 fn loom_a_task_goes_away() {
     explore(400, Some(2), || {

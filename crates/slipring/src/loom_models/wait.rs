@@ -182,8 +182,8 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
 /// Declares twins of this file's models, each with the parties that the twin's deadlock leaves
 /// asleep.
 ///
-/// Every model of this file runs the sleeper's and the notifier's steps of the wake-up protocol. So
-/// each model of this file must catch a step that the sleeper or the notifier leaves out.
+/// Every model of this file runs the steps of the wake-up protocol, and must fail if the sleeper or
+/// the notifier leaves out one of these steps.
 macro_rules! twins {
     ($($test:ident: $model:literal, $twin:literal, $asleep:expr;)+) => {
         $(

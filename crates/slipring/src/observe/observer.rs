@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: An observer's position passes a put when the observer returns the put's value, or counts
-//!   the put as missed. Between two returned values, the observer counts every other put as missed.
-//!   An observer that reports [`ObserveError::Closed`] has returned the last put.
+//!   the put as missed. The observer counts as missed all puts between two consecutive returned
+//!   values. An observer that reports [`ObserveError::Closed`] has returned the last put.
 //! - I2: An observer skips puts only after its next put was overwritten (words::I2), or if the
 //!   caller asks for the newest value. An observer's position never goes beyond the last put.
 
@@ -144,8 +144,9 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Returns how many of the newest puts an overtaken observer still reads, times two (see
-    /// `words::PUT`): three quarters of the slots.
+    /// Returns the number of newest puts that an overtaken observer still reads: three quarters of
+    /// the number of slots. The returned number is multiplied by two, like all numbers of puts (see
+    /// `words::PUT`).
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -266,7 +267,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is the number of newest puts to continue with, times two.
+    /// is the number of newest puts to continue with, times two (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

@@ -6,11 +6,11 @@
 //! oldest value.
 //!
 //! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
-//! changes the mark before it stores the words of a value, and again after the last word. The mark
-//! therefore tells an observer whether its copy is whole, and which put the copy came from (Hans
-//! Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). The module
-//! needs no `unsafe`: every word that two threads share is atomic, and any copied bytes form a
-//! valid value.
+//! changes the mark before it stores the words of a value, and again after the last word. From the
+//! mark, an observer learns whether its copy of the value is whole, and which put the copy came
+//! from (Hans Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+//! The module needs no `unsafe`: every word that two threads share is atomic, and any copied bytes
+//! form a valid value.
 //!
 //! A *put* is one copy of a value by the writer. Puts have consecutive numbers, whatever the
 //! positions of their events. `completed` and the handles hold numbers of puts times two.
@@ -68,8 +68,8 @@ pub(super) enum SlotRead<T> {
     Value(u64, T),
     /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or a later put is being written. The field is a lower bound of
-    /// the number of finished puts, times two (see [`PUT`]).
+    /// The slot holds a later put, or a later put is being written. The variant's value is a number
+    /// of puts that are finished, times two (see [`PUT`]); more puts may be finished.
     Overwritten(u64),
 }
 
@@ -123,7 +123,7 @@ impl Words {
             .map_err(|_| no_memory())?;
         let mask = capacity - 1;
         for slot in 0..capacity as u64 {
-            // A slot's first mark is the mark of the put one lap before the slot's first put.
+            // The mark of a new slot says that the slot holds a put of the lap before `start`.
             let lap = slot.wrapping_sub(start / PUT) & mask as u64;
             let first = start.wrapping_add(lap * PUT);
             slots.push(AtomicU64::new(first.wrapping_sub(mask as u64 * PUT)));
@@ -199,7 +199,7 @@ impl Words {
     // The writer's side.
 
     /// Copies a value and its position into the slot of put `next`. Returns the number of the
-    /// following put. `next` and the result are times two (see [`PUT`]).
+    /// following put. `next` and the returned number are times two (see [`PUT`]).
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);
