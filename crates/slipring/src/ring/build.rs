@@ -17,14 +17,13 @@ use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
 use crate::ring::spinning;
 
-/// The input of a ring's build: the settings, the factory of events, and the partitioners. `F` is
-/// the type of the factory.
+/// The input of a ring's build: the settings, the event factory of type `F`, and the partitioners.
 ///
 /// The caller of [`RingBuilder::build`] chooses the layout of the slots.
 pub(crate) struct RingBuilder<E, F> {
     pub(crate) settings: Settings,
     factory: Contained<F>,
-    /// Numbers of the sharded stages, each with the partitioner of the stage.
+    /// Index of each sharded stage, with the partitioner of that stage.
     partitioners: Vec<(usize, Contained<Partitioner<E>>)>,
 }
 
@@ -62,7 +61,7 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
     }
 }
 
-/// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's number
+/// Checks a graph and builds its ring. Each element of `partitioners` is a sharded stage's index
 /// and that stage's partitioner.
 ///
 /// The build allocates the slots, the largest part of a ring, before the shard ids, positions and
@@ -93,20 +92,21 @@ pub(crate) fn build<E, L: Layout>(
     }
 }
 
-/// Runs a part of the build that calls methods of waiting strategies. If such a method, which may
-/// be user code, panics, the result is [`BuildError::Strategy`].
+/// Runs `part`, a step of the build. The closure `part` calls methods of waiting strategies, which
+/// may be user code. If `part` panics, the result is [`BuildError::Strategy`].
 fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, BuildError> {
     catch_unwind(AssertUnwindSafe(part))
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph. Warns if the graph has more threads than cores and one of its parties spins.
+/// Checks the graph. Warns if the graph has more threads than cores, and a stage or the producers
+/// spin.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
     // The parties of a graph without a clock take turns on one thread (`Chain::run_inline`) or run
-    // in a model. Parties that take turns do not delay each other by spinning.
+    // in a model. Parties that take turns on one thread do not delay each other by spinning.
     if timed {
         spinning::warn_of(&plan);
     }

@@ -3,8 +3,9 @@
 //!
 //! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
 //! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] holds words of its
-//! own and states its own invariants. Operations on two parts are methods of [`Control`]: a release
-//! stores a position and notifies, an ending stores a status and notifies.
+//! own and states its own invariants. An operation on two of these parts of [`Control`] is a method
+//! of [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`].
+//! The end of a graph stores a status in [`Status`] and notifies all queues in [`Waits`].
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,9 +30,9 @@ use crate::wait::{self, HandleLearner, WaitStats, WaitStrategy};
 /// A party that waits. A party is a stage or the producers.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter {
-    /// Number of the waiting party.
+    /// Index of the waiting party.
     pub(crate) party: usize,
-    /// Number of the party whose progress is awaited.
+    /// Index of the party whose progress is awaited.
     pub(crate) waits_for: usize,
     /// The waiter's position.
     pub(crate) at: u64,
@@ -90,7 +91,7 @@ impl Control {
         self.plan.name_of(party)
     }
 
-    /// Returns the producers' number among the parties.
+    /// Returns the index of the producers as a party: the index after the last stage's index.
     pub(crate) fn producer_party(&self) -> usize {
         self.plan.producer_party()
     }
@@ -203,8 +204,8 @@ impl Control {
     }
 
     /// Fails the graph if the graph's deadline has passed. Returns whether the deadline has passed.
-    /// `party` is the number of the waiting party, and `at` is the position of this party. Every
-    /// loop that may run without progress calls `expire`.
+    /// `party` is the index of the waiting party, and `at` is the position of the waiting party.
+    /// Every loop that may run without progress calls `expire`.
     pub(crate) fn expire(&self, party: usize, at: u64) -> bool {
         let overdue = self.status.overdue();
         if let Some(after) = overdue {
@@ -345,7 +346,8 @@ impl Control {
 
     // Counting.
 
-    /// Adds the counts of a handle since its last flush to the counters of its party.
+    /// Adds the difference of a handle's counts `now` and its counts `flushed` to the counters of
+    /// `party`.
     #[inline]
     pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
         self.counters.flush(party, now, flushed);

@@ -21,11 +21,11 @@ use crate::ring::snapshot;
 use crate::ring::stamp::{self, MAX_RUN, Run};
 use crate::ring::words::ahead;
 
-/// The slots of a ring, and all other data that its handles share.
+/// The slots of a ring, and all other data that the ring's handles share.
 pub(crate) struct Core<E, L: Layout> {
     pub(crate) control: Control,
     pub(crate) slots: View<E, L>,
-    /// Shard ids of the slots, by number of the stage; `None`: the stage has no shards.
+    /// Shard ids of the slots, by index of the stage; `None`: the stage has no shards.
     pub(crate) shard_ids: Box<[Option<ShardIds<E>>]>,
     /// Number of references that own the events.
     pub(crate) owners: OwnerCount,
@@ -44,7 +44,8 @@ struct Watched(loom::cell::UnsafeCell<()>);
 unsafe impl Sync for Watched {}
 
 impl<E, L: Layout> Core<E, L> {
-    /// Makes a core from slots that are allocated and not filled yet. The core frees the slots.
+    /// Makes a [`Core`] from slots that are allocated and not filled yet. The drop of the [`Core`]
+    /// frees the slots.
     ///
     /// # Safety
     /// The slots belong to no other [`Core`], and the caller does not free the slots.
@@ -103,9 +104,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Publishing.
 
-    /// Publishes `[seq, seq + len)`. The caller has claimed these positions and written their
-    /// events. After the call, the caller notifies the wait queues. A publication in a lap in which
-    /// stamps are refreshed does not call this method (stamp::I1).
+    /// Publishes the events at `[seq, seq + len)`. The caller has claimed the positions of the
+    /// events and has written the events. After the call, the caller notifies the wait queues. A
+    /// publication in a lap in which stamps are refreshed does not call this method (stamp::I1).
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -122,8 +123,8 @@ impl<E, L: Layout> Core<E, L> {
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes all events before `end` by the cursor. The caller is the single producer and has
-    /// written those events. After the call, the caller notifies the wait queues.
+    /// Publishes all events before `end` by the cursor. The caller is the single producer, and has
+    /// written all events before `end`. After the call, the caller notifies the wait queues.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
@@ -144,12 +145,12 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
-    /// (stamp::I1). Also returns `true` if an open claim in the lap before `from` may have to
-    /// refresh stamps. The range `[from, to)` is at most a lap long.
+    /// (stamp::I1). Also returns `true` if an open claim (claimed, not yet published) in the lap
+    /// before `from` may have to refresh stamps. The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
-        // No position before the ring's start was ever claimed, so the search begins at the start
-        // at the earliest. In a ring that starts at 0, a search before the start would find the
-        // last lap of a refresh period.
+        // Positions before the ring's start are never claimed, so the method checks none of these
+        // positions. In a ring that starts at position 0, the lap before the start is the last lap
+        // of a refresh period, so a check of that lap would return `true`.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -250,23 +251,23 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the position `seq` is known to be claimed, so that the stream does not end
-    /// before `seq`. The search costs a few loads, or in the worst case two loads per slot. Only
-    /// waiting calls use this method.
+    /// before `seq`. A call costs a few loads, or in the worst case two loads per slot of the ring.
+    /// Only waiting calls use this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
         if control.plan.many_producers {
             return ahead(control.claimed(seq).0, seq) > 0;
         }
-        // The search uses the cursor only in a ring without stamps, because a producer stores its
-        // cursor after its stamps.
+        // In a ring with stamps, a cursor may be behind the stamps, because a producer stores its
+        // cursor after its stamps. The method uses the cursor only in a ring without stamps.
         if !control.plan.stamped {
             return ahead(control.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before `seq`. The slot of a searched position may already hold an event of the
-        // next lap, at a position after `seq`. A published event after `seq` shows that `seq` is
-        // claimed, because a single producer claims positions in order.
+        // last run before `seq`. The slot of a position at or before `seq` may already hold an
+        // event of the next lap, at a position after `seq`. A published event after `seq` shows
+        // that `seq` is claimed, because a single producer claims positions in order.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {
@@ -284,9 +285,10 @@ impl<E, L: Layout> Core<E, L> {
 
     // Shards.
 
-    /// Computes the shard ids of events for these sharded stages. The caller is the party with the
-    /// number `party`. No other party accesses the events, and `party` no longer changes the
-    /// events. A panic of a key function ends the graph (shard::I3).
+    /// Computes the shard ids of the events at `[first, first + len)` for the sharded stages in
+    /// `stages`. The caller is the party with the index `party`. During the call no other party
+    /// accesses the events. The party `party` has made its last change to the events before the
+    /// call. A panic of a key function ends the graph (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {

@@ -8,11 +8,11 @@
 //! events that are ready. The first flush after a wait includes the time of the wait.
 //!
 //! Invariants
-//! - I1: the counters are statistics. No protocol depends on a counter, and a counter orders no
-//!   accesses. The model checker does not see counters.
-//! - I2: a sampled event's publication time is stored before the event is published, and read
-//!   before the event is released. Before the release, no producer overwrites the publication time
-//!   with that of a later event.
+//! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
+//!   access to a counter orders other accesses. The model checker does not see counters.
+//! - I2: a sampled event's publication time is stored before the event is published. A stage reads
+//!   the publication time before the stage releases the event. Producers overwrite the publication
+//!   time only after all stages have released the event.
 
 use std::time::{Duration, Instant};
 
@@ -33,10 +33,10 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time that the handle has waited, in nanoseconds. The nanoseconds that are not flushed yet
-    /// all belong to waits for the party `upstream`.
+    /// Time that the handle has waited, in nanoseconds. Since the last flush, the handle has added
+    /// only the time of waits for the party in the field `upstream`.
     pub(crate) nanos: u64,
-    /// Number of the party for whose progress the handle last waited.
+    /// Index of the party for whose progress the handle last waited.
     pub(crate) upstream: usize,
 }
 
@@ -57,7 +57,8 @@ impl LocalCounts {
 /// The counts of all handles of one party.
 #[derive(Default)]
 pub(crate) struct Party {
-    /// Whether the party has a single handle; a flush by a single handle needs no atomic addition.
+    /// Whether the party has a single handle. A single handle adds to the party's counters by a
+    /// load and a store, without an atomic addition.
     sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
@@ -69,12 +70,12 @@ pub(crate) struct Party {
     pub(crate) wakes: Statistic,
 }
 
-/// The counters of a graph, by party: its stages by number, then the producers.
+/// The counters of a graph's parties: of each stage, and of the producers.
 pub(crate) struct Counters {
     parties: Box<[Line<Party>]>,
     /// Time waited, in nanoseconds, for each pair of parties, ordered by the waiting party and then
-    /// by the awaited party. Each party writes to lines of its own, so that no flush contends with
-    /// that of another party.
+    /// by the awaited party. Each party writes to lines of its own, so that the flushes of two
+    /// parties do not contend.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
     /// Number of lines of `waited` per party.
     lines: usize,
@@ -110,7 +111,8 @@ impl Counters {
         &self.parties[party].0
     }
 
-    /// Adds the counts of a handle since its last flush to the counters of its party.
+    /// Adds the difference of a handle's counts `now` and its counts `before` to the counters of
+    /// `party`.
     #[cold]
     pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
         let own = self.party(party);

@@ -17,9 +17,9 @@ pub struct At {
 
 /// Events lent to a reader: consecutive positions, in order.
 ///
-/// Indexing is by offset from [`Events::first_seq`]. Lent events may cross the ring's end, so the
-/// events are not one slice. If the ring's layout is contiguous, [`Events::as_slices`] returns the
-/// events as two slices.
+/// Indexing is by offset from [`Events::first_seq`]. Lent events may continue from the ring's last
+/// slot to its first slot, so the events are not one slice. If the ring's layout is contiguous,
+/// [`Events::as_slices`] returns the events as two slices.
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
@@ -112,13 +112,14 @@ impl<'a, E, L: Layout> Events<'a, E, L> {
 }
 
 impl<E> Events<'_, E, crate::Contiguous> {
-    /// Returns the events as two slices. The second slice is empty unless the batch passes the
-    /// ring's end.
+    /// Returns the events as two slices. The second slice is empty unless the batch continues from
+    /// the ring's last slot to its first slot.
     ///
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_slices(&self) -> (&[E], &[E]) {
         let straight = straight(&*self.slots, self.first, self.len);
-        // SAFETY: lent for reading. This layout has no gaps between events up to the ring's end.
+        // SAFETY: lent for reading. This layout has no gaps between events up to the ring's last
+        // slot.
         unsafe {
             (
                 std::slice::from_raw_parts(self.slots.event(self.first), straight),
@@ -131,7 +132,8 @@ impl<E> Events<'_, E, crate::Contiguous> {
     }
 }
 
-/// Returns how many of `len` events from `first` on lie before the ring's end.
+/// Returns the number of events in `[first, first + len)` that come before the wrap from the ring's
+/// last slot to its first slot.
 #[inline(always)]
 pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> usize {
     len.min((slots.mask() + 1 - (first & slots.mask())) as usize)
@@ -180,8 +182,8 @@ impl<E, L: Layout> EventsIterMut<'_, E, L> {
 }
 
 impl<E> EventsMut<'_, E, crate::Contiguous> {
-    /// Returns the events as two slices. The second slice is empty unless the batch passes the
-    /// ring's end.
+    /// Returns the events as two slices. The second slice is empty unless the batch continues from
+    /// the ring's last slot to its first slot.
     ///
     /// Example: [`Contiguous`](crate::Contiguous).
     pub fn as_mut_slices(&mut self) -> (&mut [E], &mut [E]) {
@@ -261,16 +263,16 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// An iterator over the addresses of consecutive events, which wraps from the ring's end to the
-/// ring's beginning. Each step adds the distance between two events to an address. Only at the
-/// ring's end does a step compute a slot's address anew.
+/// An iterator over the addresses of consecutive events, which wraps from the ring's last slot to
+/// its first slot. A step adds the distance between two events to the address. At the wrap, a step
+/// computes the address of the first slot instead.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
     event: *mut E,
-    /// Number of events that are left up to the ring's end.
+    /// Number of remaining events before the wrap from the ring's last slot to its first slot.
     straight: usize,
-    /// Number of events that are left from the ring's beginning on.
+    /// Number of remaining events after the wrap from the ring's last slot to its first slot.
     wrapped: usize,
 }
 
@@ -305,8 +307,8 @@ impl<E, L: Layout> Cells<E, L> {
         self.straight -= 1;
         Some(event)
     }
-    /// Gives the same result as a loop over [`Cells::next`], but runs two loops, each without a
-    /// test for the ring's end.
+    /// Gives the same result as a loop over [`Cells::next`], but runs one loop before the wrap to
+    /// the first slot and one loop after the wrap. Neither loop tests for the wrap.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;

@@ -1,13 +1,14 @@
-//! The handles that exist (producers, makers, workers, members of taps), and the chunks that
-//! workers left.
+//! The counts of a ring's handles (producers, makers, workers, members of taps), and the chunks
+//! that workers left.
 //!
-//! A *maker* is a handle that can claim, or that can create a handle that claims. The makers are
-//! the producers' handles and the ring's own handle.
+//! A *maker* is a handle that can claim or can create producers. The makers are the producers'
+//! handles and the ring's own handle.
 //!
 //! Invariants
-//! - I1: a seat's line belongs to the worker that has the seat, or to the worker that took over a
-//!   chunk that the line bounds. A seat is taken again only if the seat is free and its line is
-//!   [`IDLE`]. A seat's line that holds [`IDLE`] bounds no chunk.
+//! - I1: on the line of a pool's seat, the seat's worker stores the bound of its chunk, or
+//!   [`IDLE`]. After another worker takes over a chunk, the other worker stores the chunk's bound
+//!   on the former worker's line. A new worker takes a seat only if the seat is free and the seat's
+//!   line holds [`IDLE`].
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
 //!   free. A worker can join a pool without informing other parties, because other parties load the
 //!   line of the worker's seat even while the seat is free.
@@ -23,26 +24,28 @@ use crate::ring::positions::Positions;
 use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
-/// The amount by which one maker raises [`Membership::makers`]. The number of makers is stored
-/// times two, to leave the lowest bit free for [`COMPANY`]. The number of makers fits 63 bits,
-/// because each maker owns the ring (owner::I1) and the process aborts soon after 2^62 owners are
-/// counted. The counts of makers and owners include forgotten handles.
+/// The amount by which one maker (a handle that can claim or can create producers) raises
+/// [`Membership::makers`]. The number of makers is stored times two, to leave the lowest bit free
+/// for [`COMPANY`]. The number of makers fits 63 bits, because each maker owns the ring (owner::I1)
+/// and the process aborts soon after 2^62 owners are counted. The counts of makers and owners
+/// include forgotten handles.
 const MAKER: u64 = 2;
-/// Bit of [`Membership::makers`]: a maker was created since the sole maker last read the claim
-/// word.
+/// Bit of [`Membership::makers`] that is set whenever a maker (a handle that can claim or can
+/// create producers) is added. A sole maker clears the bit after reading the claim word.
 const COMPANY: u64 = 1;
-/// Value of [`Membership::makers`]: there is one maker, which has not read the claim word since
-/// another maker was created.
+/// Value of [`Membership::makers`] for one maker (a handle that can claim or can create producers)
+/// while the bit [`COMPANY`] is set.
 const ALONE_AGAIN: u64 = MAKER | COMPANY;
 
-/// Bit of a member's ticket that says that the member was asked to leave.
+/// Bit of a member's ticket; set: the member was asked to leave.
 const LEAVE: u64 = 1;
 /// Difference of two successive tickets of one seat. Tickets are even numbers, to leave the lowest
 /// bit free for [`LEAVE`].
 const NEXT_TICKET: u64 = 2;
 
-/// A chunk whose worker left. The line of the former worker's seat bounds the orphan until another
-/// worker has finished the orphan.
+/// An orphan: a chunk whose worker left the pool before finishing the chunk. The bound on the
+/// former worker's line holds back the pool's frontier until another worker has finished the
+/// orphan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orphan {
     pub(crate) bound_line: usize,
@@ -50,15 +53,18 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// Whether makers exist or existed besides the maker that calls [`Membership::company`].
+/// Whether the ring has or had other makers (handles that can claim or can create producers) than
+/// the caller of [`Membership::company`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// No other maker has existed since the calling maker last read the claim word, so the calling
-    /// maker knows the claim word's value.
+    /// No other handle that can claim or can create producers has existed since the caller last
+    /// read the claim word. The caller knows the value of the claim word.
     Never,
-    /// No other maker exists now, but former makers may have moved the claim word.
+    /// The caller is now the only handle that can claim or can create producers, but former handles
+    /// may have moved the claim word.
     Earlier,
-    /// Other makers exist and may move the claim word at any time.
+    /// Other handles that can claim or can create producers exist, and the claim word may move at
+    /// any time.
     Now,
 }
 
@@ -66,17 +72,17 @@ pub(crate) enum Company {
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
-    /// Number of makers times [`MAKER`], plus [`COMPANY`] if that bit is set.
+    /// Number of makers (handles that can claim or can create producers) times [`MAKER`]. The
+    /// lowest bit is [`COMPANY`].
     makers: AtomicU64,
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of handles, by stage. For a stage that is not a pool, the number of handles never
-    /// changes.
+    /// Number of workers of each pool. The numbers for other stages never change.
     alive: Box<[AtomicUsize]>,
     /// Whether each seat is taken, by stage.
     seats: Box<[Mutex<Vec<bool>>]>,
-    /// Chunks that workers left, each with the number of its pool.
+    /// Chunks that workers left, each with the index of the chunk's pool.
     orphans: Mutex<Vec<(usize, Orphan)>>,
     /// Number of orphans, by stage; loaded without the lock of `orphans`.
     orphaned: Box<[Line<AtomicUsize>]>,
@@ -120,23 +126,24 @@ impl Membership {
         edge::counted_out::count_out(&self.producers) == 1
     }
 
-    /// Adds a new maker.
+    /// Adds a new maker: a handle that can claim or can create producers.
     ///
-    /// Called only through a borrow of an existing maker, or while the ring is built. A claim
-    /// borrows its maker mutably, so no second maker appears while a sole maker claims.
+    /// An existing maker is borrowed during the call, except while the ring is built. A claim
+    /// borrows its maker mutably, so no second maker is added while a sole maker claims.
     pub(crate) fn add_maker(&self) {
         let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
         let added = self.makers.fetch_update(Relaxed, Relaxed, add);
         debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Subtracts a maker, which never claims again.
+    /// Subtracts a maker: a handle that can claim or can create producers, and will do neither
+    /// again.
     pub(crate) fn remove_maker(&self) {
         edge::left_alone::leave(&self.makers, MAKER);
     }
 
-    /// Returns whether other makers exist, or have existed since the calling maker last called
-    /// [`Membership::settle_alone`].
+    /// Returns whether other makers (handles that can claim or can create producers) exist, or have
+    /// existed since the caller last called [`Membership::settle_alone`].
     #[inline(always)]
     pub(crate) fn company(&self) -> Company {
         let makers = edge::left_alone::see(&self.makers);
@@ -147,10 +154,10 @@ impl Membership {
         }
     }
 
-    /// Forgets former makers.
+    /// Forgets former makers: handles that could claim or could create producers.
     ///
-    /// The sole maker calls `settle_alone` after reading the claim word. No other maker exists that
-    /// could change the count, so the store overwrites no other change.
+    /// The caller is the only maker, and has read the claim word before the call. Only makers
+    /// change the count of makers, so the store overwrites no change by another thread.
     pub(crate) fn settle_alone(&self) {
         self.makers.store(MAKER, Relaxed);
     }
@@ -228,7 +235,8 @@ impl Membership {
 
     // Members of taps.
 
-    /// Takes a free seat of a tap and stores its next ticket; returns the seat.
+    /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. `None`: no
+    /// seat is free.
     pub(crate) fn acquire_member(
         &self,
         positions: &Positions,
@@ -270,8 +278,8 @@ impl Membership {
 #[derive(Debug)]
 pub(crate) struct PoolIsOver;
 
-/// Asks the member with this ticket to leave. Returns `false` if the member was asked before or has
-/// left.
+/// Asks the member with the ticket `ticket` to leave. Returns `false` if the member was asked
+/// before or has left.
 pub(crate) fn ask_to_leave(ticket_line: &AtomicU64, ticket: u64) -> bool {
     // The request to leave carries no data, so the access is relaxed. The caller notifies the
     // member.

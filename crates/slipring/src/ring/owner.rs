@@ -29,7 +29,7 @@ use crate::ring::slots::Layout;
 pub(crate) struct Owner<E, L: Layout>(ManuallyDrop<Arc<Core<E, L>>>);
 
 impl<E, L: Layout> Owner<E, L> {
-    /// Makes the first owner of a core whose slots are filled.
+    /// Makes the first owner of a ring whose slots are filled.
     pub(crate) fn new(core: Core<E, L>) -> Self {
         Owner(ManuallyDrop::new(Arc::new(core)))
     }
@@ -98,7 +98,8 @@ impl<E, L: Layout> Deref for Owner<E, L> {
 impl<E, L: Layout> Drop for Owner<E, L> {
     fn drop(&mut self) {
         if let Some(panic) = self.leave() {
-            // If an event's panic were resumed on an unwinding thread, the process would abort.
+            // If a panic from an event's drop were resumed on a thread that already unwinds, the
+            // process would abort.
             if std::thread::panicking() { drop_payload(panic) } else { resume_unwind(panic) }
         }
     }

@@ -14,15 +14,15 @@ pub(crate) struct OwnerCount(Statistic);
 impl OwnerCount {
     const OVER: u64 = 1 << 63;
 
-    /// Creates a count of one owner. The caller then makes this first owner of the ring.
+    /// Creates the count for a new ring, whose single owner the caller is about to make.
     pub(crate) const fn one() -> OwnerCount {
         OwnerCount(Statistic::new(1))
     }
 
     /// Adds an owner. Another owner must be alive during the call.
     pub(super) fn add(&self) {
-        // Memory cannot hold so many owners, so most of the counted owners were forgotten. `Arc`
-        // aborts at an excessive count, too.
+        // Memory cannot hold 2^62 owners, so most of 2^62 counted owners were forgotten
+        // (`mem::forget`). `Arc` aborts at an excessive count, too.
         if self.0.fetch_add(1, Relaxed) & !Self::OVER > Self::OVER / 2 {
             abort();
         }

@@ -1,9 +1,10 @@
-//! Shard ids: for each event, the number of the shard of a stage that owns the event.
+//! Shard ids. For each event and each sharded stage, the shard id is the index of the shard that
+//! owns the event.
 //!
 //! Invariants
 //! - I1: each slot has one shard-id word per sharded stage, stored beside the slots. The shard-id
-//!   word of a slot is valid from before the event is published to the shards until the slot is
-//!   written again (shard::I1).
+//!   word of a slot is stored before the shards can see the slot's event. The shard-id word does
+//!   not change until the slot is written again (shard::I1).
 
 use std::hash::{Hash, Hasher};
 
@@ -24,8 +25,8 @@ pub(crate) fn partitioner<E, K: Hash>(
     Box::new(move |event| {
         let mut mixer = Mixer(0);
         key(event).hash(&mut mixer);
-        // The high half of the product of hash and number of shards is below the number of shards.
-        // Shard ids are spread as evenly as the high bits of the hashes.
+        // The shard id is the high half of a 128-bit product, hash times `shards`, and so is below
+        // `shards`. Shard ids are spread as evenly as the high bits of the hashes.
         ((u128::from(mixer.finish()) * shards as u128) >> 64) as u32
     })
 }
@@ -40,8 +41,8 @@ const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Mixer {
     fn mix(&mut self, word: u64) {
-        // The method combines the two halves of the full product by exclusive or, as in wyhash
-        // (Wang Yi, 2019).
+        // The new state is the exclusive or of the high and low halves of a 128-bit product, as in
+        // wyhash (Wang Yi, 2019).
         let product = u128::from(self.0 ^ word ^ GOLDEN) * u128::from(GOLDEN);
         self.0 = product as u64 ^ (product >> 64) as u64;
     }

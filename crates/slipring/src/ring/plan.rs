@@ -5,7 +5,8 @@
 //! Invariants
 //! - I1 (the soundness rule): any two stages of a [`Plan`] either both only read, or one comes
 //!   after the other.
-//! - I2: a stage's `after` may name smaller or larger numbers, but the stages never form a cycle.
+//! - I2: a stage may follow stages with smaller or larger indices than its own, but the stages
+//!   never form a cycle.
 //! - I3: a stage's frontier never passes the frontier of an earlier stage. Every stage that does
 //!   not gate comes before a gating stage. The smallest frontier of all stages is the smallest
 //!   frontier of the `gating` stages.
@@ -26,11 +27,11 @@ pub(crate) struct Stage {
     pub(crate) name: Name,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
-    /// Numbers of the stages that this stage follows directly.
+    /// Indices of the stages that this stage follows directly.
     pub(crate) after: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
-    /// Number of the stage's first line. The table below shows the words on the stage's lines, in
+    /// Index of the stage's first line. The table below shows the words on the stage's lines, in
     /// order.
     ///
     /// | delivery | lines |
@@ -40,22 +41,22 @@ pub(crate) struct Stage {
     /// | pool | the claim word, a bound per worker, the landmark |
     /// | tap | the number of members, a bound per member, a ticket per member |
     pub(crate) line: usize,
-    /// Numbers of the sharded stages whose shard ids this stage computes.
+    /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// Guard through which the stage announces positions before passing taps; `None`: the stage
-    /// follows no tap.
+    /// The line on which the stage announces positions, and the taps that the stage follows;
+    /// `None`: the stage follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// Numbers of the lines on which the parties behind this tap announce positions; empty if the
-    /// stage is no tap.
+    /// Indices of the lines on which the parties that follow this tap announce positions; empty if
+    /// the stage is no tap.
     pub(crate) announced: Vec<usize>,
-    /// Number of the queue at which the stage waits for the stages before itself.
+    /// Index of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
-    /// Numbers of the queues that the stage notifies at each release.
+    /// Indices of the queues that the stage notifies at each release.
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
     /// Whether the stage sleeps at its queue. The build calls the strategy's method `parks` once
     /// and stores the result, because a second call of user code might return another result. The
-    /// lists `notifies` of other stages depend on the stored result.
+    /// stored result decides which other parties notify the stage's queue.
     pub(crate) parks: bool,
 }
 
@@ -69,7 +70,7 @@ impl Stage {
     pub(crate) fn ticket_line(&self, seat: usize) -> usize {
         self.line + 1 + self.delivery.room() + seat
     }
-    /// Returns the line of a pool's landmark.
+    /// Returns the line of a pool's landmark: a recent position of the pool's claim word.
     #[inline(always)]
     pub(crate) fn landmark_line(&self) -> usize {
         self.line + 1 + self.delivery.room()
@@ -86,14 +87,14 @@ pub(crate) struct Guard {
 
 /// Line of the claim word of many producers.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel. The sentinel gates the producers of a graph without gating stages. Taps
-/// directly behind many producers follow the sentinel.
+/// Line of the sentinel. The sentinel gates the producers of a graph without gating stages. A tap
+/// that directly follows many producers follows the sentinel.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
 pub(crate) const CURSOR_LINE: usize = 2;
 /// Line of the first stage.
 const FIRST_LINE: usize = 3;
-/// Number of the queue at which producers wait for room.
+/// Index of the queue at which producers wait for room.
 pub(crate) const PRODUCER_QUEUE: usize = 0;
 
 /// A graph that was checked and no longer changes.
@@ -101,16 +102,16 @@ pub(crate) struct Plan {
     pub(crate) stages: Vec<Stage>,
     /// For each stage, the earlier stages that the stage follows directly or indirectly.
     pub(crate) before: Vec<Vec<bool>>,
-    /// Numbers of the stages that no other stage follows. The stages in `gating` gate the
+    /// Indices of the stages that no other stage follows. The stages in `gating` gate the
     /// producers.
     pub(crate) gating: Vec<usize>,
-    /// Guard through which producers announce positions before passing the taps that no stage
-    /// follows; `None`: each tap has a following stage.
+    /// The line on which producers announce positions, and the taps that no stage follows; `None`:
+    /// a stage follows each tap.
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
     pub(crate) cursor: bool,
-    /// Whether a tap directly behind many producers follows the sentinel. If `sentinel` is true,
-    /// every reader of the sentinel first moves the sentinel over the published events.
+    /// Whether a tap directly follows many producers, and so follows the sentinel. If `sentinel` is
+    /// true, every reader of the sentinel first moves the sentinel over the published events.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
@@ -118,9 +119,9 @@ pub(crate) struct Plan {
     pub(crate) producer_wait: Contained<Wait>,
     /// Whether producers sleep at their queue.
     pub(crate) producer_parks: bool,
-    /// Numbers of the queues that a publication notifies.
+    /// Indices of the queues that a publication notifies.
     pub(crate) producer_notifies: Vec<usize>,
-    /// Numbers of the sharded stages whose shard ids the producers compute.
+    /// Indices of the sharded stages whose shard ids the producers compute.
     pub(crate) producer_partitions: Vec<usize>,
     /// Number of lines.
     pub(crate) lines: usize,
@@ -180,7 +181,7 @@ impl Plan {
         })
     }
 
-    /// Returns the number of the stage to which this line belongs.
+    /// Returns the index of the stage to which the line with the index `line` belongs.
     pub(crate) fn stage_of(&self, line: usize) -> Option<usize> {
         self.stages
             .iter()
@@ -193,10 +194,10 @@ impl Plan {
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
-    // A party is a stage or the producers. The number of a stage is also its number as a party, and
-    // the producers have the next number.
+    // A party is a stage or the producers. A stage has the same index as a stage and as a party.
+    // The producers have the index after the last stage's index.
 
-    /// Returns the producers' number among the parties.
+    /// Returns the index of the producers as a party: the index after the last stage's index.
     #[inline(always)]
     pub(crate) fn producer_party(&self) -> usize {
         self.stages.len()
@@ -216,8 +217,8 @@ impl Plan {
     }
 }
 
-/// An unfinished plan. The draft's methods number the queues and lines, and decide which party
-/// notifies which queue.
+/// An unfinished plan. The methods of [`Draft`] assign queues and lines to parties, and decide
+/// which party notifies which queue.
 struct Draft<'s> {
     specs: &'s [StageSpec],
     strategies: Vec<Contained<Wait>>,
@@ -225,7 +226,7 @@ struct Draft<'s> {
     producer_parks: bool,
     queue_of: Vec<usize>,
     queues: usize,
-    /// Number of lines that the draft has assigned so far.
+    /// Number of lines that were assigned so far, and index of the next free line.
     lines: usize,
 }
 
@@ -270,8 +271,8 @@ impl<'s> Draft<'s> {
         }
     }
 
-    /// Makes the guard of a party that follows the stages in `after`, and assigns a line to the
-    /// guard. `None`: no stage in `after` is a tap.
+    /// Makes the [`Guard`] of a party that follows the stages in `after`, and assigns a line to the
+    /// [`Guard`]. `None`: no stage in `after` is a tap.
     fn guard(&mut self, after: &[usize]) -> Option<Guard> {
         let taps: Vec<usize> = after.iter().copied().filter(|&stage| self.is_tap(stage)).collect();
         let guard = (!taps.is_empty()).then_some(Guard { line: self.lines, taps });
@@ -287,15 +288,15 @@ impl<'s> Draft<'s> {
         matches!(self.specs[stage].delivery, Delivery::Tap(_))
     }
 
-    /// Returns whether stage `follower` directly follows `upstream`. `upstream` is a stage's
-    /// number, or `None` for the producers.
+    /// Returns whether stage `follower` directly follows `upstream`. `upstream` is a stage's index,
+    /// or `None` for the producers.
     fn follows(&self, upstream: Option<usize>, follower: usize) -> bool {
         let after = &self.specs[follower].after;
         upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
     }
 
-    /// Returns the queues of the parties that sleep directly behind `upstream`, or behind a tap
-    /// that follows `upstream`. A queue at which no party sleeps is not notified.
+    /// Returns the queues of the sleeping parties that directly follow `upstream`, or that follow a
+    /// tap after `upstream`. A queue at which no party sleeps is not notified.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
@@ -304,7 +305,7 @@ impl<'s> Draft<'s> {
             let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
             queues.extend(sleeps.then_some(self.queue_of[follower]));
             // A tap without a member holds no event back, so progress before the tap is also
-            // progress for the parties behind the tap.
+            // progress for the parties after the tap.
             if self.is_tap(follower) {
                 let behind = |&next: &usize| self.parks[next] && self.follows(Some(follower), next);
                 let behind = twin!("behind-tap-unnotified": stages.clone() => 0..0).filter(behind);
@@ -364,7 +365,7 @@ fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
     queues
 }
 
-/// Lists for each tap the lines on which the parties behind the tap announce positions.
+/// Lists for each tap the lines on which the parties that follow the tap announce positions.
 fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     let guards = stages.iter().filter_map(|stage| stage.guard.as_ref()).chain(producers);
     let pairs: Vec<(usize, usize)> =

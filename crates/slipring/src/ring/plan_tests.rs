@@ -105,7 +105,7 @@ fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
     let tap = |after: &[usize]| StageSpec { delivery: Delivery::Tap(1), ..read("tap", after) };
     let queues = |plan: &Plan| plan.stages.iter().map(|stage| stage.queue).collect::<Vec<_>>();
 
-    // The graph has a stage, a tap, and a stage behind the tap.
+    // The graph has a stage, a tap, and a stage that follows the tap.
     let between = plan(vec![read("a", &[]), tap(&[0]), read("b", &[1])]).unwrap();
     let own = queues(&between);
     assert_eq!(
@@ -116,13 +116,13 @@ fn progress_that_passes_an_empty_tap_notifies_the_parties_behind_it() {
     let last = plan(vec![read("a", &[]), tap(&[0])]).unwrap();
     assert_eq!(last.stages[0].notifies, [PRODUCER_QUEUE, queues(&last)[1]]);
     assert_eq!(last.stages[1].notifies, [PRODUCER_QUEUE]);
-    // The graph has a tap directly behind the producers, and a stage behind the tap.
+    // The graph has a tap that directly follows the producers, and a stage that follows the tap.
     let first = plan(vec![tap(&[]), read("b", &[0])]).unwrap();
     assert_eq!(first.producer_notifies, queues(&first));
     // The graph has a tap and no other stage.
     let alone = plan(vec![tap(&[])]).unwrap();
     assert_eq!(alone.producer_notifies, [PRODUCER_QUEUE, queues(&alone)[0]]);
-    // A stage that spins behind the tap is not notified.
+    // A stage that follows the tap and spins is not notified.
     let spins = StageSpec { wait: Some(Contained::new(Wait::BusySpin)), ..read("b", &[1]) };
     let spins = plan(vec![read("a", &[]), tap(&[0]), spins]).unwrap();
     assert_eq!(
@@ -162,7 +162,7 @@ fn queues_are_notified_only_where_a_party_sleeps() {
     assert_eq!(producers.stages[2].notifies, [PRODUCER_QUEUE]);
     let stages = plan(Wait::Blocking, Wait::BusySpin);
     assert!(stages.stages[2].notifies.is_empty() && !stages.producer_notifies.is_empty());
-    // Stages of one thread wait together, by the strategy that one of the thread's stages states.
+    // Stages on one thread share the waiting strategy that was declared for one of them.
     let on = |mut spec: StageSpec| {
         spec.thread = Some("t".into());
         spec

@@ -164,9 +164,9 @@ impl fmt::Display for Faulted {
     }
 }
 
-/// Marks on the events that one stage skipped. Later stages can read the marks.
-/// [`Chain::marks`](crate::Chain::marks) makes a stage mark the events that it skips. Clones share
-/// the same marks.
+/// Marks on the events that one stage skipped. Later stages ask [`Marks::skipped`] whether an event
+/// was skipped. [`Chain::marks`](crate::Chain::marks) makes a stage mark the events that it skips.
+/// Clones of a [`Marks`] share their marks.
 ///
 /// ```
 /// use slipring::{Marks, OnFault};

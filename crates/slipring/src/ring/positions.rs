@@ -1,5 +1,5 @@
 //! The positions that a ring's handles share. Each position is a word on a cache line of its own.
-//! The plan numbers the positions' lines.
+//! The plan decides on which line each position lies.
 //!
 //! Only [`Positions`] accesses the words of the positions, so the words may lie on the heap or in
 //! shared memory. The plan is a parameter of the methods, because the plan never changes and each
@@ -13,12 +13,14 @@
 //!   that are not idle. A worker stores its bound before moving the claim word to take a chunk. A
 //!   thread that computes the frontier loads the claim word *first*, and then sees the bound of
 //!   every chunk that lies before the loaded position (`edge::chunk_taken`).
-//! - I3: a party passes a tap up to a position only after announcing the position, fencing, and
-//!   finding every member at that position or later (`edge::joined`).
-//! - I4: the landmark of a pool is a position that the claim word has passed, by at most 2^32
-//!   positions and one lap of the ring. The worker whose swap takes a chunk across a multiple of
-//!   2^32 stores the landmark, after the swap and before the chunk's release. Until the chunk's
-//!   release, the chunk's bound keeps the claim word within one lap of the chunk's start.
+//! - I3: before passing a tap, a party announces the position up to which the party may go. The
+//!   party then executes a fence and loads the bounds of the tap's members. The party goes no
+//!   further than the announced position and the loaded bounds (`edge::joined`).
+//! - I4: a pool's landmark, a recent copy of its claim word's position, is at most 2^32 positions
+//!   plus one lap behind the claim word. A worker that moves the claim word across a multiple of
+//!   2^32 stores the word's new position as the landmark. The worker stores the landmark after
+//!   moving the claim word and before releasing the chunk that was taken by the move. Until the
+//!   chunk's release, the chunk's bound keeps the claim word within one lap of the chunk's start.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -74,10 +76,11 @@ impl Positions {
     /// Returns the full position of a claim word. The returned position is right however far other
     /// producers have claimed since the caller loaded `lower_bound`.
     ///
-    /// A claim word lacks the highest bit of its position. Of the two positions with the word's 63
-    /// bits, the method returns the one nearer to a stage's frontier. The nearer position is right,
-    /// because the claim word is at most a lap ahead of a stage's frontier. The fast path of a
-    /// claim does not call this method, because the method loads a stage's line.
+    /// A claim word holds only the low 63 bits of a position, and two positions have the same low
+    /// 63 bits. The method chooses the position that is nearer to the frontier of one of the
+    /// stages. The other position would be some 2^63 events away from the frontier, but a claim is
+    /// at most a lap ahead of each stage's frontier. The fast path of a claim does not call this
+    /// method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
         // A model's producers claim only a few positions, so the claimed position has the same
         // highest bit as `lower_bound`. A load of a stage's line would multiply the states of the
@@ -157,9 +160,9 @@ impl Positions {
         lower_bound.wrapping_add((0..shards).map(passed).min().unwrap_or(0).max(0) as u64)
     }
 
-    /// Returns the smallest frontier of these stages, and the slowest party: the party whose
-    /// progress would raise the smallest frontier. Each of the given stages has released all events
-    /// before `lower_bound`.
+    /// Returns the smallest frontier of the stages in `stages`, and the slowest party: the party
+    /// whose progress would raise the smallest frontier. Each of the given stages has released all
+    /// events before `lower_bound`.
     #[inline]
     pub(crate) fn least_frontier(
         &self,
@@ -204,9 +207,9 @@ impl Positions {
     }
 
     /// Returns the position up to which `stage` may go, and the slowest party before `stage`. A
-    /// stage that reads stamps uses only the returned party, because stamps say how far such a
-    /// stage may go. If the plan has a sentinel, the caller first moves the sentinel (see
-    /// `Core::upstream`).
+    /// stage that reads stamps ignores the returned position and uses only the returned party: the
+    /// stamps tell how far such a stage may go. If the plan has a sentinel, the caller first moves
+    /// the sentinel (see `Core::upstream`).
     #[inline]
     pub(crate) fn upstream(&self, plan: &Plan, stage: usize, lower_bound: u64) -> (u64, usize) {
         match &plan.stages[stage].after[..] {
@@ -235,14 +238,14 @@ impl Positions {
         }
     }
 
-    /// Returns a pool's landmark (I4).
+    /// Returns a pool's landmark: a recent position of the pool's claim word (I4).
     pub(crate) fn landmark(&self, pool: &Stage) -> u64 {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
     }
 
     // Taps.
 
-    /// Returns the furthest position that a party behind a tap has announced.
+    /// Returns the furthest position that any party after a tap has announced.
     pub(crate) fn announced(&self, tap: &Stage) -> u64 {
         let mut furthest = None;
         for &line in twin!("announced-by-first": &tap.announced[..] => &tap.announced[..1]) {

@@ -8,11 +8,11 @@
 //!   A loop records its stage once, not for each batch. A call of `poll` handles a single batch,
 //!   and records no stage. Recording a stage took 2 to 3 ns of the 17 ns in which one event was
 //!   published and polled.
-//! - I2: a self-wait may be detected late, but never falsely, because a stage does not progress
-//!   while the thread inside of this stage waits. I2 has one exception: a pool's worker might end
-//!   its own wait by adopting a chunk that another worker leaves. The library refuses a worker's
-//!   self-wait even if another worker might leave a chunk. If no worker left a chunk, the self-wait
-//!   would last for ever.
+//! - I2: a detected self-wait would never end, because a stage does not progress while the thread
+//!   that runs the stage's handler waits. A self-wait may be detected late. I2 has one exception: a
+//!   pool's waiting worker could adopt a chunk that another worker of the pool abandons, and so end
+//!   the wait. The library refuses the wait of such a worker, too, because the wait lasts for ever
+//!   if no other worker abandons a chunk.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -65,8 +65,8 @@ pub(crate) struct Inside {
     thread: PhantomData<*const ()>,
 }
 
-/// Records that the current thread runs the handlers of the stages, workers or shards that release
-/// on these lines.
+/// Records that the current thread runs handlers of stages, workers or shards. `lines` are the
+/// lines on which the stages, workers or shards release.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     let before = with(|nest| {
@@ -100,8 +100,9 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
-/// Returns a stage that this thread is inside of and that has not released all events before
-/// `seq(stage)`. A stage for which `seq` returns `None` is left out of the search.
+/// Returns a stage whose handler is running on the current thread, if the stage has not released
+/// all events before `seq(stage)`. A stage for which `seq` returns `None` is left out of the
+/// search.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -120,14 +121,15 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
     })
 }
 
-/// Returns a stage that this thread is inside of and that has not released all events before `seq`.
-/// A producer on this thread that waited for the stage to release these events would wait for ever.
+/// Returns a stage whose handler is running on the current thread, if the stage has not released
+/// all events before `seq`. A producer on the current thread that waits for this stage waits for
+/// ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
-/// Works as [`stuck`], for a consumer of `stage` that waits for the event at `next`. The event at
-/// `next` is known to come, and the stages before `stage` have to release the event first.
+/// Works as [`stuck`], but for a consumer: a handle of `stage` waits for the event at `next`. The
+/// event at `next` is known to come, and the stages before `stage` have to release the event first.
 ///
 /// Stages that are not before `stage` are left out of the search, even if the slot of `next`
 /// becomes free only when such a stage releases. While the slot is not free, the producers may

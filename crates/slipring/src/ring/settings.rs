@@ -13,13 +13,13 @@ pub(crate) struct Settings {
     pub(crate) capacity: usize,
     /// Position of the first event.
     pub(crate) start: u64,
-    /// Waiting strategy of each stage and producer for which the settings state no other strategy.
+    /// Waiting strategy of each stage and producer without a strategy of its own.
     pub(crate) wait: Contained<Wait>,
     /// Waiting strategy of the producers; `None`: the producers use the strategy `wait`.
     pub(crate) producer_wait: Option<Contained<Wait>>,
     /// Whether several producers may publish at the same time.
     pub(crate) many_producers: bool,
-    /// Time after the build at which all waits end.
+    /// Time from the build until all waits end; `None`: no limit.
     pub(crate) deadline: Option<Duration>,
     /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
     /// chunks. In a ring that does not read the clock, the same calls always have the same outcome.
@@ -52,8 +52,9 @@ impl Settings {
     }
 }
 
-/// Defines a front's methods that set the options of a ring. A front that uses the macro has a
-/// method `settings_mut`, and passes an example for each option.
+/// Defines the methods by which chains and graphs set the options of a ring. The type that uses the
+/// macro has a method `settings_mut`. The arguments of the macro are a documentation example for
+/// each option.
 macro_rules! ring_options {
     (
         $(#[$wait:meta])* wait;
@@ -107,8 +108,8 @@ macro_rules! ring_options {
         }
 
         /// Samples one of `every` events for [`StageReport::latency`](crate::StageReport::latency),
-        /// the time from an event's publication to its release by each stage. `every` is rounded up
-        /// to a power of two.
+        /// the time from an event's publication to its release by each stage. The library rounds
+        /// the interval `every` up to a power of two.
         ///
         /// A sampled event costs its producer, and each stage, one reading of the clock.
         ///

@@ -111,7 +111,7 @@ pub unsafe trait Storage<E>: Copy {
     fn stamp(&self, seq: u64) -> *const AtomicU64;
     /// Returns the address of the event of a position.
     fn event(&self, seq: u64) -> *mut E;
-    /// Distance from one event to the next, in bytes, except at the ring's end.
+    /// Distance from one event to the next, in bytes, except from the last slot to the first slot.
     const STRIDE: usize;
     /// Returns the size of a slot in bytes, with its stamp if `stamped`.
     fn bytes_per_slot(stamped: bool) -> usize;
@@ -236,7 +236,7 @@ impl<E, L: Layout> std::ops::Deref for View<E, L> {
 
 impl<E, L: Layout> View<E, L> {
     /// Whether a single producer publishes by the cursor, without stamps. Rings of zero-sized
-    /// events always have stamps, so that the memory for stamps bounds the ring's capacity.
+    /// events always have stamps, so that the memory for stamps limits the ring's capacity.
     pub(crate) const CURSOR: bool = L::CURSOR && size_of::<E>() != 0;
 
     #[inline(always)]
@@ -251,7 +251,7 @@ impl<E, L: Layout> View<E, L> {
         self.word_at(seq) == stamp::live(seq, self.shift(), len)
     }
 
-    /// Returns the run or the tombstone that the stamp of position `seq` states.
+    /// Returns the run or the tombstone that the stamp of position `seq` describes.
     #[inline(always)]
     pub(crate) fn run_at(&self, seq: u64) -> Run {
         stamp::read(self.word_at(seq), seq, self.shift())

@@ -1,5 +1,5 @@
-//! The declaration of a graph lists the graph's stages by number, the access of each stage, and the
-//! stages that each stage follows.
+//! The declaration of a graph lists the graph's stages, the access of each stage, and the stages
+//! that each stage follows.
 
 use crate::base::panics::Contained;
 use crate::errors::BuildError;
@@ -52,7 +52,7 @@ impl Delivery {
         }
     }
     /// Returns whether the stage's handles release by storing bounds. A bound is a position times
-    /// two: the lowest bit of a bound is free to say that the handle is idle.
+    /// two: the lowest bit of a bound shows whether the handle is idle.
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
@@ -74,7 +74,7 @@ pub(crate) struct StageSpec {
     pub(crate) name: String,
     pub(crate) access: Access,
     pub(crate) delivery: Delivery,
-    /// Numbers of the stages that this stage follows.
+    /// Indices of the stages that this stage follows.
     pub(crate) after: Vec<usize>,
     /// Label of the stage's thread; `None`: the stage has a thread of its own. Stages with the same
     /// label share a thread, and so a wait queue.
@@ -105,8 +105,8 @@ impl StageSpec {
 
 /// The stages declared so far, and the first mistake among the declarations.
 ///
-/// A stage's number identifies the stage. A front records a mistake instead of panicking, and the
-/// build reports the mistake.
+/// A stage's index in the list identifies the stage. Chains and graphs record a mistake in a
+/// declaration instead of panicking, and the build reports the first mistake.
 #[derive(Default)]
 pub(crate) struct StageList {
     specs: Vec<StageSpec>,
@@ -114,7 +114,7 @@ pub(crate) struct StageList {
 }
 
 impl StageList {
-    /// Adds a stage that depends on the stages in `after`; returns its number.
+    /// Adds a stage that depends on the stages in `after`; returns the new stage's index.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -131,7 +131,7 @@ impl StageList {
         &self.specs
     }
 
-    /// Returns a mutable reference to the stage with this number.
+    /// Returns a mutable reference to the stage with the index `stage`.
     pub(crate) fn spec_mut(&mut self, stage: usize) -> &mut StageSpec {
         &mut self.specs[stage]
     }

@@ -33,13 +33,13 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties that are bound to a single core. The library looks up a party's core once,
-/// when a wait of the party first reads the clock.
+/// The spinning parties whose threads may each run on only one core. The library looks up a party's
+/// core once, when a wait of the party first reads the clock.
 pub(crate) struct Cores {
-    /// One number per party: 1 if the party's core was looked up or the party does not spin, else
-    /// 0.
+    /// One value per party: 1 if the party's core was looked up or the party does not spin, else 0.
     asked: Box<[Statistic]>,
-    /// Core, party and thread of each spinning party that is bound to one core.
+    /// One entry per spinning party whose thread may run on only one core: the core, the party's
+    /// index, and the thread.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
 }
 
@@ -52,8 +52,8 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on the current thread, if the thread is bound to a single core.
-    /// Warns if a party of another thread spins on the same core.
+    /// Records that `party` waits on the current thread, if the current thread may run on only one
+    /// core. Warns if a party on another thread spins on the core of the current thread.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
         let asked = &self.asked[party];

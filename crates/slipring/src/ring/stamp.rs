@@ -10,13 +10,15 @@
 //!
 //! Invariants
 //! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
-//!   that position. A slot is stamped for at most one position per lap. No stamp becomes 2^46 laps
-//!   old, because producers stamp all slots of each run in the last two of every 2^44 laps
-//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number,
-//!   and repeats after 2^64 events. In a ring of 2^18 slots or more, producers stamp each slot in
-//!   the last two laps of every 2^62 events.
-//! - I2: a new slot's stamp (see [`blank`]) states the lap before the slot's first use. The slot is
-//!   never used in the lap that its blank stamp states, so a blank stamp never reads as published.
+//!   that position. A slot is stamped for at most one position per lap. The lap field repeats after
+//!   2^46 laps, but producers replace each stamp before it is 2^46 laps old. In the last two laps
+//!   of each period of 2^44 laps, producers stamp every slot of a run ([`refreshes`]). In a ring of
+//!   2^18 slots or more, the lap field holds the whole lap number, and repeats after 2^64 events.
+//!   In a ring of 2^18 slots or more, producers stamp each slot in the last two laps of every 2^62
+//!   events.
+//! - I2: a new slot's stamp (see [`blank`]) holds the number of the lap before the slot's first
+//!   use. The slot is not used in the lap of its blank stamp, so a blank stamp never reads as
+//!   published.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 
@@ -29,8 +31,8 @@ const LAP_SHIFT: u32 = 18;
 /// log2 of the number of laps from one refresh of all stamps to the next. The interval between two
 /// refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
-/// log2 of the largest number of events from one refresh to the next. The limit in events applies
-/// to rings of more than 2^18 slots, in which 2^62 events are fewer than 2^44 laps.
+/// log2 of the largest number of events from one refresh to the next. The limit of 2^62 events
+/// matters only in rings of more than 2^18 slots: there, 2^62 events are fewer than 2^44 laps.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -63,9 +65,11 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
     live(seq, shift, len) | TOMBSTONE
 }
 
-/// Returns whether a run that begins at `seq` must stamp all of its slots. Each stamp of such a run
-/// states the length from its own slot to the run's end. No run is longer than a lap, so a run that
-/// reaches into the last lap of a refresh period begins in one of the period's last two laps.
+/// Returns whether a run that begins at `seq` must stamp all of its slots. In a run with a stamp on
+/// each slot, a stamp holds the number of slots from its own slot to the run's end. The result is
+/// `true` in the last two laps of a refresh period, so that every slot is stamped in the last lap.
+/// A run that begins before these two laps ends before the last lap, because no run is longer than
+/// a lap.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
@@ -100,8 +104,8 @@ mod tests {
         for shift in 0..60 {
             let repeats = if shift < LAP_SHIFT { 1u128 << (46 + shift) } else { 1 << 64 };
             let lap = 1u128 << shift;
-            // A refresh period is a quarter of the events after which a stamp repeats. Producers
-            // refresh stamps in the last two laps of each refresh period.
+            // The length of a refresh period is a quarter of the number of events after which a
+            // stamp repeats. Producers refresh stamps in the last two laps of each refresh period.
             let period = repeats / 4;
             assert!(
                 [period - 1, period - lap, period - 2 * lap]

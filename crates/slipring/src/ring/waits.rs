@@ -1,8 +1,8 @@
 //! The wait queues of a ring, and the waits of its parties.
 //!
 //! Invariants
-//! - I1: a queue is notified after the store of progress for which its waiters wait. All queues are
-//!   notified after the store of the graph's end.
+//! - I1: a party first stores its progress, and then notifies the queues of the parties that wait
+//!   for this progress. The end of a graph is stored before all queues are notified.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
     /// Whether the graph has more threads than cores.
     oversubscribed: bool,
-    /// The spinning parties that are bound to a single core.
+    /// The spinning parties whose threads may each run on only one core.
     pub(crate) cores: Cores,
 }
 
@@ -30,7 +30,7 @@ impl Waits {
         }
     }
 
-    /// Notifies the queues with the numbers in `queues`; called after progress was stored.
+    /// Notifies the queues whose indices are in `queues`; called after progress was stored.
     #[inline]
     pub(crate) fn notify(&self, queues: &[usize]) {
         if !queues.is_empty() {

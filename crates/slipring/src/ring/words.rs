@@ -8,19 +8,19 @@
 
 use crate::base::sync::twin;
 
-/// Bit of a bound that says that the worker or member holds no events. Positions in bounds are
-/// stored times two, to leave this bit free.
+/// Lowest bit of a worker's or member's bound; set: the worker or member holds no events. Positions
+/// in bounds are stored times two, to leave this bit free.
 pub(crate) const IDLE: u64 = 1;
 
-/// Number of bits at the low end of a pool's claim word. The low bits of the claim word hold the
-/// number of events left in a run, and the high bits hold the position.
+/// Number of low bits of a pool's claim word that hold the number of events left in a run. The
+/// other bits of the claim word hold a position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the
 /// nearest to `lower_bound`.
 ///
-/// The restored position may be below `lower_bound`, because a handle may know a later position
-/// than that of the loaded word.
+/// The result may be below `lower_bound`, because the loaded word may be older than the caller's
+/// `lower_bound`.
 #[inline(always)]
 fn widen(low: u64, bits: u32, lower_bound: u64) -> u64 {
     let spare = 64 - bits;
