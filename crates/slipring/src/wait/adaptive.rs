@@ -1,21 +1,23 @@
 //! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
-//! A waiter plans a wait once, at the clock's first reading. The waiter learns the gap while it
-//! waits for the next event, so that the learning delays no event. A waiter tracks these values:
+//! A waiter plans a wait once, at the clock's first reading. When a waiter plans a wait, the waiter
+//! also learns from the previous wait. At that time the waiter has no event that the learning could
+//! delay. A waiter tracks these values:
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
 //! - The share of *short waits* is the share of waits that end within two wake latencies. While the
 //!   share of short waits is at least half, the waiter spins, for up to four wake latencies. Each
 //!   wait moves the share of short waits an eighth of the way towards 0 or 1. After a burst of
-//!   events, the waiter stops spinning only after several longer waits. If a waiter spins for about
-//!   as long as a sleep costs, and then sleeps, its cost is within a constant factor of the optimal
-//!   cost (Karlin et al., Algorithmica 11, 1994: "Competitive randomized algorithms for nonuniform
-//!   problems").
-//! - The *gap* is the time between two arrivals. If the gap varies by less than a tenth and by less
-//!   than a few wake latencies, the waiter sleeps until shortly before the next event is due, and
-//!   then spins.
-//! - The *timer lateness* is the time by which the waiter runs after the timer's set time.
+//!   events, the waiter stops spinning only after several waits that each last longer than two wake
+//!   latencies. If a waiter spins for about as long as a sleep costs, and then sleeps, its cost is
+//!   within a constant factor of the optimal cost (Karlin et al., Algorithmica 11, 1994:
+//!   "Competitive randomized algorithms for nonuniform problems").
+//! - The *gap* is the time between two arrivals. If the gap is regular, the waiter sleeps until
+//!   shortly before the next event is due, and then spins. A gap is regular if it varies by less
+//!   than a tenth of its mean, and by less than a few wake latencies.
+//! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
+//!   runs.
 //! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
 //!   in one spin lie far apart, the waiter assumes contention. For a while after contention, the
 //!   waiter sleeps without spinning.
@@ -41,17 +43,19 @@ const FIRST_WAKE_LATENCY: f64 = 30_000.0;
 const LEAST_WAKE_LATENCY: f64 = 1_000.0;
 /// Largest wake latency that is learned, in nanoseconds.
 const MOST_WAKE_LATENCY: f64 = 1_000_000.0;
-/// Shortest nap that a plan contains, in nanoseconds. A nap is a sleep until shortly before an
-/// event is due.
+/// Shortest nap that a plan contains, in nanoseconds. A *nap* is a timed sleep that ends shortly
+/// before an event is due.
 const LEAST_NAP: f64 = 5_000.0;
-/// Constant part of the margin by which a nap ends before the event is due, in nanoseconds.
+/// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
+/// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
 /// Longest spin for an event at an unknown time, in multiples of [`Adaptive::spin_worth`].
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
 /// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. If two
-/// readings in a spin lie further apart, the waiter assumes that another thread ran on the core.
+/// readings in a spin are more than `PREEMPTED` apart, the waiter assumes that another thread ran
+/// on the core.
 const PREEMPTED: f64 = 100_000.0;
 /// Factor: after another thread interrupted the waiter's spin for a time `t`, the core counts as
 /// contended for `CONTENDED * t`.
@@ -101,8 +105,9 @@ pub(super) struct Adaptive {
     /// Start of the first wait that timed out since the last progress; `None` if no wait timed out
     /// since the last progress.
     streak_began: Option<Instant>,
-    /// Whether the last sleep waited for the budget's refill. A notification cannot end a sleep
-    /// that waits for the refill, but can end the next sleep (I1).
+    /// Whether the last sleep at the end of a plan waited for the CPU budget to refill. No
+    /// notification ends such a sleep, so the next sleep at the end of a plan is one that a
+    /// notification can end (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -177,10 +182,10 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // The margin of a nap is bounded until there are eight samples of the timer lateness.
-            // Without the bound, a large assumed timer lateness could prevent every nap. Only a nap
-            // gives a sample that corrects the assumed timer lateness. A nap with the bounded
-            // margin may end after the event is due.
+            // Until the waiter has measured eight timer latenesses, the margin of a nap (a timed
+            // sleep before a due event) has an upper limit. Without that limit, a large assumed
+            // timer lateness could prevent every nap, and only naps measure the timer lateness.
+            // With a limited margin, the waiter may wake up after the event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -191,9 +196,10 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // A plan that rejects a nap before a regular event lowers the average timer lateness.
-            // Without the decay, a high average from a busy time of the machine could prevent naps
-            // for ever, because only naps measure the timer lateness.
+            // Each plan that considers and rejects a nap (a timed sleep before a due event) lowers
+            // the average timer lateness by one percent. Otherwise a high average from a busy time
+            // of the machine could prevent naps for ever, because only naps measure the timer
+            // lateness.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -208,8 +214,8 @@ impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
             // With an overdrawn budget, the waiter reads the clock at once, and then plans the wait
-            // by the budget. Without an early reading of the clock, waits that end before their
-            // plan could overdraw the budget without limit.
+            // by the budget. A series of short waits without a reading of the clock would overdraw
+            // the budget without limit.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -252,8 +258,8 @@ impl WaitLearner for Adaptive {
         }
         self.last_reading = Some(now);
         if let Phase::Napping { wake, give_up } = self.phase {
-            // If time is left in the nap, a notification without progress for this waiter ended the
-            // nap early.
+            // If the planned end of the nap lies ahead, a notification without progress for this
+            // waiter ended the nap early.
             if nanos(wake.saturating_duration_since(now)) >= LEAST_NAP {
                 self.phase = Phase::Nap { wake, give_up };
             } else {
@@ -315,8 +321,9 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // The average wake latency decays, because a waiter that overestimates the wake latency
-            // only spins, and so measures no wake-up.
+            // A wait without a wake-up lowers a high average wake latency by one percent. Otherwise
+            // a waiter with too high an average could spin in every wait and never measure a
+            // wake-up.
             self.wake_latency.decay();
         }
         if progress {
@@ -325,8 +332,8 @@ impl WaitLearner for Adaptive {
                 context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
-            // The duration of a wait counts from the first wait that timed out since the last
-            // progress.
+            // If several waits time out one after the other, the duration of each of them is
+            // measured from the start of the first.
             let since = *self.streak_began.get_or_insert(began);
             if nanos(now.saturating_duration_since(since)) >= self.spin_worth() {
                 self.count_wait(false);
@@ -342,8 +349,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns the action that sleeps until the budget affords a wake-up. No notification ends the
-    /// sleep for the budget.
+    /// Returns the action that sleeps for `time`, after which the CPU budget affords a wake-up. No
+    /// notification ends this sleep.
     fn sleep_for_budget(&mut self, time: Duration) -> WaitAction {
         self.slept_for_budget = true;
         self.charge_sleep();

@@ -113,8 +113,8 @@ impl Machine {
     }
 
     /// Waits for `events` events; `gap` gives each event's distance from the previous event, in
-    /// nanoseconds. Returns how late the waiter was at each event of the second half, in
-    /// nanoseconds and sorted.
+    /// nanoseconds. Returns the waiter's lateness at each event of the second half of the `events`
+    /// events, in nanoseconds, in ascending order.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
         for event in 0..events {

@@ -72,7 +72,7 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// Required form of the alias; `None`: the alias has an unknown name.
+    /// Form of an alias with the name in `given`; `None`: no strategy has that name.
     form: Option<&'static str>,
 }
 

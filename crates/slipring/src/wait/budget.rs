@@ -2,10 +2,11 @@
 //!
 //! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
-//! - A spin costs the time between two readings of the clock.
-//! - Polls before the clock's first reading cost the measured average of a poll.
-//! - A sleep and its wake-up cost the CPU time that they took on average in measured sleeps. One
-//!   sleep in sixteen is measured, because reading the CPU time is a system call.
+//! - A spin is charged the time between two readings of the clock.
+//! - Each poll before the clock's first reading is charged the average CPU time of a poll, as
+//!   measured in earlier spins.
+//! - Each sleep is charged the average CPU time of a sleep and its wake-up. One sleep in sixteen is
+//!   measured, because reading the CPU time is a system call.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,9 @@ use crate::base::system;
 pub(super) struct CpuBudget {
     /// Refill rate, as a fraction of one core.
     share: f64,
-    /// CPU time left, in nanoseconds; negative while overdrawn. The balance never exceeds
-    /// [`CpuBudget::CAPACITY`], which bounds the excess over the share in any second.
+    /// CPU time that the waiter may still spend, in nanoseconds; negative while overdrawn. The
+    /// balance never exceeds [`CpuBudget::CAPACITY`], so that a waiter cannot save up CPU time and
+    /// then hold its core for long.
     balance: f64,
     refilled_at: Option<Instant>,
     /// CPU time of a sleep and its wake-up, in nanoseconds.
@@ -36,14 +38,14 @@ pub(super) struct CpuBudget {
 }
 
 impl CpuBudget {
-    /// Largest balance, in nanoseconds: one percent of a core over one second.
+    /// Largest CPU time that the bucket holds, in nanoseconds: one percent of one second.
     const CAPACITY: f64 = 10_000_000.0;
     /// Interval between measured sleeps, in sleeps: one sleep in `MEASURED` is measured.
     const MEASURED: u32 = 16;
-    /// Assumed cost of a sleep until one is measured, in nanoseconds.
+    /// Assumed CPU time of a sleep before the first measurement, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed cost of a poll until one is measured, in nanoseconds; the assumption is rather too
-    /// high than too low.
+    /// Assumed CPU time of a poll before the first measurement, in nanoseconds. The assumption is
+    /// rather too high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -62,7 +64,8 @@ impl CpuBudget {
 
     pub(super) fn refill(&mut self, now: Instant) {
         if let Some(before) = self.refilled_at.replace(now) {
-            // The debt is bounded, so that the refill pays the debt back in bounded time.
+            // A balance below `-CAPACITY` is raised to `-CAPACITY`, so that an overdrawn budget
+            // recovers in bounded time.
             let balance = self.balance.max(-Self::CAPACITY);
             let refill = nanos(now.saturating_duration_since(before)) * self.share;
             self.balance = (balance + refill).min(Self::CAPACITY);
@@ -73,7 +76,7 @@ impl CpuBudget {
         self.balance >= nanos
     }
 
-    /// Returns whether the debt exceeds the cost of a sleep.
+    /// Returns whether the budget is overdrawn by more than the average cost of a sleep.
     pub(super) fn is_overdrawn(&self) -> bool {
         self.balance < -self.sleep_cost.mean
     }
@@ -95,8 +98,8 @@ impl CpuBudget {
         self.balance > 0.0
     }
 
-    /// Returns the time until the balance pays for a sleep. `None`: the balance pays for a sleep
-    /// now.
+    /// Returns the time until the balance is at least the average cost of a sleep. `None`: the
+    /// balance suffices now.
     pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);
         let missing = self.sleep_cost.mean - self.balance;

@@ -79,9 +79,9 @@ pub enum Wait {
     /// waiter polls 5 times, yields 55 times, and then sleeps.
     ///
     /// On Linux, which has membarrier(2), each publication and each release costs one more load
-    /// while no waiter sleeps. On other systems, each publication and each release costs a full
-    /// memory fence. On Linux, each publication and each release also costs a full fence while
-    /// waiters sleep now and then.
+    /// while no waiter sleeps. On a system without membarrier(2), each publication and each release
+    /// costs a full memory fence. On Linux, each publication and each release also costs a full
+    /// fence while waiters sleep now and then.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
@@ -135,9 +135,10 @@ pub enum Wait {
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
     /// otherwise. When events come at regular times, the waiter sleeps until shortly before the
-    /// next event. After a burst of events, the waiter stops spinning only after several longer
-    /// waits. Where threads outnumber cores, or while another thread competes for the core, the
-    /// waiter polls a few times and does not spin further.
+    /// next event. After a burst of events, the waiter stops spinning only after several waits that
+    /// each last longer than twice the time of a wake-up. Where threads outnumber cores, or while
+    /// another thread competes for the core, the waiter polls a few times and does not spin
+    /// further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two
@@ -246,9 +247,9 @@ impl Wait {
         (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
     ) -> WaitAction {
         if context.oversubscribed {
-            // The window is counted in yields and not in time, because other threads use the core
-            // during a yield. The thread that uses the core during a yield may be the awaited
-            // thread.
+            // Where threads outnumber cores, the length of the awake window is a number of yields.
+            // A clock would also count the time for which other threads use the core during the
+            // yields.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

@@ -8,14 +8,16 @@ use crate::base::sync::spin_loop;
 
 /// Returns the number of cores on which the calling thread may run.
 ///
-/// The number of cores is not cached, because another thread may be bound to other cores.
+/// Each call asks the system, because the threads of one process may be bound to different numbers
+/// of cores.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Returns the number of spin hints that take about [`SPACING`], measured once per process.
 ///
-/// ARCHITECTURE.md ("Spacing") says why a consumer that keeps up polls less often.
+/// ARCHITECTURE.md ("Spacing") says why a consumer pauses after a short batch before it polls
+/// again.
 pub(crate) fn spacing() -> u32 {
     if cfg!(any(slipring_loom, miri)) {
         return 0;
@@ -35,6 +37,6 @@ pub(crate) fn spacing() -> u32 {
     })
 }
 
-/// Time from the end of a consumer's pass of few events until the consumer polls again. A poll
-/// before the end of the spacing would fetch the cache line that the producer is about to write.
+/// The spacing: a consumer's pause after a short batch, before the consumer polls again. An earlier
+/// poll would fetch the cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);

@@ -29,7 +29,8 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// `queue.rs` imports the modules below by `super`.
+// `queue.rs` imports `edge`, `sync` and `system` through `super`, so this module imports them from
+// `base`.
 use crate::base::{edge, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Weight of a new sample in an average, from 0 to 1.
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Lower bound of the mean, in nanoseconds, where [`MovingAverage::learn_clamped`] limits a sample
-/// to twice the mean. Without a lower bound, a mean that has decayed to zero would limit every
-/// sample to zero, and could not grow again.
+/// Smallest mean from which [`MovingAverage::learn_clamped`] computes the upper limit of a sample,
+/// in nanoseconds. From a mean of zero, the upper limit of every sample would be zero, and the mean
+/// could not grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
 /// An exponential moving average of samples, and the average distance of samples from that average.
@@ -39,7 +39,7 @@ impl MovingAverage {
         self.mean += weight * (sample - self.mean);
         self.samples = self.samples.saturating_add(1);
     }
-    /// Learns a sample. From the ninth sample on, each sample is clamped to twice the mean, because
+    /// Learns a sample. From the ninth sample on, each sample is limited to twice the mean, because
     /// an outlier describes one moment and not the machine.
     pub(super) fn learn_clamped(&mut self, sample: f64) {
         let most = if self.samples < 8 { f64::INFINITY } else { 2.0 * self.mean.max(LEAST_CLAMP) };

@@ -17,9 +17,9 @@ use super::sync::{
 };
 use super::system;
 
-/// State word of a quiet queue: no sleeper is announced, and notifiers do not fence.
+/// State word of a quiet queue: no sleeper is announced, and notifiers execute no fence.
 pub(super) const QUIET: u32 = 0;
-/// The bit of the state word that makes notifiers fence.
+/// The bit of the state word that makes notifiers execute a fence.
 pub(super) const FENCED: u32 = 1;
 /// The state word's increment for each announced sleeper, a thread or a task.
 ///
@@ -52,7 +52,8 @@ pub(super) struct Sleepers {
     spare_buffer: Vec<(u64, Waker)>,
 }
 
-/// The words of a queue that notifiers access without its lock, on a cache line of their own.
+/// The part of a queue that notifiers access without the queue's lock. This part has a cache line
+/// of its own.
 struct QueueState {
     /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper.
     word: AtomicU32,
@@ -74,8 +75,9 @@ struct QueueState {
 ///
 /// A `WaitQueue` has a state that other eventcounts lack: the queue becomes *quiet* after many
 /// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
-/// next sleeper in a quiet queue makes up for the missing fence with membarrier(2), a full memory
-/// barrier in every thread of the process.
+/// next sleeper in a quiet queue calls membarrier(2), which executes a full memory barrier in every
+/// thread of the process. That membarrier replaces the fences that the notifiers of the quiet queue
+/// omit.
 ///
 /// # Dangers
 ///
@@ -87,8 +89,8 @@ struct QueueState {
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
-/// - **A dangling [`QuietCheck`].** The check points to the state word of a queue and does not keep
-///   the queue alive (I5).
+/// - **A dangling [`QuietCheck`].** A `QuietCheck` points to the state word of a queue and does not
+///   keep the queue alive (I5).
 ///
 /// # Protocol
 ///
@@ -101,8 +103,9 @@ struct QueueState {
 /// 3. The sleeper issues a `SeqCst` fence.
 /// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
 ///    announcement, unlocks the queue, and does not sleep.
-/// 5. Without progress, the sleeper falls asleep. A thread waits on the condition variable, which
-///    unlocks the queue. A task unlocks the queue, and leaves its waker in the queue.
+/// 5. Without progress, the sleeper falls asleep. A sleeper that is a thread waits on the condition
+///    variable, and this wait unlocks the queue. A sleeper that is a task leaves its waker in the
+///    queue, and unlocks the queue.
 ///
 /// A notifier:
 ///
@@ -116,15 +119,16 @@ struct QueueState {
 ///    task that it took out of the queue. The wake-ups come after the unlock, so no woken thread
 ///    finds the lock held by its notifier, and no waker runs under the lock.
 /// 6. If no sleeper is announced, the notifier counts the notification. After
-///    [`NOTIFIES_BEFORE_QUIET`] notifications without a sleeper, the notifier swaps [`FENCED`] for
-///    [`QUIET`], if the pause after the last membarrier is over.
+///    [`NOTIFIES_BEFORE_QUIET`] notifications without a sleeper, the notifier replaces [`FENCED`]
+///    by [`QUIET`] in the state word, unless the queue's last membarrier was too recent
+///    ([`BARRIER_PAUSE`]).
 ///
 /// # Invariants
 ///
-/// - I1: a sleeper announces itself, fences and polls. A notifier of a queue that is not quiet
-///   stores its progress, fences and loads the state word. Either the sleeper's or the notifier's
-///   `SeqCst` fence comes first, so either the poll sees the progress or the load sees the
-///   announcement ([`announced`]).
+/// - I1: a sleeper announces itself, executes a `SeqCst` fence, and polls. A notifier of a queue
+///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word.
+///   Either the sleeper's or the notifier's `SeqCst` fence comes first, so either the poll sees the
+///   progress or the load sees the announcement ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
 ///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement. No
 ///   notifier wakes a queue's sleepers between a sleeper's last poll and its sleep.
@@ -137,11 +141,12 @@ struct QueueState {
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
 ///   code. If the membarrier takes effect before the notifier's load, the load does not return
 ///   [`QUIET`]. If the membarrier takes effect after the notifier's load, and so after the
-///   notifier's store, the sleeper's poll sees the progress. A queue becomes quiet only by a swap
-///   from [`FENCED`], which fails while a sleeper is announced. A sleeper in a queue that is not
-///   quiet needs no membarrier, because all notifiers fence while the sleeper is announced.
-/// - I5: the ring's control owns its queues in a box. The queues neither move nor drop before the
-///   ring, and the handles keep the ring alive.
+///   notifier's store, the sleeper's poll sees the progress. A queue becomes quiet only by a
+///   compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a sleeper is
+///   announced, this compare-and-exchange fails. A sleeper in a queue that is not quiet needs no
+///   membarrier, because all notifiers execute fences while the sleeper is announced.
+/// - I5: a ring owns its queues in a boxed slice. The queues do not move, and are dropped together
+///   with the ring. The ring's handles keep the ring alive.
 pub(crate) struct WaitQueue {
     state: Line<QueueState>,
     /// Whether the queue may become quiet: whether membarrier was available when the queue was
@@ -234,9 +239,9 @@ impl WaitQueue {
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
             // The system refused the barrier, although membarrier was available when the queue was
-            // created. A pause of `BARRIER_PAUSE` replaces the barrier: within the pause, the
-            // stores that notifiers made without a fence reach memory. The queue never becomes
-            // quiet again, so its notifiers fence.
+            // created. A sleep of `BARRIER_PAUSE` replaces the barrier: during this sleep, the
+            // stores that notifiers made without a fence reach memory. After a refused barrier the
+            // queue never becomes quiet again, so all later notifications execute a fence.
             sleep(BARRIER_PAUSE);
         }
         barred
@@ -260,14 +265,15 @@ impl WaitQueue {
     }
 
     /// Counts a fenced notification without a sleeper. Every [`NOTIFIES_BEFORE_QUIET`]th fenced
-    /// notification without a sleeper makes the queue quiet, if the pause after the last barrier is
-    /// over. If notifiers overwrite each other's counts, the queue becomes quiet a little later.
+    /// notification without a sleeper makes the queue quiet, unless the queue's last membarrier was
+    /// too recent. If notifiers overwrite each other's counts, the queue becomes quiet a little
+    /// later.
     fn count_fenced_notify(&self) {
         let QueueState { word, fenced_notifies, quiet_after, .. } = &self.state.0;
         let notifies = fenced_notifies.load(Relaxed) + 1;
         fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
         if notifies == NOTIFIES_BEFORE_QUIET && self.now() >= quiet_after.load(Relaxed) {
-            // The swap fails if a sleeper has announced itself meanwhile (I4).
+            // The compare-and-exchange fails if a sleeper has announced itself meanwhile (I4).
             twin!("quiet-by-store":
                 { let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); } =>
                 word.store(QUIET, Relaxed)
@@ -280,9 +286,9 @@ impl WaitQueue {
         self.state.0.fenced_notifies.store(0, Relaxed);
         // A sleeper's wake latency counts from the first notification that finds the sleepers.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier withdraws the sleepers' announcements. Without the withdrawal, each
-        // notification that comes before the sleepers run would find an announcement, and repeat
-        // the system call.
+        // The notifier, not the woken sleeper, withdraws a sleeper's announcement. A notification
+        // that comes before the woken sleeper runs then finds no announcement, and makes no second
+        // system call.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -334,8 +340,8 @@ impl WaitQueue {
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);
-        // The drops of the replaced waker and of the task's own waker are user code. A panic of one
-        // drop during the unwinding of the other drop would abort the process.
+        // The drop of a waker is user code. If the drop of the replaced waker and the drop of the
+        // task's own waker both panicked, the process would abort.
         crate::base::panics::drop_contained(replaced);
         crate::base::panics::drop_contained(own);
         ready
@@ -391,7 +397,8 @@ unsafe impl Send for QuietCheck {}
 unsafe impl Sync for QuietCheck {}
 
 impl QuietCheck {
-    /// Creates the check for a handle that notifies those `queues` whose indices are in `notifies`.
+    /// Creates the `QuietCheck` of one handle. `notifies` contains the indices of the queues that
+    /// the handle notifies.
     pub(crate) fn at(queues: &[WaitQueue], notifies: &[usize]) -> QuietCheck {
         #[cfg(slipring_loom)]
         let quiet_check = {
@@ -411,9 +418,9 @@ impl QuietCheck {
         quiet_check
     }
 
-    /// Returns whether the queue is quiet, so that the caller need not notify the queue further.
-    /// The caller first stores its progress and issues a compiler fence. The check of a handle that
-    /// notifies several queues always returns `false`.
+    /// Returns whether the handle's queue is quiet, and needs no notification. The caller first
+    /// stores its progress and issues a compiler fence. For a handle that notifies several queues,
+    /// `is_quiet` always returns `false`.
     ///
     /// # Safety
     /// The queues that the check was created for are alive (I5).
@@ -447,7 +454,8 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
 /// of the notified queues is not quiet.
 #[inline(never)]
 pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
-    // One fence orders the progress before the loads of all notified queues' state words.
+    // A single fence suffices for all notified queues: it orders the store of progress before the
+    // loads of their state words.
     announced::fence_notifier(); // The progress comes before the state word (I1).
     let notifies = twin!("one-queue-notified": notifies => &notifies[..notifies.len().min(1)]);
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());

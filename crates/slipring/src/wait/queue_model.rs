@@ -18,8 +18,8 @@
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
 //! model's end has lost its wake-up. The models also check that no announcement is left without a
-//! sleeper, because an announcement without a sleeper would make every later notification fence and
-//! lock.
+//! sleeper. An announcement without a sleeper would make every later notification execute a fence
+//! and take the queue's lock.
 
 #[path = "../base/edge/announced.rs"]
 #[allow(dead_code, clippy::duplicate_mod, reason = "the same code on the simulated machine")]
@@ -84,7 +84,7 @@ impl Shared {
         self.progress.iter().all(|progress| progress.load(Relaxed) == u32::from(self.publications))
     }
 
-    /// Returns a notifier's program. Each call is one publication.
+    /// Returns the [`Program`] of a notifier's thread. Each call of the program is one publication.
     fn publishes(&self, notifier: usize) -> Program<'_> {
         Box::new(move |published| {
             self.progress[notifier].store(u32::from(published) + 1, Relaxed);
@@ -93,8 +93,8 @@ impl Shared {
         })
     }
 
-    /// Returns a sleeper's program. Each call is one sleep, as in a wait. The first `limited`
-    /// sleeps have a time limit.
+    /// Returns the [`Program`] of a sleeper's thread. Each call of the program is one sleep, as in
+    /// a wait. The first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);
@@ -103,8 +103,9 @@ impl Shared {
         })
     }
 
-    /// Returns a task's program. The first two calls are polls with different wakers. The third
-    /// call waits until the second waker is woken.
+    /// Returns the [`Program`] of a task. The program polls with its first waker, polls with its
+    /// second waker, and then waits until its second waker is woken. A poll that succeeds ends this
+    /// sequence early.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
@@ -123,7 +124,8 @@ impl Shared {
         })
     }
 
-    /// Returns the program of a task that polls once and disarms.
+    /// Returns the [`Program`] of a task that polls once and then withdraws its waker from the
+    /// queue.
     fn polls_and_disarms(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| match call {
             0 => {

@@ -17,7 +17,7 @@ use crate::wait::queue::{self, FENCED, NOTIFIES_BEFORE_QUIET, QUIET, SLEEPER, Wa
 /// Time within which every wake-up comes, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Returns whether the tests are to run for long.
+/// Returns whether the tests make many more rounds than usual.
 fn soaks() -> bool {
     std::env::var_os("SLIPRING_SOAK").is_some()
 }
@@ -218,8 +218,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // The thread spins in most rounds, because a thread that slept would publish too late
-            // for the race.
+            // In most rounds, this thread waits for the reply by spinning. After a sleep, this
+            // thread's next publication would come later than the other thread's last poll.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;
@@ -235,8 +235,8 @@ fn a_quiet_queue_loses_no_wake_up() {
     }
 }
 
-/// A queue becomes quiet after 512 notifications, but not during the pause that its last barrier
-/// set. A queue without membarrier never becomes quiet.
+/// A queue becomes quiet after 512 notifications, unless the time in `quiet_after` lies ahead. A
+/// queue without membarrier never becomes quiet.
 #[test]
 fn a_queue_becomes_quiet_only_if_it_can_and_after_its_pause() {
     let queue = WaitQueue::with_quiet(false);
@@ -266,7 +266,7 @@ fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
     assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
 }
 
-/// The twin of the race test: the sleeper omits the barrier.
+/// If the sleeper omits the membarrier, the race loses a wake-up.
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
 fn without_the_barrier_the_race_loses_a_wake_up() {

@@ -42,8 +42,8 @@ pub(crate) struct WaitOptions<'a> {
 
 /// Measurements of one wait.
 pub(crate) struct WaitStats {
-    /// Time between the clock's first and last readings in the wait. The time of a wait of a few
-    /// polls is zero, because a reading of the clock would take longer than the wait.
+    /// Time between the clock's first and last readings in the wait. Zero if the wait ended before
+    /// the clock's first reading ([`WaitContext::now`]).
     pub(crate) time: Duration,
     /// Number of sleeps.
     pub(crate) sleeps: u64,
@@ -52,8 +52,8 @@ pub(crate) struct WaitStats {
 /// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue.
 const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
-/// Longest sleep that no notification ends. The bound lets the waiter see a close or a failure in
-/// time.
+/// Longest sleep that no notification ends. After at most this time the waiter polls again, and
+/// sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Calls `ready` until `ready` returns `true`; between two calls, acts as the strategy decides.
@@ -112,7 +112,7 @@ pub(crate) fn wait_until(
             }
             WaitAction::Clock => {}
             WaitAction::Yield => yield_now(),
-            // If progress notifies no queue, the waiter must wake by itself.
+            // If progress notifies no queue, the waiter must wake by a timer.
             WaitAction::Park | WaitAction::ParkFor(_) => {
                 sleeps += 1;
                 let time = if let WaitAction::ParkFor(time) = action {

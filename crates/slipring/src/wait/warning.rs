@@ -30,13 +30,14 @@ pub enum Warning {
         /// may be bound to other cores later.
         cores: usize,
     },
-    /// Two threads that spin are bound to the same core, so each thread delays the other.
+    /// Two threads that spin are bound to the same core, so each of the two threads delays the
+    /// other.
     SharedCore {
-        /// Name of the stage that runs on one of the two threads; [`PRODUCER`](crate::PRODUCER) for
-        /// the producers.
+        /// Name of one of the two stages that spin on the same core; [`PRODUCER`](crate::PRODUCER)
+        /// for the producers.
         stage: Name,
-        /// Name of the stage on the other thread; [`PRODUCER`](crate::PRODUCER) for the producers.
-        /// The library recorded the core of `other` before the core of `stage`.
+        /// Name of the stage that spins on the same core as `stage`; [`PRODUCER`](crate::PRODUCER)
+        /// for the producers. The library recorded the core of `other` before the core of `stage`.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -68,15 +69,16 @@ impl fmt::Display for Warning {
 type Hook = fn(&Warning);
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Sets the function that receives warnings. Without a hook, the library writes a warning as a line
-/// to the standard error stream. Each kind of warning is given at most once per process.
+/// Sets the function that receives warnings. If no function is set, the library writes each warning
+/// as a line to the standard error stream. Each kind of warning is given at most once per process.
 ///
-/// Returns `false` and changes nothing if a hook is set already, or if a warning was given before.
+/// Returns `false` and changes nothing if a function is set already, or if a warning was given
+/// before.
 ///
 /// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
 /// own meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a warning that
-/// cannot be printed is dropped. Without a hook, the library writes a warning under the lock of
-/// [`std::io::Stderr`]. If a thread waits for the build of a graph while it holds the lock of
+/// cannot be printed is dropped. If no function is set, the library writes a warning under the lock
+/// of [`std::io::Stderr`]. If a thread waits for the build of a graph while it holds the lock of
 /// [`std::io::Stderr`], that thread and the building thread may deadlock.
 ///
 /// ```
@@ -86,9 +88,10 @@ pub fn on_warning(hook: fn(&Warning)) -> bool {
     HOOK.set(hook).is_ok()
 }
 
-/// Gives a warning, unless `given` says that a warning of the same kind was given before. The
-/// function runs user code (the hook, a strategy's alias), so the caller holds no lock. Panics of
-/// the user code are contained.
+/// Gives a warning, unless `given` says that a warning of the same kind was given before. `warn`
+/// may run user code: the function that the user passed to [`on_warning`], and the `alias` function
+/// of a custom strategy. The caller of `warn` holds no lock. If the user code panics, `warn`
+/// contains the panic.
 pub(crate) fn warn(given: &Statistic, warning: impl FnOnce() -> Warning) {
     if given.swap(1, Relaxed) == 0
         && let Err(panic) =

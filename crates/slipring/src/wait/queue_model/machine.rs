@@ -1,11 +1,12 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
-//! The machine runs no thread. A thread is a function that makes *calls*, and each step runs the
-//! thread's present call from the beginning. An access that the call made in an earlier step
-//! returns its recorded result. A step makes one new access that other threads can see, and the new
-//! access changes the state. Before a second new access that other threads can see, the call
-//! unwinds. A state is plain data: a state contains the results of a call's accesses in place of a
-//! suspended call. The code between two accesses is the library's own code.
+//! The machine starts no real threads. A simulated thread makes one *call* after the other, and
+//! each step runs the thread's present call from its beginning. If the call made an access in an
+//! earlier step, the access returns its recorded result. Each step makes at most one new access
+//! that other threads can see. Where the call would make one more access that other threads can
+//! see, the machine ends the call by a panic. A state is plain data, because it contains no
+//! suspended call. For each unfinished call, a state contains the results of the call's accesses up
+//! to now. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
@@ -164,9 +165,11 @@ impl State {
 
     /// Empties the store buffer of every core.
     ///
-    /// A real barrier reaches the cores one after the other, and a simulated barrier reaches all
-    /// cores at once. The exploration still misses no state, because each store may also reach
-    /// memory before the barrier.
+    /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
+    /// cores at once. The difference hides no outcome, because each model has only one notifier or
+    /// only one sleeper, and only notifiers have stores in buffers. With one notifier, the barrier
+    /// empties only one buffer. With one sleeper, only the thread that issues the barrier reads the
+    /// notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -190,9 +193,9 @@ pub(super) struct Step {
     thread: usize,
     /// Number of accesses that were replayed or made.
     accesses: usize,
-    /// Whether this step has made its visible access.
+    /// Whether this step has made its one new access that other threads can see.
     stepped: bool,
-    /// Whether the call must unwind.
+    /// Whether the machine is ending the present call by a panic.
     pub(super) over: bool,
     /// The choices of this step: for each choice, the chosen number and the number of alternatives.
     pub(super) choices: Vec<(u32, u32)>,
@@ -220,7 +223,7 @@ impl Step {
     }
 }
 
-/// The panic payload that unwinds out of a call after the access of a step.
+/// The payload of the panic by which the machine ends a call at the end of a step.
 pub(super) struct Stop;
 
 thread_local! {
@@ -284,7 +287,8 @@ pub(super) fn access_word(act: impl FnOnce(&mut Step) -> Option<u32>) -> u32 {
     }
 }
 
-/// Returns whether the present call must unwind, or no call is present.
+/// Returns whether the machine is ending the present call by a panic. Returns `true` if no call is
+/// running.
 pub(super) fn is_over() -> bool {
     STEP.with_borrow(|step| step.as_ref().is_none_or(|step| step.over))
 }

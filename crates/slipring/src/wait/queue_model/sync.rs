@@ -89,7 +89,7 @@ impl AtomicU32 {
         if found == old { Ok(found) } else { Err(found) }
     }
 
-    /// Waits until the word is not zero.
+    /// Waits until this word is not zero in memory.
     pub(crate) fn wait(&self) {
         access(true, |step| {
             (step.state.read(self.address(), self.0) != 0).then_some(Seen::Nothing)
@@ -139,7 +139,7 @@ pub(crate) fn compiler_fence(_: Ordering) {
     });
 }
 
-/// A pause after which every emitted store has reached memory.
+/// A sleep after which every store that the compiler has emitted is in memory.
 pub(crate) fn sleep(_: Duration) {
     access(true, |step| {
         step.state.membarrier();
@@ -163,8 +163,8 @@ impl Instant {
 /// A lock, identified by its address. The field is the initial value of the lock's data.
 pub(crate) struct Mutex<T>(T);
 
-/// A guard of a lock, with a copy of the lock's data. The drop of the guard stores the copy as the
-/// lock's data and releases the lock.
+/// A guard that holds a lock and a copy of the lock's data. When the guard is dropped, the guard
+/// stores its copy as the lock's data, and releases the lock.
 pub(crate) struct MutexGuard<'a, T: Clone + Debug + 'static> {
     mutex: &'a Mutex<T>,
     value: Option<T>,
