@@ -1,12 +1,12 @@
 //! Batches are events that a handle lends until the batch is released or dropped.
 //!
 //! Invariants
-//! - I1: a batch borrows its handle mutably. A handle therefore lends one batch at a time. While a
-//!   batch lives, only the batch itself moves the handle's position.
+//! - I1: a handle lends one batch at a time, because a batch borrows its handle mutably. While a
+//!   batch lives, only the batch moves the position of the batch's handle.
 //! - I2: a batch that is dropped or forgotten without a release does not move its handle's
 //!   position, so the handle lends the batch's events again.
 //! - I3: a batch never gives out `&mut EventsMut`. A caller with two `&mut EventsMut` could swap
-//!   the views of two batches, and a view would outlive the release of its own batch.
+//!   the views of two batches, and use a view after the release of the view's own batch.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -48,8 +48,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
     /// Lends `len` events.
     ///
     /// # Safety
-    /// The last poll of `position` found at least `len` events, and `position` has released no
-    /// event since that poll.
+    /// At the handle's last poll, at least `len` events were available. The handle has released no
+    /// event since its last poll.
     #[inline]
     pub(crate) unsafe fn new(position: &'c mut C::Position<E, L>, len: u64) -> Self {
         let state = position.state();
@@ -87,9 +87,9 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         }
     }
 
-    /// Releases the batch's first `count` events. The batch keeps the other events, and the batch's
-    /// offsets then count from the first kept event. A call costs as much as [`Batch::release`], or
-    /// nothing if `count` is 0.
+    /// Releases the batch's first `count` events, and keeps the batch's later events. After the
+    /// call, offset 0 of the batch is the first event that the batch kept. A call costs as much as
+    /// [`Batch::release`], or nothing if `count` is 0.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(4, || 0u64)?;

@@ -39,8 +39,8 @@ pub(crate) enum End {
 pub(crate) struct Upcoming {
     /// Number of polled events; 0 if no event is available.
     pub(crate) len: u64,
-    /// Upper bound of the events that the handler may handle, including runs behind the polled
-    /// events.
+    /// Largest number of events that the handler may handle: the `len` polled events, and events of
+    /// later runs.
     max: u64,
     /// Whether the poll showed that no more events are available.
     pub(crate) exhausted: bool,
@@ -54,11 +54,11 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// At a long run, the handler starts at once and walks on to the runs behind the long run. A walk
-/// from run to run reads memory in address order. Before the handler starts on short runs, this
-/// function gathers about `least` events. The producer may still be writing to the cache line of a
-/// short run. If a consumer loaded stamps and events in turn from a line that the producer is
-/// writing, the consumer would wait for the line at each event.
+/// At a long run, the handler starts at once, and then goes on to the runs that follow the long
+/// run. Going from run to run reads memory in address order. Before the handler starts on short
+/// runs, this function gathers about `least` events. The producer may still be writing to the cache
+/// line of a short run. If a consumer loaded stamps and events in turn from a line that the
+/// producer is writing, the consumer would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -73,8 +73,8 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming { len, max, exhausted: false };
     }
     let least = least.min(max);
-    // With `least` 1, `exhausted` is always false, because the poll read no stamp behind the first
-    // run.
+    // With `least` 1, `exhausted` is false, because a single run suffices and this function does
+    // not check whether another run follows.
     Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn handle_next<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>
         guard.position.state_mut().batch_len = upcoming.len;
     }
     // SAFETY: the events were just polled (position::I2).
-    // The position releases nothing while the guard borrows the position.
+    // The position releases nothing while `guard` borrows the position.
     // `find_next` returns a `max` beyond `len` only if `walks_runs` returns `true`.
     let lent =
         unsafe { LentEvents::new(guard.position.state(), first, upcoming.len, upcoming.max) };
@@ -120,8 +120,8 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for AdvanceOnDrop<'_, E, L, P
     }
 }
 
-/// Handles available events up to the pace's limit, without releasing these events. Returns the
-/// number of handled events.
+/// Handles available events, at most as many as `pace` allows, and does not release these events.
+/// Returns the number of handled events.
 #[inline(always)]
 fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -161,8 +161,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if pace.timed && since_reading >= pace.stretch() {
             since_reading = 0;
             match &mut clock {
-                // The pass reads the clock first after `stretch` events. In a pass of fewer than
-                // `stretch` events, a reading at the start would be wasted.
+                // The first reading of the clock comes after `stretch` events, because a shorter
+                // pass never uses the clock.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();
@@ -178,8 +178,9 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     (handled, Ok(()))
 }
 
-/// Runs one round of a stage: handles available events up to the pace's limit, then releases the
-/// handled events. Returns the number of handled events; 0 if no event was available.
+/// Runs one round of a stage's loop: handles available events, at most as many as `pace` allows,
+/// and then releases the handled events. Returns the number of handled events; 0 if no event was
+/// available.
 #[inline(always)]
 pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position: &mut P,
@@ -187,8 +188,9 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     pace: &mut Pace,
 ) -> Result<u64, End> {
     position.check().map_err(End::Wait)?;
-    // A batch ends at a skipped event. The stage releases that batch before the next pass, so that
-    // a later retry starts behind the skipped event.
+    // If the handler failed at an event and the stage skipped the event, the batch up to the
+    // skipped event is still unreleased. The stage releases an unreleased batch before the next
+    // pass, so that a later retry starts after the skipped event.
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
@@ -272,8 +274,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The addition wraps at 2^64, as positions do. A flush adds the wrapping difference of two
-    // counts to the graph's counters, so a wrap loses no skipped event.
+    // The count of skipped events wraps at 2^64, as positions do. A flush adds the count's wrapping
+    // increase to the graph's counters, so a wrap of the count loses no skipped event.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

@@ -64,17 +64,17 @@ pub struct Consumer<E, A: sealed::Access, C: sealed::Delivery, L: Layout = Inter
     access: PhantomData<A>,
 }
 
-/// The handle of a stage that reads every event.
+/// The handle with which a stage reads every event.
 pub type Reader<E, L = Interleaved> = Consumer<E, Reading, Every, L>;
-/// The handle of a stage that may change every event.
+/// The handle with which a stage reads, and may change, every event.
 pub type Writer<E, L = Interleaved> = Consumer<E, Writing, Every, L>;
-/// The handle of one worker of a pool that reads.
+/// The handle with which one worker of a pool reads events.
 pub type PoolReader<E, L = Interleaved> = Consumer<E, Reading, Shared, L>;
-/// The handle of one worker of a pool that may change events.
+/// The handle with which one worker of a pool reads, and may change, events.
 pub type PoolWriter<E, L = Interleaved> = Consumer<E, Writing, Shared, L>;
-/// The handle of one shard of a stage that reads.
+/// The handle with which one shard of a stage reads events.
 pub type ShardReader<E, L = Interleaved> = Consumer<E, Reading, Sharded, L>;
-/// The handle of one shard of a stage that may change events.
+/// The handle with which one shard of a stage reads, and may change, events.
 pub type ShardWriter<E, L = Interleaved> = Consumer<E, Writing, Sharded, L>;
 
 impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Every, L> {
@@ -118,7 +118,7 @@ impl<E, A: sealed::Access, L: Layout> Consumer<E, A, Shared, L> {
         Self::of_worker(WorkerPosition::new(core, stage, worker, learned))
     }
 
-    /// Creates the handle of a worker that has joined a pool.
+    /// Creates the handle of the worker that owns `position`.
     pub(crate) fn of_worker(position: WorkerPosition<E, L>) -> Self {
         Consumer { position, access: PhantomData }
     }
@@ -178,8 +178,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.available(max)?;
         if len == 0 && max != 0 {
-            // After a close, `ended` returns `None` while published events remain, and the next
-            // call lends those events.
+            // After a close, `ended` returns `None` while published events remain. The next call of
+            // `try_batch` lends the remaining events.
             if let Some(closed) = self.position.ended() {
                 return Err(BatchError::Wait(closed));
             }
@@ -481,7 +481,7 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
     /// an event, the earlier events are released, and the next call begins with the event at which
-    /// `f` panicked. Changes that `f` made before the panic remain in the event.
+    /// `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -509,7 +509,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     ///
     /// The loop releases events after about every microsecond of work, and always before a wait. If
     /// `f` panics at an event, the earlier events are released, and the next call begins with the
-    /// event at which `f` panicked. Changes that `f` made before the panic remain in the event.
+    /// event at which `f` panicked. The event at which `f` panicked keeps the changes that `f`
+    /// made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

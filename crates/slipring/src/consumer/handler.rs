@@ -48,7 +48,7 @@ pub(crate) struct Progress {
     /// Number of lent events, counted from the first lent event, that are known to be published.
     /// The number `found` is at least `handled`.
     pub(crate) found: u64,
-    /// Whether the walk ended at a position that was not published yet.
+    /// Whether the handler stopped because the next event was not published yet.
     pub(crate) exhausted: bool,
 }
 
@@ -59,17 +59,17 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Upper bound of the number of events that may be handled, including the events of runs behind
-    /// the polled events.
+    /// Largest number of events that may be handled: the `len` polled events, and events of later
+    /// runs.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
 
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// # Safety
-    /// The position that `state` belongs to has polled these events (position::I2), and releases
-    /// none of these events while the `LentEvents` lives. `max` may exceed `len` only if the
-    /// position's `walks_runs` returns `true`.
+    /// The position that owns `state` has polled the events of `[first, first + len)`
+    /// (position::I2). The position releases none of the polled events while the `LentEvents`
+    /// lives. `max` may exceed `len` only if the position's `walks_runs` returns `true`.
     #[inline(always)]
     pub(crate) unsafe fn new(
         state: &'a ConsumerState<E, L>,
@@ -125,8 +125,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         self.cells(progress, |event, at| f(unsafe { &mut *event }, at))
     }
 
-    /// Calls `f` for each event, run after run, until no run follows or `max` events are handled. A
-    /// single walk over stamps and events reads memory in address order.
+    /// Calls `f` for each event, run after run, until no run follows or `max` events are handled.
+    /// Reading a run's stamp and then the run's events accesses memory in address order.
     #[inline(always)]
     fn cells(
         self,
@@ -137,8 +137,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events up to the ring's end lie in a row, and the other events begin at the
-            // ring's beginning.
+            // The events up to the ring's end are adjacent in memory. The later events continue at
+            // the ring's first slot.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
@@ -146,16 +146,17 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
                 for offset in from..to {
                     f(event, At { seq: first.wrapping_add(offset) })?;
                     progress.handled = offset + 1;
-                    // After the last event, the pointer may be outside of the ring, and the loop
-                    // does not use the pointer.
+                    // After the last event, `event` may point outside of the ring, but the loop
+                    // ends without using `event`.
                     event = event.wrapping_byte_add(L::Storage::<E>::STRIDE);
                 }
             }
             if to >= max {
                 return Ok(());
             }
-            // The walk guesses that the next run is as long as the present run. While runs have
-            // equal lengths, the next events do not wait for the load of the next stamp.
+            // The loop guesses that the next run is as long as the present run. While the guess is
+            // right, the processor handles events of the next run before the load of that run's
+            // stamp has finished.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

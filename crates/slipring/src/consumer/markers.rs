@@ -1,5 +1,6 @@
-//! The markers in a [`Consumer`](crate::Consumer)'s type state the consumer's access to events and
-//! the consumer's delivery. The delivery's marker selects the type of the consumer's position.
+//! The type of each [`Consumer`](crate::Consumer) contains two markers: one for the access to
+//! events, and one for the delivery. The marker of the delivery selects the type of the consumer's
+//! position.
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;

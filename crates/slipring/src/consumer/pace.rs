@@ -36,15 +36,17 @@ pub(crate) struct Pace {
     pub(crate) timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Pass length, in events, below which the loop pauses for one spacing after the pass; see
-    /// [`Pace::spacings`].
+    /// Bound of pass lengths, in events: the loop pauses for one spacing after a pass of fewer than
+    /// `short` events; see [`Pace::spacings`].
     short: u64,
-    /// Pass length, in events, from which on the loop does not pause after the pass.
+    /// Bound of pass lengths, in events: the loop never pauses after a pass of `long` or more
+    /// events.
     long: u64,
 }
 
 impl Pace {
-    /// Creates the pace of a stage. Without a clock, the pace is the same in every execution.
+    /// Creates the pace of a stage's loop. If the loop reads no clock, the created pace does not
+    /// depend on time.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
         let Policy { max_batch, idle_every, .. } = state.plan().policy;
@@ -88,17 +90,17 @@ impl Pace {
 
     /// Returns the length of the pause after a pass of `handled` events, in spacings (see
     /// [`space`]). The loop pauses only after a pass that reached the end of the available events.
-    /// The upstream writes just behind the available events, so an immediate poll would contend for
-    /// the line that the upstream is writing.
+    /// At the end of the available events, an immediate poll would load the cache line that the
+    /// upstream is writing, and slow down the upstream.
     ///
-    /// - After a pass of fewer than `short` events, the loop pauses for one spacing. An event that
-    ///   comes during this pause is handled late by at most one spacing.
+    /// - After a pass of fewer than `short` events, the loop pauses for one spacing, and handles an
+    ///   event late by at most one spacing.
     /// - After a pass of at least `DENSE` and fewer than `long` events, the loop pauses for four
-    ///   spacings. During a pass of that length, the upstream writes about as many events as the
-    ///   pass handles. After one spacing, the loop would still poll the line that the upstream is
-    ///   writing.
-    /// - After any other pass, the loop does not pause, because the ring might fill up during a
-    ///   pause.
+    ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
+    ///   events as the loop handles. After only one spacing, the loop would still poll the line
+    ///   that the upstream is writing.
+    /// - After a pass of `short` to `DENSE - 1` events, or of `long` or more events, the loop does
+    ///   not pause, because the ring might fill up.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0
@@ -127,8 +129,8 @@ impl Pace {
     }
 }
 
-/// Pauses for `times` spacings, so that a consumer that keeps up does not contend with its upstream
-/// for the line that the upstream is writing.
+/// Pauses for `times` spacings. The pause keeps the consumer from polling the cache line that the
+/// upstream is writing.
 #[inline]
 pub(crate) fn space(control: &Control, times: u32) {
     (0..control.spacing * times).for_each(|_| crate::base::sync::spin_loop());

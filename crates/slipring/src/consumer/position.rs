@@ -29,13 +29,13 @@ use crate::wait::HandleLearner;
 /// A consumer's place in the stream: the position of the consumer's next event, and the position of
 /// the consumer's last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
-    /// Returns the position's common state.
+    /// Returns the part of the position's state that every kind of position has.
     fn state(&self) -> &ConsumerState<E, L>;
 
-    /// Returns the position's common state, mutably.
+    /// Returns the part of the position's state that every kind of position has, mutably.
     fn state_mut(&mut self) -> &mut ConsumerState<E, L>;
 
-    /// Returns the number of the line to which this position stores its releases.
+    /// Returns the number of the line to which `release` stores a position.
     fn line(&self) -> usize;
 
     /// Returns the position of the next event.
@@ -70,12 +70,12 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
 /// The availability of events at a position: the number of available events, and the reason why no
 /// more events will come.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
-    /// Whether a short read means that the upstream is exhausted, so that a loop may pause. See
-    /// [`space`](crate::consumer::pace::space).
+    /// Whether a poll that finds fewer events than requested has found all available events. A loop
+    /// may pause after finding all available events; see [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
-    /// Whether this position reads stamps and handles each stamped event. If the position walks
-    /// runs, a handler can go from run to run, beyond the polled events.
+    /// Whether this position finds events by their stamps, and handles each stamped event. If
+    /// `walks_runs` returns `true`, a handler can go from run to run, beyond the polled events.
     fn walks_runs(&self) -> bool;
 
     /// Returns the number of available events from `next` on, at most `max`. The method reads
@@ -96,7 +96,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// except the sentinel.
     fn has_available(&self) -> bool;
 
-    /// Returns the number of the party for whose progress a wait would wait: a stage, or the
+    /// Returns the number of the party that a wait at this position waits for: a stage, or the
     /// producers.
     fn waits_for(&self) -> usize;
 
@@ -105,8 +105,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
         false
     }
 
-    /// Fails if this consumer must stop before the stream's end: the graph was halted or has
-    /// failed, or a member of a tap was told to leave.
+    /// Fails if the graph was halted or has failed. For a member of a tap, `check` also fails if
+    /// the member was asked to leave.
     #[inline(always)]
     fn check(&self) -> Result<(), WaitError> {
         self.state().control().check_running()
@@ -152,8 +152,9 @@ pub struct ConsumerState<E, L: Layout> {
 }
 
 impl<E, L: Layout> ConsumerState<E, L> {
-    /// Creates the state of a handle of `stage`. The caller makes `learned` before the handle is
-    /// counted or pins a position, because a wait strategy's learner is user code that may panic.
+    /// Creates the state of a handle of `stage`. Creating `learned` runs user code, which may
+    /// panic. The caller creates `learned` before counting the handle or pinning a position, so
+    /// that a panic leaves no count and no pin behind.
     pub(crate) fn new(core: Owner<E, L>, stage: usize, learned: HandleLearner) -> Self {
         let (counts, flushed) = Default::default();
         let plan = &core.control.plan.stages[stage];
@@ -182,7 +183,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control
     }
 
-    /// Returns this position's stage, as the plan declares the stage.
+    /// Returns the declaration of this handle's stage in the graph's plan.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
         &self.core.control.plan.stages[self.stage]

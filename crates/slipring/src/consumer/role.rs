@@ -1,5 +1,5 @@
-//! The role of a sequential position states the differences between a stage, a shard and a member
-//! of a tap.
+//! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
+//! holds the behaviour in which stages, shards and members of taps differ.
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
@@ -7,11 +7,12 @@ use crate::errors::WaitError;
 use crate::ring::control::Control;
 use crate::ring::slots::Layout;
 
-/// Behaviour of a sequential position that depends on its kind of handle.
+/// The behaviour in which the `SequentialPosition`s of stages, of shards and of members of taps
+/// differ.
 pub trait Role {
     /// Whether the position may start in the middle of a run.
     const STARTS_MID_RUN: bool = false;
-    /// Whether a release by the sequential position samples latencies.
+    /// Whether `SequentialPosition::release` samples latencies.
     const SAMPLES: bool = true;
 
     /// Whether the position counts the tombstones that the position passes over.
@@ -47,7 +48,7 @@ pub struct ShardRole {
 }
 
 impl Role for ShardRole {
-    /// A shard's own `release` samples the latencies of the shard's own events.
+    /// `ShardPosition::release` samples the latencies of the shard's own events.
     const SAMPLES: bool = false;
 
     /// Every shard passes over the same tombstones, so only the first shard counts the tombstones.
@@ -75,8 +76,9 @@ impl Role for MemberRole {
 
     #[inline(always)]
     fn refusal(&self, control: &Control) -> Option<WaitError> {
-        // The load of the ticket is relaxed, because the ticket carries no data and the thread that
-        // changes the ticket notifies the member.
+        // The load of the member's ticket is relaxed, because a ticket publishes no other data. The
+        // thread that changes a ticket also notifies the member, so a waiting member loads the
+        // ticket again.
         (control.line(self.ticket_line).load(Relaxed) != self.ticket).then_some(WaitError::Left)
     }
 

@@ -1,9 +1,12 @@
-//! The position of a consumer that walks every event: a stage, a member of a tap, or a shard.
+//! The position of a consumer that goes through all events in order: a stage, a member of a tap, or
+//! a shard.
 //!
-//! A position directly behind producers that stamp reads stamps and goes from run to run. Any other
-//! position of this kind follows the frontier of its dependencies, a single producer's cursor, or
-//! the sentinel. With many producers, a position that follows a frontier also reads stamps, because
-//! any run may be a tombstone. The invariants are those of [`position`](crate::consumer::position).
+//! A `SequentialPosition` finds available events by stamps or by a frontier. If a stage depends on
+//! no other stage and the producers stamp runs, the stage's position loads the stamp of each run. A
+//! position that does not find events by stamps loads a frontier: the frontier of its dependencies,
+//! a single producer's cursor, or the sentinel. With many producers, a position that loads a
+//! frontier also loads stamps, to recognise tombstones. The invariants are those of
+//! [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
@@ -19,18 +22,17 @@ use crate::wait::HandleLearner;
 /// The position of a stage that sees every event.
 pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 
-/// The position of a consumer that walks every event, in the role `R`.
+/// The position of a consumer that goes through all events in order, in the role `R`.
 #[repr(align(128))] // on cache lines of its own, as `Producer`
 pub struct SequentialPosition<E, L: Layout, R: Role> {
     state: ConsumerState<E, L>,
     role: R,
-    /// The line to which releases are stored.
+    /// Number of the line to which `release` stores the position.
     line: usize,
     /// Number of bits by which a release shifts the position left before storing the position: 1
     /// for a bound, else 0.
     shift: u32,
-    /// Whether the position reads stamps, because its stage is directly behind producers that
-    /// stamp.
+    /// Whether the position finds available events by loading stamps instead of a frontier.
     reads_stamps: bool,
     /// Whether the producer's cursor alone decides how far the position may go.
     follows_cursor: bool,
@@ -43,7 +45,7 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// Known frontier of the dependencies; unused if the position reads stamps.
+    /// The frontier of the dependencies at its last load; unused if `reads_stamps` is `true`.
     limit: u64,
     /// End of the released positions.
     released: u64,
@@ -51,11 +53,11 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     passed_over: u64,
     /// Start and end of the latest tombstones that were passed over while earlier events were held.
     held_tombstones: (u64, u64),
-    /// The values of the position at the last release, which a retry restores.
+    /// Values that the position had at its last release, and that a retry restores.
     at_last_release: Checkpoint,
 }
 
-/// The values of a position, beside `next`, that a retry restores.
+/// The values that a retry restores in a position, in addition to `next`.
 struct Checkpoint {
     live_end: u64,
     run_end: u64,
@@ -126,8 +128,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // The release covers the positions before `seq`, as if `next` were `seq`. A `seq`
-            // beyond `next` counts as `next`.
+            // `release` releases every position before `next`, so `next` is `seq` during the call.
+            // If `seq` is after `next`, the call releases only the positions before `next`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
@@ -181,7 +183,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         if plan.many_producers {
             return self.extend_by_runs();
         }
-        // A single producer claims given-up positions again, so every released position is live.
+        // A single producer's stream has no tombstones, because the producer claims given-up
+        // positions again. Each position before `limit` holds an event.
         self.live_end = self.limit;
         true
     }
@@ -203,16 +206,16 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         self.live_end.wrapping_sub(self.next).min(max)
     }
 
-    /// Moves `live_end` to the end of the next run, or to the limit if the limit is inside that
+    /// Moves `live_end` to the end of the next run, or to `limit` if `limit` is inside of the next
     /// run.
     fn extend_by_runs(&mut self) -> bool {
         if self.run_end == self.live_end {
             match self.state.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
-                // The position started in the middle of a run, and the stamp at the run's head may
-                // be overwritten. The run is live, because a tombstone would have a stamp at each
-                // slot.
+                // The position started in the middle of a run, and the stamp at the run's first
+                // slot may be overwritten. Each slot of a tombstone has a stamp, so a slot without
+                // a stamp belongs to a run of events.
                 Run::Unpublished if R::STARTS_MID_RUN => {
                     let mut end = self.live_end.wrapping_add(1);
                     while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
@@ -241,9 +244,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let holds = self.released != self.next;
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
-        // The limit may lie inside a tombstone, because a release by position or a member's pin may
-        // name any position. The walk over the tombstones stops at the limit. A later walk can
-        // continue inside the tombstone, because each of the tombstone's slots has a stamp.
+        // `limit` may lie inside of a tombstone, because stages may release up to any position, and
+        // members of taps may pin any position. The loop stops at `limit`. Each slot of a tombstone
+        // has a stamp, so a later call can continue inside of a tombstone.
         while self.reads_stamps || self.next != self.limit {
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
@@ -257,8 +260,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
         self.live_end = self.next;
         self.run_end = self.next;
-        // A release covers all earlier positions, so tombstones behind held events wait for the
-        // release of those events.
+        // A release covers all earlier positions, so tombstones after held events stay unreleased
+        // until the held events are released.
         if holds {
             self.held_tombstones = (start, self.next);
         } else {

@@ -23,7 +23,7 @@ use crate::wait::HandleLearner;
 
 /// The position of one shard.
 pub struct ShardPosition<E, L: Layout> {
-    /// The underlying position, which walks the events of all shards.
+    /// The underlying position, which goes through the events of all shards.
     sequence: SequentialPosition<E, L, ShardRole>,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
@@ -50,8 +50,9 @@ impl<E, L: Layout> ShardPosition<E, L> {
         }
     }
 
-    /// Counts the leading events of `[seq, seq + len)` that belong to this shard. With `own` false,
-    /// counts the leading events that belong to other shards.
+    /// Counts at most `len` consecutive events from `seq` on. If `own` is true, counts the events
+    /// of this shard, up to the first event of another shard. If `own` is false, counts the events
+    /// of other shards, up to the first event of this shard.
     fn count(&self, seq: u64, len: u64, own: bool) -> u64 {
         let state = self.sequence.state();
         let Some(ids) = &state.core.shard_ids[state.stage] else { return 0 };

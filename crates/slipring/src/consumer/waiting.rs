@@ -67,8 +67,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
-            // The guard is dropped at the end of this block without a move, because a move would
-            // copy all counts.
+            // `guard` is dropped at the block's end without a move, because a move would copy all
+            // counts.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
@@ -93,8 +93,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let state = self.state_mut();
         let number = state.task.get(&state.core.control);
         let state = self.state();
-        // A task that polls after the graph's deadline fails the graph here, because the deadline
-        // itself wakes no task.
+        // No thread wakes tasks when the graph's deadline passes, so `arm` fails a graph whose
+        // deadline has passed.
         if state.control().status.overdue().is_some() && !self.is_ready() {
             state.control().expire(state.stage, self.next());
         }
@@ -112,8 +112,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
-/// On drop, the guard stores a wait's learned data and flushed counts in the position's state, also
-/// after a panic of the wait strategy (I1).
+/// On drop, a `WaitGuard` stores a wait's learned data and flushed counts in the position's state,
+/// also after a panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,
@@ -125,7 +125,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
-        // A short wait has flushed no counts, so a short wait's guard copies no counts.
+        // After a short wait, `flushed` is `None`, so no counts are copied.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
         }

@@ -8,15 +8,17 @@
 //!   moves the claim word past the position.
 //! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
 //!   chunk's first unreleased event. A chunk's bound line is the worker's own line, or the line
-//!   that came with an adopted chunk. The worker stores the bound before the swap, so a thread that
-//!   sees the swap sees the bound.
+//!   that came with an adopted chunk. A worker stores its bound before the compare-and-swap of the
+//!   claim word, so a thread that sees the new claim word also sees the bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
 //! - I4: a chunk contains no tombstone. A worker takes the positions of a tombstone separately, and
 //!   releases these positions at once.
-//! - I5: a claim word has the low 48 bits of its position. A worker derives the high bits from its
-//!   last loaded position or the landmark, whichever is later. The claim word is past the landmark
-//!   by at most 2^32 positions and one lap of the ring (positions::I4). A worker may stay idle
-//!   while its pool moves over any number of events, because the landmark moves with the pool.
+//! - I5: a claim word has only the low 48 bits of its position. A pool's landmark is a full 64-bit
+//!   position that the pool's claim word has passed. A worker derives the missing high bits from
+//!   the later of two full positions: the pool's landmark, and the position that the worker loaded
+//!   last. The claim word is past its pool's landmark (a stored full position) by at most 2^32
+//!   positions and one lap of the ring (positions::I4). Working workers keep storing a recent full
+//!   position of their pool, so a worker may stay idle for any number of events.
 
 use std::time::{Duration, Instant};
 
@@ -33,13 +35,16 @@ use crate::ring::stamp::Run;
 use crate::ring::words::{IDLE, PoolWord, ahead, later};
 use crate::wait::HandleLearner;
 
-/// Target handling time of a chunk. Handling a chunk of this time takes much longer than taking a
-/// chunk, yet the pool's workers finish a burst at about the same time.
+/// Target time for handling one chunk. `CHUNK_TIME` is much longer than the time for taking a
+/// chunk. `CHUNK_TIME` is short enough that the workers of a pool finish a burst at about the same
+/// time.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
 /// Upper bound of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
-/// log2 of the distance between two landmarks, in positions. The worker whose chunk crosses a
-/// multiple of `2^LANDMARK_BITS` stores a landmark for workers that join.
+/// log2 of the number of positions from one landmark (stored full position) of a pool to the next.
+/// The worker whose chunk crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the
+/// pool's landmark. A landmark is a full position, from which workers derive the claim word's high
+/// bits.
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// The position of one worker of a pool.
@@ -62,11 +67,11 @@ pub struct WorkerPosition<E, L: Layout> {
     next: u64,
     /// End of the present chunk.
     chunk_end: u64,
-    /// Position of the claim word at its last load. The position `last_seen` is kept in a plain
-    /// field. A worker that loaded its position from the shared word before each write to that word
-    /// would hide errors from the model checker (see PROTOCOL.md).
+    /// Position of the claim word at this worker's last load. The position is kept in a plain
+    /// field. In a model, an additional load of a shared word would hide errors from the model
+    /// checker (see PROTOCOL.md).
     last_seen: u64,
-    /// Known frontier of the dependencies.
+    /// The frontier of the dependencies at its last load.
     limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
@@ -82,7 +87,8 @@ pub struct WorkerPosition<E, L: Layout> {
 /// The part of the stream that a worker may take at the claim word's position.
 enum Offer {
     Nothing,
-    /// Number of events in the chunk, and number of events that follow the chunk in its last run.
+    /// Length of the chunk, in events; and the number of events that remain, after the chunk's end,
+    /// in the run in which the chunk ends.
     Chunk(u64, u64),
     /// Number of positions of a tombstone that the worker may take.
     Tombstone(u64),
@@ -169,11 +175,12 @@ impl<E, L: Layout> WorkerPosition<E, L> {
                 Offer::Tombstone(len) => (len, 0, false),
             };
             let end = self.last_seen.wrapping_add(len);
-            // After a lost race, this worker's old bound has held up the later stages until now.
+            // After a lost race for a chunk, this worker's old bound has held up the later stages
+            // until now.
             let held_up = self.bound != IDLE;
             self.bound = self.last_seen << 1;
             let own = core.control.line(self.own_line);
-            // I2: the worker stores its bound before the swap of the claim word.
+            // I2: the worker stores its bound before the compare-and-swap of the claim word.
             twin!("bound-after-swap": edge::released::bind(own, self.bound) => ());
             if held_up && twin!("lagging-bound-unnotified": true => false) {
                 core.control.notify(&core.control.plan.stages[self.state.stage].notifies);
@@ -203,14 +210,14 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns a position that the claim word has passed by less than 2^47 positions (I5). The
-    /// worker's last loaded position may be 2^47 positions or more behind the claim word. The pool
-    /// may move any distance while a worker is idle, because an idle worker holds up no party.
+    /// Returns a position that the claim word has passed by less than 2^47 positions (I5).
+    /// `last_seen` may be 2^47 positions or more before the claim word, because the pool may pass
+    /// any number of positions while a worker is idle.
     #[inline(always)]
     fn known(&self) -> u64 {
         // In a model, the claim word moves only a few positions, so `last_seen` is close enough to
-        // the claim word. Each load of the landmark would multiply the interleavings that a model
-        // explores.
+        // the claim word. Each additional load of a shared word would multiply the interleavings
+        // that a model explores.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
@@ -220,7 +227,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
 
     /// Returns the part of the stream that a worker may take at `seq`, the claim word's position.
     /// `left` is the number of events that remain in the run at `seq`. An outdated `seq` does no
-    /// harm, because the swap of the claim word then fails.
+    /// harm, because a compare-and-swap of an outdated claim word fails.
     fn offer(&mut self, seq: u64, left: u64) -> Offer {
         let core = &*self.state.core;
         let plan = &core.control.plan;
@@ -243,8 +250,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             }
         }
         match self.walk(seq, left, len.min(available)) {
-            // The dependencies may have released only a part of a tombstone. The worker then takes
-            // only the released part, as in `SequentialPosition::skip_tombstones`.
+            // The worker takes only the part of a tombstone that the dependencies have released, as
+            // in `SequentialPosition::skip_tombstones`.
             Offer::Tombstone(run) => {
                 Offer::Tombstone(twin!("worker-past-the-limit": run.min(available) => run))
             }
@@ -261,8 +268,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         if available < len { available.div_ceil(self.workers) } else { len }
     }
 
-    /// Walks runs from `seq` on until `max` events are found or no live run follows. `left` is the
-    /// number of events that remain in the run at `seq`.
+    /// Goes from run to run, from `seq` on, until `max` events are found or no live run follows.
+    /// `left` is the number of events that remain in the run at `seq`.
     fn walk(&self, seq: u64, mut left: u64, max: u64) -> Offer {
         let mut len = 0;
         while len < max {
@@ -281,8 +288,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     }
 
     /// Stores `bound`, which is [`IDLE`] or a position shifted left by one bit. The store releases
-    /// this worker's events that lie before the bound. After a lost race for a chunk, the worker's
-    /// old bound may be later than `next`. Storing [`IDLE`] over that old bound releases no event.
+    /// this worker's events that lie before the bound. A worker that has lost a race for a chunk
+    /// holds no event, so storing [`IDLE`] releases no event.
     #[inline(always)]
     fn bind(&mut self, bound: u64) {
         if bound != self.bound {

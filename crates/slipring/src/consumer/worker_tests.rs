@@ -1,4 +1,4 @@
-//! These tests move a pool far while one of the pool's workers is idle.
+//! In these tests, a pool passes more than 2^47 positions while one of the pool's workers is idle.
 
 use crate::base::panics::Contained;
 use crate::base::sync::Relaxed;
@@ -26,8 +26,8 @@ fn ring<L: Layout>(capacity: usize, behind_a_pool: bool) -> Ring<L> {
     build(settings, stages, Vec::new(), &mut || 0).unwrap()
 }
 
-/// Moves the claim word and the landmark of the pool `stage` to `seq`, as other workers would move
-/// the pool.
+/// Sets the claim word of the pool `stage` to `seq`. Sets the pool's landmark, the full position
+/// that idle workers load, to the last multiple of 2^32 that `seq` has reached.
 fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
     let line = ring.control.plan.stages[stage].line;
     ring.control.line(line).store(PoolWord::new(seq, 0).0, Relaxed);
@@ -36,8 +36,8 @@ fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
 }
 
-/// Distances, in positions, that the pools of these tests move: one of more than 2^47, and two of
-/// more than 2^48.
+/// Numbers of positions that the pools in these tests pass: one more than 2^47, and two more than
+/// 2^48.
 const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
 fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {

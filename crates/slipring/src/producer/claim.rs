@@ -120,7 +120,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
-    /// - [`ClaimError::TimedOut`]: `deadline` passed, or with `None` the wait strategy's timeout.
+    /// - [`ClaimError::TimedOut`]: `deadline` or, if `deadline` is `None`, the wait strategy's
+    ///   timeout passed.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free the slots.
     #[inline]
     pub fn claim_n_by(

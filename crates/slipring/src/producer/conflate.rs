@@ -1,8 +1,8 @@
 //! Conflation keeps the newest value per key while the ring is full.
 //!
 //! Invariants
-//! - I1: `indices` maps each kept key to the number of values that were kept before the key's
-//!   value, counted since the conflator's creation.
+//! - I1: The conflator numbers the entries of its queue from 0 on, in the order of insertion.
+//!   `indices` maps each kept key to the number of the key's entry.
 //! - I2: Kept values are published in the order in which their keys were first kept, and before
 //!   every later value.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
@@ -46,7 +46,7 @@ pub struct Conflator<P: Publisher, K, T, F> {
     /// Number of keys that the conflator can keep at a time.
     room: usize,
     kept: VecDeque<(K, T)>,
-    /// Index of each kept key, counted from the first value ever kept.
+    /// Number of each kept key's entry in the queue, counted from the conflator's first entry.
     indices: HashMap<K, usize>,
     /// Number of values that have left the queue since the conflator's creation.
     removed: usize,
@@ -316,8 +316,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     fn publish_first(&mut self, seq: u64) {
         let (fill, kept, indices) = (&mut self.fill, &mut self.kept, &mut self.indices);
         self.removed = self.removed.wrapping_add(1);
-        // The key's `Hash` and `Eq` run inside the guard of `fill_at`, so a panic of `Hash` or `Eq`
-        // fails the graph.
+        // The key's `Hash` and `Eq` run inside of `fill_at`, so a panic of `Hash` or `Eq` fails the
+        // graph.
         self.producer.fill_at(seq, |event| {
             if let Some((key, value)) = kept.pop_front() {
                 indices.remove(&key);

@@ -27,8 +27,7 @@ pub(crate) mod sealed {
 
 /// Marks the only producer of a ring.
 pub struct Single(());
-/// Marks a producer of a ring that several producers share. A producer with this mark can be
-/// cloned.
+/// Marks one of several producers that share a ring. A producer of a shared ring can be cloned.
 pub struct Many(());
 
 /// A producer's handle: it claims slots, fills them in place and publishes them.
@@ -118,8 +117,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. The caller makes `learned`,
-    /// because a wait strategy's learner is user code that must run before the handle is counted.
+    /// Creates a handle, and adds it to the number of producers. Creating `learned` runs user code.
+    /// The caller creates `learned` first, so that a panic of the user code leaves no counted
+    /// handle behind.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -375,7 +375,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         }
         // A handle first records its failure, and then leaves the count of producers. The last
         // handle closes the ring after all other handles have recorded their failures
-        // (`edge::counted_out`). Many producers close the ring at the claim word's position.
+        // (`edge::counted_out`). In a ring with several producers, the last handle closes the ring
+        // at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_maker());
         if last {
@@ -384,14 +385,15 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // The handle leaves the count of makers after the close, so that a remaining sole maker
-        // finds the closed bit.
+        // The handle calls `remove_maker` after the close, so that the last other handle that can
+        // claim finds the ring closed.
         twin!("left-unclosed": control.membership.remove_maker() => ()); // SYNC[left-alone]
         self.flush();
     }
 }
 
-/// Failure message for a producer dropped by a panic whose payload the library does not see.
+/// Failure message for a producer that a panic dropped. The library does not see the panic's
+/// payload.
 pub(crate) const HELD_PANIC: &str = "the thread that held the producer panicked";
 
 impl<E, L: Layout, S: sealed::Sharing> fmt::Debug for Producer<E, L, S> {

@@ -18,9 +18,10 @@
 //! - I2: Claimed slots belong to their handle until the handle stamps the slots. No stage accesses
 //!   the event of an unstamped position. No producer claims a slot again before every stage has
 //!   passed the slot's event.
-//! - I3: Every position that many producers claim gets a stamp: by the claim's publication, or a
-//!   tombstone when the claim is dropped. A forgotten claim gets its tombstone at the handle's next
-//!   use or drop. A single producer claims an unpublished position again.
+//! - I3: In a ring with several producers, every claimed position becomes part of a run or of a
+//!   tombstone. The publication of a claim stamps runs, and the drop of an unpublished claim stamps
+//!   a tombstone. A forgotten claim gets its tombstone at the next use, or at the drop, of its
+//!   handle. A single producer claims an unpublished position again.
 //! - I4: The closing producer sets the ring's end position once. No producer claims the end
 //!   position or a later position.
 

@@ -2,8 +2,9 @@
 //! once.
 //!
 //! Invariants
-//! - I1: A guard is alive while user code fills a claim, or yields the next item for a claim. If
-//!   the user code panics, the guard gives the claim up and fails the graph.
+//! - I1: A `FillGuard` is alive while user code fills a claim, or yields the next item for a claim.
+//!   If a panic of user code drops a `FillGuard`, the `FillGuard` gives the claim up and fails the
+//!   graph.
 
 use std::time::Instant;
 
@@ -180,7 +181,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(always)]
     pub(crate) fn fill(&mut self, seq: u64, fill: impl FnOnce(&mut E)) {
         let guard = FillGuard { producer: self, seq, len: 1 };
-        // SAFETY: claimed by this handle (producer::I2), which the guard borrows.
+        // SAFETY: this handle has claimed the slot (producer::I2), and `guard` borrows the handle.
         fill(unsafe { &mut *guard.producer.cell(seq) });
         std::mem::forget(guard);
         self.commit(seq, 1);
@@ -188,7 +189,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Publishes every item of an iterator, one by one. Returns the number of published items.
     ///
-    /// Waits while the ring is full. Each event is visible before the next item is taken.
+    /// Waits while the ring is full. Each event is visible before the call takes the next item.
     /// [`Producer::publish_batches`] publishes several items at a time. If the iterator or `fill`
     /// panics, the earlier items stay published, and the graph fails.
     ///
@@ -213,7 +214,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
-            // The iterator cannot take the item back, so a timeout does not end the wait.
+            // The iterator cannot take an item back, so no timeout ends the wait for a slot.
             let seq = self.reserve_past_timeouts(1)?;
             self.fill(seq, |slot| fill(slot, item));
             count += 1;
@@ -256,7 +257,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             let mut filled = 0;
             let mut next = Some(first);
             while let Some(this) = next {
-                // SAFETY: claimed by this handle (producer::I2), which the guard borrows.
+                // SAFETY: this handle has claimed the slots (producer::I2).
+                // `batch` borrows the handle.
                 // The loop ends once `filled` reaches `len`, so `filled < len` here.
                 fill(unsafe { &mut *slots.event(seq.wrapping_add(filled)) }, this);
                 filled += 1;
@@ -286,8 +288,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     }
 }
 
-/// A claim that user code is filling. A guard that a panic drops gives its claim up and fails the
-/// graph.
+/// A claim that user code is filling. A `FillGuard` that a panic drops gives its claim up and fails
+/// the graph.
 struct FillGuard<'p, E, L: Layout, S: sealed::Sharing> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
@@ -316,7 +318,7 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for FillGuard<'_, E, L, S> {
     }
 }
 
-/// Failure message for a panic of a fill closure or its iterator, whose payload the library does
-/// not see.
+/// Failure message for a panic in a closure that fills an event, or in an iterator of items. The
+/// library does not see the panic's payload.
 pub(crate) const FILL_PANIC: &str =
     "the closure that fills an event, or the iterator it is filled from, panicked";

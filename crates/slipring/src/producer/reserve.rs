@@ -15,7 +15,7 @@ use crate::ring::words::{ClaimWord, ahead};
 
 /// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {
-    /// The ring is full. The field is the number of the stage that is the furthest behind.
+    /// The ring is full. The field is the number of the slowest gating stage.
     Gated(usize),
     /// Another producer moved the claim word first.
     Contended,
@@ -28,9 +28,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// Stages may free more slots at any time, and other producers may claim slots.
     ///
-    /// The call costs about as much as a claim that must look for new room. The calling thread
-    /// loads the frontier of each gating stage. The stages' threads pay for sharing the frontiers'
-    /// cache lines.
+    /// The call loads the frontier of each gating stage, as a claim does when its handle knows of
+    /// no free slot. The call slows down the next release of each gating stage, because the stage's
+    /// thread must regain the frontier's cache line.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -69,7 +69,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         })
     }
 
-    /// Takes `len` positions if they are free now.
+    /// Takes `len` positions if `len` positions are free now.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, len: u64) -> Result<u64, Refusal> {
         self.core.control.check_running().map_err(Refusal::Wait)?;
@@ -90,9 +90,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             self.read_claim_word(company)?;
         }
         // A valid `room` is at most the ring's capacity. If `room` exceeds the capacity, other
-        // producers have claimed beyond this handle's `limit`, and `limit` is outdated. `next` may
-        // also be wrong, because `read_claim_word` derives the high bit of `next` from the handle's
-        // old `next`.
+        // producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
+        // producers have claimed 2^62 positions or more since this handle last loaded the claim
+        // word.
         let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
         if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
             self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
@@ -102,8 +102,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
         let claim = self.core.control.positions.claim();
         if company != Company::Now {
-            // A sole maker claims by a store, because a compare-and-swap would cost as much as the
-            // rest of the claim.
+            // If no other handle can claim, this handle claims by a store, because a
+            // compare-and-swap would cost as much as the rest of the claim.
             claim.store(claimed, Relaxed);
         } else {
             let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
@@ -118,8 +118,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which other producers have claimed.
     ///
-    /// A sole maker that knows the claim word's value skips this call, because the load would wait
-    /// for the handle's own last store to the word.
+    /// If no other handle can claim, a handle that knows the claim word's value skips this call.
+    /// The load would wait for the handle's own last store to the claim word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
         // All accesses to the claim word are relaxed, because the claim word assigns positions and
@@ -143,25 +143,25 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let capacity = self.core.capacity();
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
-        // First guard: the gate of a single producer is at least `lower_bound`, so `limit` is not
-        // before `next`. `limit` is one lap after the gate, and `next` is one lap after
-        // `lower_bound`.
+        // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. For a single
+        // producer, `gate` is not before `lower_bound`, so `limit` is not before `next`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
-        // Second guard: the limit of a single producer never decreases. A gate may be lower than an
-        // earlier gate if a joining member stored its pin too late, or if a worker lost a race for
-        // a chunk. An open claim may lie between `next` and the old limit, and `commit` moves
-        // `next` to that claim's end.
+        // The limit of a single producer never decreases, even if `gate` is lower than at an
+        // earlier call. `gate` may decrease if a joining member stored its pin too late, or if a
+        // worker lost a race for a chunk. A lower limit could lie inside of an open claim, and
+        // `commit` moves `next` to the end of the open claim.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Positions that this handle claims before the next `find_room` lie in the lap before the
-        // limit. No gating stage passes an open claim, so the limit is at most one lap after the
-        // start of an open claim. The range starts at `limit - capacity` rather than at `next`,
-        // because other producers may have claimed positions after this handle loaded `next`.
+        // Before the next call of `find_room`, this handle claims only positions in the lap before
+        // `limit`. No gating stage passes an open claim, so the limit is at most one lap after the
+        // start of an open claim. The checked range starts at `limit - capacity`, because `next`
+        // may be more than one lap before `limit` if other producers have claimed positions
+        // meanwhile.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
@@ -263,7 +263,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Whether a claim of `len` positions from `next` on could succeed now, or can never succeed.
     ///
-    /// The check may run under a wait queue's lock, because it changes only the sentinel and
+    /// The check may run under a wait queue's lock, because the check changes only the sentinel and
     /// notifies no queue.
     fn is_ready(core: &Core<E, L>, next: u64, len: u64) -> bool {
         let (control, capacity) = (&core.control, core.capacity());
@@ -274,8 +274,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
-    /// Takes `len` positions if that many are free now. If fewer positions are free, registers
-    /// `waker` in the wait queue.
+    /// Takes `len` positions if `len` positions are free now. If fewer positions are free,
+    /// registers `waker` in the wait queue.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
@@ -299,8 +299,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.give_up_open_claim();
         let number = self.task_number();
         let (core, next) = (&*self.core, self.next);
-        // The graph's deadline wakes no task, so a handle that registers a waker fails an overdue
-        // graph itself.
+        // No thread wakes tasks when the graph's deadline passes, so `arm_for_room` fails a graph
+        // whose deadline has passed.
         if core.control.status.overdue().is_some() && !Self::is_ready(core, next, len) {
             core.control.expire(core.control.producer_party(), next);
         }
