@@ -33,8 +33,8 @@
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //!
-//! All fronts use the same ring, and one program may combine them. A chain declares stages by these
-//! calls:
+//! A *front* is a way to use a ring. All fronts use the same kind of ring, and one program may
+//! combine several fronts. A chain declares stages by these calls:
 //!
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
 //! |---|---|---|---|
@@ -65,16 +65,16 @@
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. A chain that breaks the soundness rule does not compile; for a graph,
-//!   [`Graph::build`] returns an error. A reference to an event ends before the release of the
-//!   batch that lends the event.
+//!   side only read. If a stage that may write stands beside another stage, a chain does not
+//!   compile, and [`Graph::build`] returns an error. A reference to an event ends before the
+//!   release of the batch that lends the event.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
 //!   waiting threads. The caller gets the failure with the stage's name and the event's position.
-//!   Stages pass over the slots of a dropped claim. A dropped batch is delivered again. The
-//!   page [failing](guide::failing) lists all cases. The library cannot see that a handle is
-//!   forgotten (`std::mem::forget`).
+//!   Stages pass over the slots of a dropped claim. A dropped batch is delivered again. The page
+//!   [failing](guide::failing) lists the result of each failure, and of each dropped handle, claim
+//!   or batch. The library cannot see that a handle is forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
 //!   library does not detect. A graph's deadline ends every call that waits for events or slots,
@@ -89,11 +89,12 @@
 //! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
 //! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
 //! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one load from
-//! a cache line that seldom changes, and one store. The claim is an addition, or a compare-and-swap
-//! while several producers may claim. A wait strategy that parks adds to each publication one load
-//! of a wait queue's word. If waiters sleep from time to time, a wait strategy that parks also adds
-//! a full fence to each publication. The page [performance](guide::performance) has figures and
-//! their records.
+//! a cache line that seldom changes, and one store. The claim of a sole producer is an addition.
+//! While several producers may claim, each claim is a compare-and-swap. A wait strategy that parks
+//! adds to each publication one load of a wait queue's word. If waiters sleep from time to time, a
+//! wait strategy that parks also adds a full fence to each publication. The page
+//! [performance](guide::performance) shows measured times, and names the folders of their raw
+//! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod adapters;

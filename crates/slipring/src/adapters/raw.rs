@@ -3,12 +3,14 @@
 //! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the `left` events from its position on. The consumer's last call
-//!   of `available` found these `left` events. No other handle moves the raw consumer's position.
-//! - I2: A raw producer lends only the slots of its open claim. A published or given-up slot is no
-//!   part of an open claim.
-//! - I3: With many producers, `open` and the open claim of the producer name the same slots.
-//!   `into_raw` first gives up a claim that was forgotten before.
+//! - I1: A raw consumer lends only the events that its last call of `available` found and `done`
+//!   has not released. The field `left` is the number of lent events. No other handle moves the raw
+//!   consumer's position.
+//! - I2: A raw producer lends only the slots of its open claim. An open claim contains no published
+//!   slot and no given-up slot.
+//! - I3: In a ring with many producers, a raw producer's field `open` always equals the open claim
+//!   that its inner producer records. `into_raw` gives up a claim that was forgotten before the
+//!   call.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,7 +30,7 @@ use crate::ring::words::ahead;
 /// publishes. [`Producer::into_raw`] returns it.
 ///
 /// A raw producer has one claim at a time. A raw producer's drop gives up the claimed slots that
-/// are not done.
+/// [`RawProducer::done`] has not published.
 ///
 /// ```
 /// let (tx, rx) = slipring::unicast(4, || 0u64)?;
@@ -49,7 +51,7 @@ use crate::ring::words::ahead;
 #[doc(alias = "MPSequence")]
 pub struct RawProducer<E, L: Layout = Interleaved, S: producer::Sharing = Single> {
     producer: Producer<E, L, S>,
-    /// Claimed positions that are not done.
+    /// Claimed positions that `done` has not published.
     open: SeqRange,
     /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
     lent: PhantomData<E>,
@@ -153,8 +155,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
         self.open.contains(seq).then(|| unsafe { &mut *self.producer.cell(seq) })
     }
 
-    /// Publishes the open claim up to and including position `seq`. Claimed slots behind position
-    /// `seq` stay claimed.
+    /// Publishes the open claim up to and including position `seq`. The slots at positions greater
+    /// than `seq` stay claimed.
     ///
     /// Costs as much as a [`Producer::publish`] without the claim.
     ///
@@ -200,14 +202,15 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
 /// A consumer whose calls take and return positions: `available` finds events, `at` reads, `done`
 /// releases. [`Consumer::into_raw`] returns it.
 ///
-/// Dropping a raw consumer drops its [`Consumer`]. Events that are not done count as not handled.
+/// Dropping a raw consumer drops its [`Consumer`]. Events that [`RawConsumer::done`] has not
+/// released count as not handled.
 ///
 /// Example: [`RawProducer`].
 #[doc(alias = "SCSequence")]
 #[doc(alias = "MCSequence")]
 pub struct RawConsumer<E, A: lease::Access, C: lease::Delivery, L: Layout = Interleaved> {
     consumer: Consumer<E, A, C, L>,
-    /// Number of found events that are not done.
+    /// Number of events that `available` found and `done` has not released.
     left: usize,
     /// Marks the handle as a lender of `&E`, so that the handle is `Sync` only if `E` is.
     lent: PhantomData<E>,
@@ -241,12 +244,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. To return `Gated` for a stage directly behind the producer, `next` must find the
-    ///   published position. A ring knows the published position if the ring is
-    ///   [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes its
-    ///   cursor](crate::Graph::publish_cursor). In a ring that does not know the published
-    ///   position, `next` returns `Unavailable` while the gating stage has released only a part of
-    ///   a publication of several events.
+    ///   event. To return `Gated` for an earlier stage that gets its events from the producer,
+    ///   `next` must find the published position. A ring knows the published position if the ring
+    ///   is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes
+    ///   its cursor](crate::Graph::publish_cursor). In a ring that does not know the published
+    ///   position, `next` may return `Unavailable` instead of `Gated`.
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
@@ -287,7 +289,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         SeqRange { next: self.consumer.next_seq(), len: self.left }
     }
 
-    /// Returns the event at a found position. `None`: the position `seq` was not found, or is done.
+    /// Returns the event at position `seq`. `None`: [`RawConsumer::available`] has not returned the
+    /// position, or [`RawConsumer::done`] has released its event.
     ///
     /// Example: [`RawConsumer::next`].
     pub fn at(&self, seq: u64) -> Option<&E> {
@@ -296,7 +299,7 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         self.lent().contains(seq).then(|| unsafe { &*self.consumer.state().slots.event(seq) })
     }
 
-    /// Releases the found events up to and including position `seq`.
+    /// Releases the events up to and including position `seq`.
     ///
     /// After the call, later stages or the producers may change the released slots. Costs one
     /// store, and a notification if another thread may be sleeping.
@@ -313,7 +316,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// ```
     ///
     /// # Errors
-    /// [`NotHeld`] if position `seq` was not found, or is done. A failed call releases nothing.
+    /// [`NotHeld`] if [`RawConsumer::available`] has not returned position `seq`, or the event at
+    /// `seq` is released already. A failed call releases nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.lent().split_after(seq)?;
         let position = self.consumer.position();
@@ -324,7 +328,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer. The inner consumer lends again the events that are not done.
+    /// Returns the inner consumer. The inner consumer lends the events again that
+    /// [`RawConsumer::done`] has not released.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;
@@ -343,8 +348,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
 }
 
 impl<E, C: lease::Delivery, L: Layout> RawConsumer<E, Writing, C, L> {
-    /// Returns a mutable reference to the event at a found position. `None`: the position `seq` was
-    /// not found, or is done.
+    /// Returns a mutable reference to the event at position `seq`. `None`:
+    /// [`RawConsumer::available`] has not returned the position, or [`RawConsumer::done`] has
+    /// released its event.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 1u64);
@@ -404,7 +410,7 @@ impl SeqRange {
     fn contains(&self, seq: u64) -> bool {
         seq.wrapping_sub(self.next) < self.len as u64
     }
-    /// Splits the range behind position `seq`.
+    /// Splits the range after position `seq`, so that the first part ends with `seq`.
     fn split_after(&self, seq: u64) -> Result<(SeqRange, SeqRange), NotHeld> {
         if !self.contains(seq) {
             return Err(NotHeld { seq, first: self.next, len: self.len });

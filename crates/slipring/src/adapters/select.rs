@@ -144,7 +144,7 @@ impl Wake for Parked {
     }
 }
 
-/// Pause between two polls of handles that wake no waker.
+/// Time between two polls of the handles, if the handles of some graph wake no waker.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Selector {
@@ -162,8 +162,8 @@ impl Selector {
     ///
     /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
     /// the thread. If the wait strategy of any of the graphs does not park, the thread polls every
-    /// 50 µs. A graph whose own [deadline](crate::Graph::deadline) passes during the wait fails,
-    /// and its handle counts as ready.
+    /// 50 µs. If a graph's own [deadline](crate::Graph::deadline) passes during the wait, that
+    /// graph fails, and its handle counts as ready.
     ///
     /// Example: [`Selector`].
     pub fn wait(
@@ -176,11 +176,12 @@ impl Selector {
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
-        // Arming a handle of an overdue graph fails that graph, so the handle counts as ready.
+        // `arm` fails the graph of its handle if the graph's deadline has passed, and reports a
+        // handle of a failed graph as ready.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
-            // The flag is reset before any handle is armed, because an armed handle may wake the
-            // thread at any time.
+            // `wait` resets the flag `woken` before it arms the handles. A later reset could erase
+            // the wake-up of an armed handle.
             twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
             let count = handles.len();
             let from = self.turn;

@@ -1,4 +1,5 @@
-//! Outcomes of user code: an error of any type, and the return types of handlers.
+//! Defines [`Fault`], an error of any type, and [`Outcome`], the trait of the return types of
+//! handlers.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,9 +9,10 @@ type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 /// A user's error of any type. After the graph has failed,
 /// [`Error::downcast_ref`](crate::Error::downcast_ref) returns the error that the fault carries.
 ///
-/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. `Fault` does not
-/// implement [`std::error::Error`], because `?` could then not convert every error into a `Fault`.
-/// A `Fault` dereferences to the error that it carries.
+/// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. `Fault` itself
+/// does not implement [`std::error::Error`]: the conversion of every error into a `Fault` would
+/// overlap with the standard conversion of `Fault` into itself. A `Fault` dereferences to the error
+/// that it carries.
 ///
 /// ```
 /// use slipring::Fault;
@@ -91,9 +93,9 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The return types of handlers: `()`, or `Result<(), _>` with any error. By default an error that
-/// a handler returns fails the graph. The graph's [`Error`](crate::Error) then names the stage and
-/// the event's position.
+/// The return types of handlers: `()`, or `Result<(), _>` with any error. By default, an error that
+/// a handler returns fails the graph. The graph's [`Error`](crate::Error) names the failed stage
+/// and the event's position.
 ///
 /// The library implements `Outcome` for every type that a handler may return. Only the library
 /// calls [`Outcome::outcome`].

@@ -1,5 +1,4 @@
-//! A chain is a value that holds the declarations so far; each call on the chain adds a
-//! declaration.
+//! A chain is a value that holds declarations; each call on the chain adds a declaration.
 
 use std::fmt;
 use std::hash::Hash;
@@ -41,9 +40,9 @@ use crate::wait::HandleLearner;
 #[must_use = "a chain does nothing before it is started: call `feed`, `run` or `spawn`"]
 pub struct Chain<'env, E, L: Layout = Interleaved, P = Sequential> {
     pub(super) declared: Box<Declared<'env, E, L>>,
-    /// Numbers of the stages that the next declared stage depends on.
+    /// Indices of the stages that the next declared stage depends on.
     pub(super) after: Vec<usize>,
-    /// Inside a fan-out: numbers of the last stages of the fan-out's branches.
+    /// Inside a fan-out: indices of the last stages of the fan-out's branches.
     pub(super) ends: Vec<usize>,
     place: PhantomData<P>,
 }
@@ -56,7 +55,7 @@ pub(super) struct Declared<'env, E, L: Layout> {
     /// Functions that make the runners: one function for each stage, in the order of declaration.
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
-    /// Numbers of the open taps: no writing stage is declared after them yet.
+    /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
     open_taps: Vec<usize>,
     /// Identity of the chain: an address that no other chain has while this chain is alive.
     identity: Arc<()>,
@@ -163,7 +162,8 @@ impl<'env, E, L: Layout, P> Chain<'env, E, L, P> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Calls a closure that declares stages; these stages come after the stages in `after`.
+    /// Calls a closure that declares stages. Every stage that the closure declares comes after the
+    /// stages in `after`.
     pub(super) fn nested(
         declared: Box<Declared<'env, E, L>>,
         after: &[usize],
@@ -177,8 +177,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The other chain's `after` and `ends` are numbers of that chain's stages, so this
-            // chain's numbers replace the other chain's numbers.
+            // The closure has returned another chain. The fields `after` and `ends` of a chain hold
+            // indices of its own stages, so both fields are reset to values of this chain.
             nested
                 .declared
                 .stages

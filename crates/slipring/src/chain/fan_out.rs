@@ -1,4 +1,5 @@
-//! Functions that declare taps, and stages side by side.
+//! Functions of a chain that declare taps and fan-outs; the stages inside a fan-out run in
+//! parallel.
 
 use super::declare::Chain;
 use super::place::{Branch, FanOut, sealed};
@@ -7,7 +8,8 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::{Access, Delivery};
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Adds stages side by side: each stage sees every event, at the same time as the other stages.
+    /// Adds stages that run in parallel: each of the stages sees every event, and none waits for
+    /// the others.
     ///
     /// Stages inside a fan-out may only read; a writing stage inside a fan-out does not compile.
     /// The stage declared after the fan-out comes after all stages inside. Fan-outs nest.
@@ -41,7 +43,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`Tap`].
     ///
-    /// Readers at the tap see each event as the stages before the tap left the event. Later writing
+    /// The readers at the tap see the changes that earlier stages made to an event. Later writing
     /// stages and the producer wait for the readers at the tap. Later reading stages do not wait
     /// for the readers at the tap.
     #[doc(alias = "subscribe")]

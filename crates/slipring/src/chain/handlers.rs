@@ -11,8 +11,8 @@ use crate::ring::slots::Layout;
 /// before a wait, and at the end. [`Chain::read_with`](crate::Chain::read_with) takes it.
 ///
 /// The stage's thread makes all calls of a handler. A panic or an error in any call ends the graph,
-/// unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The failure
-/// names the stage.
+/// unless a policy of the stage applies ([`Chain::on_error`](crate::Chain::on_error)). The graph's
+/// error names the stage of the handler.
 ///
 /// ```
 /// use slipring::{At, Fault, ReadHandler};
@@ -61,8 +61,9 @@ pub trait ReadHandler<E> {
     /// The stage calls `idle` before each wait, when no event is available. `idle` is a good place
     /// to flush a buffer.
     ///
-    /// With [`Chain::idle_every`](crate::Chain::idle_every) the stage calls `idle` again during the
-    /// wait. [`Chain::run_inline`](crate::Chain::run_inline) never waits, so it never calls `idle`.
+    /// With [`Chain::idle_every`](crate::Chain::idle_every), a waiting stage calls `idle`
+    /// repeatedly. [`Chain::run_inline`](crate::Chain::run_inline) never waits, and never calls
+    /// `idle`.
     ///
     /// Example: [`ReadHandler`].
     fn idle(&mut self) -> Result<(), Fault> {
@@ -230,8 +231,8 @@ impl<E, L: Layout, R: Outcome, F: FnMut(&mut EventsMut<'_, E, L>, u64) -> R> Han
 }
 
 /// Implements [`Handler`] for a user's [`ReadHandler`] or [`WriteHandler`]. `$handle` is the
-/// function that calls the user's `event` for each lent event. The functions `start`, `batch_end`,
-/// `idle` and `stop` are the same for both traits.
+/// function that calls the user's `event` for each lent event. The macro defines `start`,
+/// `batch_end`, `idle` and `stop` alike for `ReadHandler` and `WriteHandler`.
 macro_rules! user_handler {
     ($name:ident, $handler:ident, $handle:item) => {
         impl<E, L: Layout, H: $handler<E>> Handler<E, L> for $name<H> {

@@ -1,4 +1,5 @@
-//! The user's hooks of a chain.
+//! The hooks of a chain: functions of the user that the chain calls at a thread's start and after a
+//! failure.
 
 use std::sync::Arc;
 
@@ -10,9 +11,8 @@ use crate::ring::policy::Faulted;
 pub(super) type OnFaults<'env> = Contained<Arc<dyn Fn(&Faulted) + Send + Sync + 'env>>;
 pub(super) type OnStart<'env> = Contained<Arc<dyn Fn(&str) + Send + Sync + 'env>>;
 
-/// The chain's own references to the user's hooks. A chain that is not spawned drops these
-/// references after all of its stages have ended. A panic in the drop of a hook then fails
-/// the run of the chain.
+/// The chain's own references to the user's hooks. [`Chain::run`](crate::Chain::run) and similar
+/// calls drop the hooks after all stages have ended, and return an error if a hook's drop panics.
 #[derive(Default)]
 pub(super) struct Hooks<'env> {
     /// Hook that each thread calls before its stages start.

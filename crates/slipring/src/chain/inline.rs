@@ -1,5 +1,5 @@
-//! Runs a whole chain on the calling thread. A run on the calling thread is deterministic, and
-//! suits tests and programs with a single thread.
+//! Runs a whole chain on the calling thread. A run on one thread is deterministic, and suits tests
+//! and programs with a single thread.
 
 use super::declare::Chain;
 use super::launch::{Built, Done, finish, produce_contained};
@@ -12,8 +12,8 @@ use crate::ring::owner::Owner;
 use crate::ring::self_wait::enter;
 use crate::ring::slots::{Interleaved, Layout};
 
-/// The producer of a chain that runs on this thread: see [`Chain::run_inline`]. While the ring is
-/// full, a publication first gives each stage a turn.
+/// The producer that [`Chain::run_inline`] lends to its closure. While the ring is full, a
+/// publication first gives each stage a turn.
 pub struct Inline<'env, E, L: Layout = Interleaved> {
     producer: Producer<E, L>,
     core: Owner<E, L>,
@@ -77,8 +77,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // After a swap, `producer` may be the last owner of another ring. The last owner's drop
-        // drops events, which is user code.
+        // If the closure has swapped its `Inline` away, `producer` may be the last owner of another
+        // ring. The last owner of a ring drops the ring's events, and an event's drop is user code
+        // that may panic.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }

@@ -29,7 +29,7 @@ use crate::ring::spec::Delivery;
 pub struct Done<T = ()> {
     /// The value that the producer's closure returned.
     pub value: T,
-    /// Counts of the producer and of each stage.
+    /// Statistics of the producer and of each stage.
     pub report: Report,
 }
 
@@ -43,18 +43,19 @@ pub(super) struct Built<'env, E, L: Layout> {
 /// A thread that is not yet started.
 pub(super) struct PlannedThread<'env> {
     pub(super) name: String,
-    /// Number of the thread's first stage.
+    /// Index of the thread's first stage.
     pub(super) stage: usize,
     pub(super) work: StageThread<'env>,
 }
 
 /// The runners of one planned thread.
 struct Group<'env> {
-    /// Label that [`Chain::on`] set for the group's stages, if any.
+    /// Thread name that [`Chain::on`] set for the stages of this group; `None`: no thread name was
+    /// set.
     label: Option<String>,
     /// Name of the thread.
     name: String,
-    /// Number of the thread's first stage.
+    /// Index of the thread's first stage.
     stage: usize,
     runners: Vec<BoxedRunner<'env>>,
 }
@@ -72,9 +73,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             .and_then(|()| allocate_marks(&core))
             .and_then(|()| Self::group_runners(&core, make_runners, &mut groups));
         if let Err(problem) = made {
-            // Readers and workers may have joined already, through taps and pools that are bound.
-            // The stages of a failed build never run, so only a halt ends the waits of readers and
-            // workers that have joined.
+            // Readers may have joined through a tap, and workers through a pool, before the build
+            // failed. The stages of a failed build never run, so only a halt ends the waits of
+            // readers and workers that have joined.
             core.owners.end_run();
             core.control.halt();
             // Handlers are dropped one by one, because a drop may panic, and a second panic during
@@ -184,10 +185,10 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
 
     /// Runs the chain as [`Chain::run`] does, with a producer that can be cloned for other threads.
     ///
-    /// The ring closes when `produce` has returned and the last clone is dropped. A clone that
-    /// outlives `produce`, for instance inside the value that `produce` returns, keeps `run_shared`
-    /// waiting. A [`deadline`](Chain::deadline) limits the wait for a clone that outlives
-    /// `produce`.
+    /// The ring closes when `produce` has returned and the last clone of the producer is dropped. A
+    /// clone of the producer may outlive `produce`, for instance inside the value that `produce`
+    /// returns. `run_shared` waits until all clones of the producer are dropped, or until the
+    /// chain's [`deadline`](Chain::deadline) passes.
     ///
     /// ```
     /// let mut sum = 0;
@@ -240,9 +241,9 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 }
 
 /// The work of a new thread, until the thread takes the work. If the system cannot start the
-/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. If the
-/// closure alone owned the work, the graph would fail with [`Cause::Dropped`] instead of
-/// [`Cause::Thread`].
+/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. If only the
+/// thread's closure owned the work, a failed start of the thread would drop the work at once. The
+/// graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -303,8 +304,9 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
                 // another ring's producer does not close this ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // After a swap, `producer` may be the last owner of another ring. The last owner's drop
-            // drops events, which is user code.
+            // If the closure has swapped its producer away, `producer` may be the last owner of
+            // another ring. The last owner of a ring drops the ring's events, and an event's drop
+            // is user code that may panic.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }

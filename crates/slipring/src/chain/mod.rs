@@ -1,9 +1,10 @@
-//! The chain front: stages on named threads, declared in one expression.
+//! A chain declares a ring and its stages in one expression, and runs the stages on named threads.
 //!
 //! Invariants
-//! - I1: a writing stage can be declared only outside of fan-outs. By I1, the soundness rule
-//!   (plan::I1) holds by construction, and the plan checks the rule again.
-//! - I2: no mistake in a declaration is lost: the start of the chain reports the first mistake.
+//! - I1: a writing stage can be declared only outside of fan-outs. The types of a chain enforce the
+//!   soundness rule (plan::I1), and the plan checks the rule again.
+//! - I2: no mistake in a declaration is lost: the call that starts the chain, for instance `run`,
+//!   returns the first mistake as an error.
 
 mod declare;
 mod fan_out;

@@ -63,7 +63,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         sample_latency;
     }
 
-    /// Lets a monitor observe the chain while it runs.
+    /// Lets a monitor observe the running chain.
     ///
     /// Example: [`Monitor`].
     ///
@@ -148,7 +148,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// Sets how the stage declared last goes on when its handler returns an error. Default:
+    /// Sets a policy for errors that the handler of the last declared stage returns. Default:
     /// [`OnFault::stop`].
     ///
     /// Example: [`OnFault`].
@@ -160,7 +160,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("on_error", |policy| policy.on_error = on)
     }
 
-    /// Sets how the stage declared last goes on when its handler panics. Default:
+    /// Sets a policy for panics in the handler of the last declared stage. Default:
     /// [`OnFault::stop`].
     ///
     /// The stage calls the handler again after its panic, so the handler's state must be consistent
@@ -262,9 +262,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         })
     }
 
-    /// Puts the stage declared last on the thread of this name. Stages that name the same thread
-    /// take turns on that thread. If a chain has more stages than the machine has cores, stages
-    /// that share a thread are often faster.
+    /// Puts the last declared stage on the thread of this name. Stages that name the same thread
+    /// take turns on that thread. If a chain has more stages than the machine has cores, the chain
+    /// is often faster when some stages share a thread.
     ///
     /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
     ///

@@ -219,8 +219,8 @@ impl Pipeline {
     /// Waits as [`Pipeline::join`] does, but no longer than `limit`. Unlike `join`, this method can
     /// be called again.
     ///
-    /// The destructors of thread-local values run after a stage has ended. `join_within` does not
-    /// wait for the destructors; [`Pipeline::join`] does.
+    /// `join_within` does not wait for the destructors of the threads' thread-local values;
+    /// [`Pipeline::join`] does.
     ///
     /// ```
     /// use slipring::JoinError;
@@ -277,7 +277,8 @@ impl Pipeline {
             .map(|(stage, _)| stage.clone())
     }
 
-    /// Waits until every stage has ended. Returns `false` if the limit passes first.
+    /// Waits until every stage has ended. Returns `false` if some stage has not ended within
+    /// `limit`.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
         // A limit beyond the clock's range counts as no limit.
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));

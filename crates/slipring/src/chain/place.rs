@@ -1,8 +1,8 @@
-//! Marker types for the place of the next stage in a chain, which decides its access and its
-//! dependencies.
+//! Marker types that say where a chain's next stage is declared: outside of any fan-out, inside a
+//! fan-out, or inside a branch.
 
-/// Marks a [`Chain`](crate::Chain) outside of any fan-out: each stage comes after all stages before
-/// it.
+/// Marks a [`Chain`](crate::Chain) outside of any fan-out: each stage comes after all stages that
+/// were declared earlier.
 pub struct Sequential(());
 /// Marks a [`Chain`](crate::Chain) inside of [`fan_out`](crate::Chain::fan_out): each stage comes
 /// after the stages before the fan-out, and stands beside the other stages of the fan-out.
@@ -13,7 +13,7 @@ pub struct Branch(());
 
 pub(super) mod sealed {
     pub trait Place {
-        /// Whether stages declared one after the other stand side by side.
+        /// Whether successive declarations declare parallel stages.
         const SIDE_BY_SIDE: bool;
     }
     impl Place for super::Sequential {

@@ -21,7 +21,7 @@ use crate::ring::slots::Layout;
 /// virtual call for each stage in each round. The handler loops behind the virtual calls are
 /// monomorphic.
 pub(super) trait Runner {
-    /// Returns the number of the stage.
+    /// Returns the index of the stage.
     fn stage(&self) -> usize;
     /// Returns the position of the next event.
     fn next_seq(&self) -> u64;
@@ -40,8 +40,8 @@ pub(super) trait Runner {
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the line of the frontier that only this runner moves. `None`: the runner runs a
-    /// user's loop, which may give its handle to another thread.
+    /// Returns the line number of a frontier word that no other runner moves. `None`: the runner
+    /// runs a user's loop, and the loop may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
@@ -52,7 +52,7 @@ pub(super) trait Runner {
     fn released(&self) -> u64;
     /// Returns whether a step would handle an event, or find the end of the stream.
     fn is_ready(&self) -> bool;
-    /// Returns the number of the party that a wait would wait for: a stage, or the producers.
+    /// Returns the index of the party (a stage, or the producers) that this runner would wait for.
     fn waits_for(&self) -> usize;
 }
 
@@ -142,8 +142,8 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 /// A stage whose handler is the user's own loop.
 ///
 /// The loop gets `&mut` of the stage's handle, and may swap the handle for the handle of another
-/// stage or ring. The runner keeps the ring and the stage's number besides the handle, because the
-/// loop may have swapped the handle away.
+/// stage or ring. The runner also keeps the ring and the stage's index, because the loop may have
+/// swapped the handle away.
 pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
@@ -164,15 +164,15 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
         }
     }
 
-    /// Returns the stage's handle, unless the loop has swapped it away.
+    /// Returns the stage's handle, unless the user's loop has swapped the handle for another one.
     fn own(&self) -> Option<&Consumer<E, A, Every, L>> {
         let state = self.consumer.state();
         (state.core.same(&self.core) && state.stage == self.stage).then_some(&self.consumer)
     }
 
-    /// Fails the graph if the loop has swapped the stage's handle away and returned before the end
-    /// of the stream. Without this check, only the drop of the stage's handle would fail the graph.
-    /// A handle that was swapped away may never be dropped.
+    /// Fails the graph if the user's loop has swapped the stage's handle away and returned before
+    /// the end of the stream. Without this check, only the drop of the stage's handle would fail
+    /// the graph. A handle that was swapped away may never be dropped.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {
@@ -218,7 +218,8 @@ impl<E, A: sealed::Access, L: Layout, R: Outcome, F: FnOnce(&mut Consumer<E, A, 
     fn line(&self) -> Option<usize> {
         None
     }
-    // No policy applies to a user's loop, because a failed loop cannot be called again.
+    // A user's loop is never retried or skipped, because its closure is `FnOnce` and is called only
+    // once.
     fn retry(&mut self) {}
     fn skip(&mut self) {}
     fn released(&self) -> u64 {

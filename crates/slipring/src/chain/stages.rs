@@ -123,11 +123,11 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage with a loop of its own: `run` is called with the stage's handle, on the stage's
     /// thread.
     ///
-    /// The loop may release events early within a batch
+    /// The user's loop may release events early within a batch
     /// ([`Batch::release_front`](crate::Batch::release_front)) or after the batch
-    /// ([`Batch::hold`](crate::Batch::hold)). Between batches, the loop may wait for other things
-    /// than events. `run` must return when the handle reports the end of the stream; the graph
-    /// fails if `run` returns earlier. A stage with its own loop takes no policy
+    /// ([`Batch::hold`](crate::Batch::hold)). Between two batches, the user's loop may also wait,
+    /// for instance for a socket. `run` must return when the handle reports the end of the stream;
+    /// the graph fails if `run` returns earlier. A stage with its own loop takes no policy
     /// ([`Chain::on_error`], [`Chain::max_batch`] and their like), shares no thread, and does not
     /// run with [`Chain::run_inline`].
     ///

@@ -1,9 +1,11 @@
-//! A thread of a chain: the runners of the thread, their failures, and their end.
+//! A chain's thread starts the runners of its stages, runs them in turn, handles their failures,
+//! and stops them.
 //!
 //! Invariants
-//! - I1: no panic of user code leaves this module. A panic of user code fails the graph, and the
-//!   failure names stage and event. This module drops the payload of a caught panic, even if the
-//!   payload's drop panics too.
+//! - I1: no panic of user code leaves this module. A caught panic fails the graph, unless the
+//!   stage's policy lets the stage go on. The graph's failure names the stage, and also the event
+//!   if the handler panicked at an event. A panic in the drop of a caught panic's payload is
+//!   contained, too.
 //! - I2: if a handler's `start` succeeded, the handler's `stop` is called, also after a failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +22,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 
-/// The runners of one thread, often a single one.
+/// The runners of one thread; many threads have a single runner.
 pub(super) struct StageThread<'env> {
     entries: Vec<Entry<'env>>,
     on_faults: Option<OnFaults<'env>>,
@@ -48,8 +50,7 @@ impl<'env> StageThread<'env> {
         StageThread { entries: runners.into_iter().map(entry).collect(), on_faults, started: 0 }
     }
 
-    /// Calls the hook for the thread's start, runs all stages of the thread, and drops their
-    /// handlers.
+    /// Calls `on_start`, runs all stages of the thread, and drops the handlers of the stages.
     pub(super) fn run(mut self, control: &Control, on_start: impl FnOnce()) {
         let Some(first) = self.entries.first().map(|entry| entry.runner.stage()) else { return };
         let within = enter(control, self.lines());
@@ -110,8 +111,8 @@ impl<'env> StageThread<'env> {
                     at: first.next_seq(),
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // A panic of a user's waiting strategy, or a passed deadline, fails the graph.
-                // After a failure of the wait, each stage ends at its next step.
+                // A panic of a user's waiting strategy, or a passed deadline, fails the graph. In a
+                // failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
                 });
@@ -195,7 +196,7 @@ impl<'env> StageThread<'env> {
         };
         *failures = failures.saturating_add(1);
         if let Some(hook) = &self.on_faults {
-            // The error's text and the hook come from user code, so both may panic.
+            // The error's `to_string` and the function `hook` are user code and may panic.
             call_user(control, stage, at, || {
                 let message = match &end {
                     End::Fault(fault) => fault.to_string(),
@@ -206,8 +207,8 @@ impl<'env> StageThread<'env> {
                 Ok(())
             });
         }
-        // The error is dropped outside of `call_user`, because a panic of the error's drop during
-        // another unwinding would abort the process.
+        // `end` is dropped outside of `call_user`. A panic of `hook` inside of `call_user` would
+        // drop `end` while unwinding, and a second panic in that drop would abort the process.
         if let Some(panic) = drop_contained(end) {
             control.fail(stage, at, Cause::Panic(panic));
         }
@@ -218,8 +219,8 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // A stage that fails again without progress, for instance in `idle`, never reaches a wait,
-        // so a repeated failure also checks the deadline.
+        // Usually a wait checks the graph's deadline. A stage whose handler fails again and again
+        // may never wait, so `survive` checks the deadline after a repeated failure.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -239,18 +240,19 @@ impl<'env> StageThread<'env> {
                 control.fail(last, None, Cause::Panic(panic));
             }
         }
-        // In a spawned chain, `on_faults` may be the last reference to the hook.
+        // In a spawned chain, `on_faults` may be the last reference to the user's function, and the
+        // drop of the function may panic.
         if let Some(panic) = on_faults.and_then(Contained::drop_contained) {
             control.fail(last, None, Cause::Panic(panic));
         }
     }
 
-    /// Returns the lines of the frontiers that only this thread moves.
+    /// Returns the line numbers of the frontier words that no other thread moves.
     pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().filter_map(|entry| entry.runner.line())
     }
 
-    /// Returns the number and the next position of the first stage that has not ended.
+    /// Returns the index and the next position of the first stage that has not ended.
     pub(super) fn first_running(&self) -> Option<(usize, u64)> {
         self.running().next().map(|runner| (runner.stage(), runner.next_seq()))
     }
@@ -260,7 +262,8 @@ impl<'env> StageThread<'env> {
     }
 }
 
-/// Calls user code of a stage. A panic or an error fails the graph (I1), and returns `None`.
+/// Calls user code of a stage. If the user code panics or returns an error, `call_user` fails the
+/// graph (I1) and returns `None`.
 fn call_user<T>(
     control: &Control,
     stage: usize,

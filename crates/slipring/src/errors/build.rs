@@ -66,8 +66,8 @@ pub enum BuildError {
         /// The name.
         stage: String,
     },
-    /// The number of a pool's workers, or of a stage's shards, is zero or too large. At most the
-    /// ring's capacity and [`MAX_STAGE_HANDLES`] are allowed.
+    /// The number of a pool's workers, or of a stage's shards, is zero or too large. The number
+    /// must not exceed the ring's capacity, nor [`MAX_STAGE_HANDLES`].
     Workers {
         /// Name of the stage.
         stage: String,

@@ -63,9 +63,9 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Converts the error of a wait for slots into a [`WaitError`]. The wait had no deadline, and
-    /// the length of the claim was valid. The wait ended with the graph, by the strategy's timeout,
-    /// or because the thread would wait for itself.
+    /// Converts the error of a claim that waited for slots into a [`WaitError`]. The caller has
+    /// claimed without a deadline, and with a valid number of slots. Such a claim fails only by the
+    /// end of the graph, by the strategy's timeout, or because the thread would wait for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use crate::base::name::Name;
 
-/// Counts of a graph's stages and of their waits. A report prints as a table.
+/// Statistics of a graph: for each stage and for the producers, for instance the number of events
+/// and the time spent waiting. A report prints as a table.
 ///
-/// A report is a copy of the counts, which the graph does not change later. The counts of a running
-/// graph are a little old, and may come from different moments: see
+/// A report is a copy of the graph's counts, and never changes. The counts of a running graph are a
+/// little old, and may come from different moments: see
 /// [`Monitor::report`](crate::Monitor::report). After `run`, `feed` or `join` of the graph, the
 /// counts are complete.
 ///
@@ -153,14 +154,15 @@ impl Report {
     }
 
     /// Returns the counts of the stage (or the producers) for which the other parties waited
-    /// longest. The stage's own waiting time is subtracted from the others' waiting time. To speed
-    /// the graph up, make the bottleneck faster first. Returns `None` if no party had to wait for
-    /// another party.
+    /// longest. The time that a stage itself spent waiting is subtracted from the time that other
+    /// parties waited for the stage. To speed the graph up, make the bottleneck faster first.
+    /// Returns `None` if no party had to wait for another party.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
-        // If stage A waits for stage B, then B also causes the waits of other stages for A. The
-        // time that A spent waiting is subtracted from the time that other stages waited for A.
+        // If stage C waits for stage A while A waits for stage B, then B causes both waits. `own`
+        // subtracts the time that a stage itself spent waiting, so that A does not count as the
+        // bottleneck.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };

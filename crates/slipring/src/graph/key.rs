@@ -22,7 +22,7 @@ use crate::wait::Wait;
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
-    /// Number of the stage.
+    /// Index of the stage.
     stage: usize,
     /// Number of handles that the key is exchanged for.
     handles: usize,
@@ -106,15 +106,15 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // `Contained` wraps the strategy before the call of `edit`, because a panic of `edit` drops
-        // the strategy.
+        // If `edit` panics, the unwinding drops the strategy. `Contained` catches a panic in the
+        // strategy's drop, which would abort the process during the unwinding.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
 
-    /// Changes the stage before the build. If the graph was built already, panics with a message
-    /// that says that the stage cannot be `action`. The value that `change` returns is dropped
-    /// after the lock is released, because the value's drop may run user code.
+    /// Changes the stage before the build. Panics with the message "stage cannot be {action}" if
+    /// the graph was built already. The value that `change` returns is dropped after the lock is
+    /// released, because the value's drop may run user code.
     fn edit<T>(self, action: &str, change: impl FnOnce(&mut Stages, usize) -> T) -> Self {
         let mut stages = self.stages.lock();
         if stages.frozen {
@@ -147,15 +147,16 @@ impl<A, C> Key<A, C> {
 }
 
 impl<A> Key<A, Shared> {
-    /// Sets how many workers the pool has room for at a time, including the workers of the build.
+    /// Sets how many workers the pool has room for at a time, including the workers that were
+    /// declared with the pool.
     ///
     /// Example: [`Pool`](crate::Pool).
     ///
-    /// Default: the number of workers of the build, so a worker can join only after another worker
-    /// has left. The build fails if `workers` is smaller than the build's number of workers, or
-    /// larger than the ring's capacity or [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each
-    /// worker's place takes 128 bytes, and each computation of the pool's frontier loads every
-    /// place.
+    /// By default, the pool has room only for the workers that were declared with it, so a worker
+    /// can join only after another worker has left. The build fails if `workers` is smaller than
+    /// the number of declared workers, or larger than the ring's capacity or
+    /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES). Each worker's place takes 128 bytes, and
+    /// each computation of the pool's frontier loads every place.
     ///
     /// # Panics
     /// Panics if the graph was built already.

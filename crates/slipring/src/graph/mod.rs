@@ -57,8 +57,8 @@ use stages::SharedStages;
 /// ```
 pub struct Graph<E, L: Layout = Interleaved, S = Single> {
     stages: Arc<SharedStages>,
-    /// Builder of the ring. The builder is in a cell, because the declaration of a stage only
-    /// borrows the graph.
+    /// Builder of the ring. The builder is in a `RefCell`, because a declaration of shards changes
+    /// the builder through a shared reference to the graph.
     ring: RefCell<Builder<E>>,
     kind: PhantomData<(L, S)>,
 }
@@ -391,8 +391,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
-        // An error of the ring's build is reported before a dropped key, because the build error's
-        // message is more useful.
+        // If the ring's build failed and a key was dropped, `build` returns the build's error,
+        // because its message is more useful.
         let core = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();

@@ -130,9 +130,9 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Takes a key, and returns the number of the key's stage with one learner for each handle of
     /// the stage.
     ///
-    /// A user's wait strategy makes the learners, and may panic. While the learners are made, the
-    /// key is not marked as exchanged. A panic of the strategy then drops the key, and the key's
-    /// drop fails the graph.
+    /// A user's wait strategy makes the learners, and may panic. The key is marked as exchanged
+    /// only after the learners were made. If the strategy panics, the unwinding drops the unmarked
+    /// key, and the key's drop fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
@@ -204,8 +204,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of reading shards for the handles of all shards, in the order of their
-    /// numbers.
+    /// Exchanges the key of a stage of shards that read for one handle per shard. The index of a
+    /// handle in the returned vector is the number of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -215,8 +215,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of writing shards for the handles of all shards, in the order of their
-    /// numbers.
+    /// Exchanges the key of a stage of shards that may write for one handle per shard. The index of
+    /// a handle in the returned vector is the number of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///

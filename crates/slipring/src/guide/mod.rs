@@ -15,9 +15,9 @@
 //! | make it faster, and measure whether it is | [`performance`] |
 //! | move code from the LMAX Disruptor or from QuestDB's queues | [`migrating`] |
 //!
-//! Every example in the guide is compiled and run as a test. Every figure names its record: a
-//! folder in the repository's `records/` that holds the command, the machine's description and the
-//! raw values.
+//! Every example in the guide is compiled and run as a test. Every measured number in the guide
+//! names its folder in the repository's `records/`. The folder of a measurement holds its command,
+//! the machine's description and the raw values.
 //!
 //! # Words
 //!

@@ -1,10 +1,11 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! An edge orders two threads. One thread's accesses before its store of a word precede the other
-//! thread's accesses after its load of that word. The module's name is the edge's label:
-//! `edge::slot_published` is `SYNC[slot-published]` in PROTOCOL.md, which states the argument. Each
-//! module has both ends of its edge side by side. The compiler rejects an edge that does not exist,
-//! and `cargo xtask tidy` checks that each end is used and each label is explained.
+//! Most edges order two threads by one word: a thread stores a value in the word, and another
+//! thread loads that value. The storing thread's accesses before the store come before the loading
+//! thread's accesses after the load of the stored value. The module's name is the edge's label:
+//! PROTOCOL.md explains `edge::slot_published` under `SYNC[slot-published]`. Each module has both
+//! ends of its edge side by side. The compiler rejects an edge that does not exist. The command
+//! `cargo xtask tidy` checks that each end is used, and that PROTOCOL.md explains each label.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
@@ -13,8 +14,9 @@
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin may weaken only one of several uses of an edge's load or store. The weakened use then
-//! calls a function of its own, whose body names the twin.
+//! A twin is a weakened variant that a model must catch. If a twin weakens only one use of an
+//! edge's load or store, that use calls a function of its own, and the function's body names the
+//! twin.
 
 pub(crate) mod announced;
 
@@ -76,8 +78,8 @@ pub(crate) mod released {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
     }
 
-    /// Stores the position that a joining member pins. The previous member's accesses come before
-    /// this store of the pin.
+    /// Stores the position that a joining member pins. The accesses of the seat's previous member
+    /// come before the store of the joining member's pin.
     #[inline(always)]
     pub(crate) fn pin(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
@@ -119,7 +121,7 @@ pub(crate) mod sentinel {
     use super::*;
 
     /// Moves the sentinel over a run, after this thread saw the run's stamp. Returns the sentinel's
-    /// position as an error if another thread moved it.
+    /// position as an error if another thread moved the sentinel first.
     #[inline(always)]
     pub(crate) fn advance(sentinel: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
         let order = twin!("sentinel-unreleased": Release => Relaxed);
@@ -145,15 +147,15 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. Through a load of the claim word, a worker may read events whose
-    /// publication only another worker saw.
+    /// Loads the claim word. A worker that loads another worker's value of the claim word may read
+    /// the events whose publication that other worker saw.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
-    /// Takes a chunk by moving the claim word, after the worker stored its bound. The load that
-    /// returned `seen` was an acquire load, so a failed swap need not acquire.
+    /// Takes a chunk by moving the claim word, after the worker stored its bound. A failed
+    /// compare-and-swap needs no acquire ordering, because the worker loads the claim word again.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -170,12 +172,13 @@ pub(crate) mod chunk_taken {
     }
 }
 
-/// A worker leaves the rest of its chunk to another worker.
+/// A worker that is dropped in the middle of a chunk leaves the rest of the chunk, an orphan, to
+/// another worker of the pool.
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Adds 1 to the number of orphans, after the orphan was stored under the lock. The lock under
-    /// which the orphan is stored orders the accesses to the orphan's data.
+    /// Adds 1 to the number of orphans, after the orphan was stored under the lock of the orphans.
+    /// The lock orders the accesses to the orphan's data.
     #[inline(always)]
     pub(crate) fn leave(count: &AtomicUsize) {
         count.fetch_add(1, Relaxed);
@@ -201,18 +204,21 @@ pub(crate) mod signed_off {
     }
 }
 
-/// The sole remaining maker claims without a swap. The sole maker's claims come after the last
-/// claims of all former makers.
+/// A maker is a handle that can claim, or that can create a handle that claims. If only one maker
+/// is left, that maker claims without a compare-and-swap. The sole maker's claims come after the
+/// last claims of all former makers.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts one maker from the count, after the maker's last claim.
+    /// Subtracts one from the number of makers (handles that can claim or create producers), after
+    /// the subtracted maker's last claim.
     #[inline(always)]
     pub(crate) fn leave(makers: &AtomicU64, one: u64) {
         makers.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of makers, before a claim.
+    /// Loads the number of makers (handles that can claim or create producers), before the caller's
+    /// claim.
     #[inline(always)]
     pub(crate) fn see(makers: &AtomicU64) -> u64 {
         makers.load(twin!("alone-relaxed": Acquire => Relaxed))
@@ -244,49 +250,55 @@ pub(crate) mod left {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Subtracts one member from the count. The member accesses no event after this subtraction.
+    /// Subtracts one member from the count of the tap's members. The subtracted member accesses no
+    /// event afterwards.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of members, before a passer passes the positions of former members.
+    /// Loads the number of a tap's members, before the caller passes positions that former members
+    /// of the tap have held.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
     }
 }
 
-/// The edge `joined` is between a member that joins a tap and a passer of that tap. At least one of
-/// the member and the passer sees the other's store.
+/// The edge `joined` is between a member that joins a tap and a passer, a party that goes past the
+/// tap. The member stores its pinned position, and the passer stores the position that it
+/// announces. At least one of the member and the passer sees the other's store.
 pub(crate) mod joined {
     use super::*;
 
-    /// Orders the joiner's pin before its loads of the passers' announced positions.
+    /// Orders a joining member's store of its pinned position before the member's loads of the
+    /// positions that parties behind the tap have announced.
     #[inline(always)]
     pub(crate) fn fence_joiner() {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// Orders a passer's announced position before the passer's loads of the members' bounds.
+    /// Orders a store of an announced position before the loads of the tap members' bounds. A party
+    /// announces a position before the party passes the tap.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
     }
 }
 
-/// The closed bit publishes the last position.
+/// A thread that sees the closed bit also sees the last position of the stream, which was stored
+/// before the bit was set.
 pub(crate) mod closed {
     use super::*;
 
-    /// Sets the closed bit, after the last position was stored.
+    /// Sets the closed bit, after the caller has stored the last position of the stream.
     #[inline(always)]
     pub(crate) fn close(bits: &AtomicU32, closed: u32) {
         bits.fetch_or(closed, twin!("closed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the status bits. After this load of the status bits, the caller reads the last
-    /// position and the events before that position.
+    /// Loads the status bits. If the closed bit is set, the caller may read the last position of
+    /// the stream and all events before that position.
     #[inline(always)]
     pub(crate) fn see(bits: &AtomicU32) -> u32 {
         bits.load(twin!("closed-seen-relaxed": Acquire => Relaxed))
@@ -310,34 +322,36 @@ pub(crate) mod failed {
     }
 }
 
-/// A mark publishes one complete put in a mirror's slot.
+/// Each slot of a mirror has a mark word, which publishes one complete put in the slot.
 pub(crate) mod mirrored {
     use super::*;
 
-    /// Stores the mark of a complete put, after the writer has stored the words of the put.
+    /// Stores the mark word of a slot, after the writer has stored the value's words in the slot.
     #[inline(always)]
     pub(crate) fn put(mark: &AtomicU64, done: u64) {
         mark.store(done, twin!("put-relaxed": Release => Relaxed));
     }
 
-    /// Loads the mark of a put, before the caller loads the words of the put.
+    /// Loads the mark word of a slot, before the caller loads the value's words from the slot.
     #[inline(always)]
     pub(crate) fn see(mark: &AtomicU64) -> u64 {
         mark.load(twin!("put-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// If an observer copied a word of a later put, the observer sees that later put's mark.
+/// If an observer has copied a word of a later put, the observer sees the later put in the slot's
+/// mark word.
 pub(crate) mod overwritten {
     use super::*;
 
-    /// Orders the writer's store of the mark *being written* before the stores of the put's words.
+    /// Orders the writer's store of the value *being written* in a slot's mark word before the
+    /// stores of the put's words.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());
     }
 
-    /// Orders the observer's loads of a put's words before the second load of the put's mark.
+    /// Orders the observer's loads of a put's words before its second load of the slot's mark word.
     #[inline(always)]
     pub(crate) fn fence_observer() {
         twin!("observer-unfenced": fence(Acquire) => ());
@@ -348,15 +362,15 @@ pub(crate) mod overwritten {
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores the number of completed puts, after the writer has stored the mark of the last
+    /// Stores the number of completed puts, after the writer has stored the mark word of the last
     /// completed put.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of completed puts. The caller loads the marks of these puts after this
-    /// load.
+    /// Loads the number of completed puts, before the caller loads the mark words of the completed
+    /// puts.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
@@ -373,7 +387,7 @@ pub(crate) mod mirror_closed {
         closed.store(1, twin!("mirror-closed-relaxed": Release => Relaxed));
     }
 
-    /// Loads whether the mirror is closed, before the marks of the last puts are loaded.
+    /// Loads whether the mirror is closed, before the caller loads the mark words of the last puts.
     #[inline(always)]
     pub(crate) fn see(closed: &AtomicU32) -> u32 {
         closed.load(twin!("mirror-closed-seen-relaxed": Acquire => Relaxed))
