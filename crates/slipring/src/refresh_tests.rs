@@ -12,10 +12,10 @@ use crate::ring::spec::{Access, Delivery, StageSpec};
 use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
-/// Publishes runs of `lens` events. The first run begins four laps before the end of a refresh
-/// period. Then takes the positions of two laps that begin 2^46 laps after the first run. Returns,
-/// for each of the positions, the run that a reader would find in the present stamp of the
-/// position's slot.
+/// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
+/// begins four laps before the end of a refresh period (2^44 laps). Returns one [`Run`] for each of
+/// `2 * capacity` positions, which begin 2^46 laps after the first run's start. Each returned
+/// [`Run`] is the meaning of a slot's present stamp at one of the later positions.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -81,8 +81,9 @@ fn a_ring_begins_on_the_short_way() {
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
     // Each case gives a ring's first position, the first position of a lap, and whether a
-    // publication in that lap may refresh stamps. Some rings start at the beginning of a refresh
-    // period, and others before the beginning.
+    // publication in that lap may refresh stamps. A refresh period is 2^44 laps. Some of the cases'
+    // rings start at the first position of a refresh period, and other rings start before the first
+    // position of a refresh period.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),

@@ -14,9 +14,10 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
-/// A frontier is never below the caller's lower bound, even with a stale bound or pin. A worker
-/// that lost the race for a chunk keeps that chunk's bound until its next chunk. A joiner may pin a
-/// position, and withdraw the pin later.
+/// A frontier is never below the caller's lower bound, even if a line holds a position that is too
+/// old. The line of a worker that lost the race for a chunk holds the chunk's start until the
+/// worker's next attempt. A joiner may store a position on its line, and withdraw the position
+/// later.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -46,8 +47,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // A pool's frontier stays at the lower bound while a worker, which lost the race for the first
-    // chunk, has a stale bound.
+    // A pool's frontier stays at the lower bound while the line of a worker, which lost the race
+    // for the first chunk, still holds that chunk's start.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -61,8 +62,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // A tap's frontier stays at the lower bound while a joiner pins a position below the lower
-    // bound.
+    // A tap's frontier stays at the lower bound while a joiner's line holds a position below the
+    // lower bound.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -104,9 +105,10 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// The position that gates a producer may fall for a moment, through a joiner's pin or through the
-/// bound of a worker that lost a race. A fall of the gating position does not move the producer's
-/// limit behind the producer's earlier claims.
+/// The position that gates a producer may fall for a moment. A joiner, or a worker that lost the
+/// race for a chunk, may store an earlier position on its line and withdraw the earlier position. A
+/// fall of the gating position does not move the producer's limit behind the producer's earlier
+/// claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
@@ -134,8 +136,8 @@ fn a_producers_limit_never_falls_behind_its_claims() {
     }
 }
 
-/// Other producers may publish any number of events while a handle is unused, so the handle's
-/// position and limit may be any distance behind.
+/// While a producer handle is unused, other producers may publish any number of events. The unused
+/// handle's position and limit may lie any distance behind the other producers' claims.
 #[test]
 fn an_idle_producer_claims_after_any_distance() {
     const QUARTER: u64 = 1 << 62;
@@ -158,8 +160,9 @@ fn an_idle_producer_claims_after_any_distance() {
             let ring = graph.build().unwrap();
             let mut idle = ring.producer();
             let core = idle.core().clone();
-            // The store to the claim word stands for the claims of other producers. The stages have
-            // released all events up to one lap before the end of the other producers' claims.
+            // The store to the claim word stands for the claims of other producers, which end at
+            // the position `far`. The stages have released all events up to one lap before the
+            // position `far`.
             core.control.positions.claim().store(ClaimWord::open(far).0, Relaxed);
             let line = |stage: usize| core.control.plan.stages[stage].line;
             let release_to = |seq: u64| match gate {
@@ -476,8 +479,9 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     adopted.release();
 }
 
-/// A joining worker gets the high bits of the pool's position from the landmark, which chunks and
-/// tombstones move.
+/// The landmark is a copy of the position in a pool's claim word, at most about 2^32 events old. A
+/// joining worker takes the high bits of the pool's position from the landmark. A worker stores the
+/// landmark when the worker takes a chunk or a tombstone across a multiple of 2^32.
 #[test]
 fn a_worker_that_joins_past_2_pow_32_events_starts_at_the_pools_position() {
     for tombstone in [false, true] {

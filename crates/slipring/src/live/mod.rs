@@ -1,7 +1,8 @@
 //! Handles that change or watch a graph while it runs: taps, pools, monitors.
 //!
-//! `place` holds the stage that a tap, a pool handle or a monitor stands for. The words that taps,
-//! pool handles and monitors share with a graph lie in `ring`.
+//! The module `place` records the graph and the stage to which a tap, a pool handle or a monitor
+//! refers. The module `ring` holds the atomic words that taps, pool handles and monitors share with
+//! a graph.
 
 #[cfg(feature = "metrics")]
 mod export;

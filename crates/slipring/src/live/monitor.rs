@@ -71,8 +71,9 @@ impl<E, L: Layout> Monitor<E, L> {
     /// long wait, at the handle's end, and after every 1,024 batches. A wait is counted with the
     /// first flush after the wait.
     ///
-    /// Costs the calling thread one load per position and count, and a few allocations. The graph's
-    /// threads pay only for sharing the loaded cache lines.
+    /// Costs the calling thread one load per position and count, and a few allocations. A report
+    /// costs the graph's own threads only the time to fetch back the cache lines that the report
+    /// loaded.
     ///
     /// Example: [`Monitor`].
     pub fn report(&self) -> Option<Report> {

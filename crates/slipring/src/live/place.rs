@@ -1,10 +1,11 @@
-//! A place refers to one stage of a graph. Each tap, each pool handle and each monitor has a place.
+//! A [`Place`] is a reference to one stage of a graph. Each tap, pool handle and monitor finds its
+//! graph through a `Place`.
 //!
 //! Invariants
-//! - I1: A place owns none of the graph's events (owner::I3). A place holds a `Weak` to the graph,
-//!   and an `Arc` only during a call.
-//! - I2: No reference to a graph is dropped under a place's lock, because such a drop may free
-//!   memory and run user code.
+//! - I1: A `Place` owns none of the graph's events (owner::I3). A `Place` holds a `Weak` to the
+//!   graph, and an `Arc` only during a call.
+//! - I2: No reference to a graph is dropped under a `Place`'s lock, because the drop of a last
+//!   reference may free memory and run user code.
 
 use std::sync::{Mutex as StdMutex, MutexGuard as StdGuard};
 
@@ -14,10 +15,11 @@ use crate::ring::core::Core;
 use crate::ring::owner::Owner;
 use crate::ring::slots::Layout;
 
-/// A stage of a graph, once the graph is built. Clones share one place.
+/// A reference to one stage of a graph; the reference is set once the graph is built. All clones of
+/// a `Place` refer to the same stage.
 pub(super) struct Place<E, L: Layout>(Arc<StdMutex<StageRef<E, L>>>);
 
-/// A graph, and the number of a stage in it.
+/// A graph, and the index of one of the graph's stages.
 type StageRef<E, L> = (Weak<Core<E, L>>, usize);
 
 impl<E, L: Layout> Clone for Place<E, L> {
@@ -27,12 +29,12 @@ impl<E, L: Layout> Clone for Place<E, L> {
 }
 
 impl<E, L: Layout> Place<E, L> {
-    /// Creates a place that refers to no graph yet.
+    /// Creates a `Place` that refers to no graph yet.
     pub(super) fn unbound() -> Self {
         Place(Arc::new(StdMutex::new((Weak::new(), 0))))
     }
 
-    /// Creates the place of a stage of this graph.
+    /// Creates a `Place` that refers to the graph `core` and to the stage with the index `stage`.
     pub(super) fn bound(core: &Owner<E, L>, stage: usize) -> Self {
         Place(Arc::new(StdMutex::new((core.observed(), stage))))
     }
@@ -41,11 +43,12 @@ impl<E, L: Layout> Place<E, L> {
         whole(self.0.lock())
     }
 
-    /// Returns a reference to the graph and the number of the place's stage, if the graph is
-    /// running. A caller drops the returned reference before its own call ends (I1).
+    /// Returns the graph and the index of the stage to which this `Place` refers. Fails if the
+    /// graph is not running. A caller of `find` drops the returned graph reference before the
+    /// caller's own call ends (I1).
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // The cloned reference may be the last reference to the graph, so this call drops the clone
-        // after the lock's release (I2).
+        // `find` clones the `Weak` reference under the lock, and drops the clone after the unlock
+        // (I2). The clone may be the last reference to the graph's memory.
         let (graph, stage) = {
             let place = self.lock();
             (place.0.clone(), place.1)
@@ -54,9 +57,10 @@ impl<E, L: Layout> Place<E, L> {
         Ok((core.ok_or(SubscribeError::NotRunning)?, stage))
     }
 
-    /// Binds the place to a stage until the run is over
-    /// ([`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run)) or the last owner
-    /// is gone.
+    /// Makes this `Place` refer to the graph `core` and to the stage with the index `stage`. Fails
+    /// if this `Place` already refers to a running graph. A graph counts as running until
+    /// [`OwnerCount::end_run`](crate::ring::owner_count::OwnerCount::end_run), or until the graph's
+    /// last owner is gone.
     pub(super) fn bind(&self, core: &Owner<E, L>, stage: usize) -> Result<(), BuildError> {
         let mut place = self.lock();
         let before = place.0.upgrade();
@@ -71,8 +75,8 @@ impl<E, L: Layout> Place<E, L> {
         }
         let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
         drop(place);
-        // The replaced references are dropped after the lock's release (I2), because they may be
-        // the last references to an earlier graph.
+        // This `Place` may have held the last references to an earlier graph. `bind` drops the
+        // references to the earlier graph after the unlock (I2).
         drop((replaced, before));
         Ok(())
     }

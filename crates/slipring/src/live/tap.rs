@@ -9,9 +9,10 @@
 //! Invariants
 //! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
 //!   and leaving, only the member's handle stores to the member's line.
-//! - I2: A joiner pins a position, fences, and then loads the announced positions. The joiner then
-//!   keeps its position, or moves on to the furthest announced position. For each party behind the
-//!   tap, the joiner sees the party's announced position, or the party sees the joiner's pin
+//! - I2: A joiner *pins* a position: the joiner stores the position on its line. The joiner then
+//!   issues a fence and loads the announced positions. After the loads, the joiner keeps its pinned
+//!   position, or moves on to the furthest announced position. For each party behind the tap, the
+//!   joiner sees the party's announced position, or the party sees the joiner's pinned position
 //!   (`edge::joined`). No party behind the tap passes the joiner's position before the joiner's
 //!   release.
 
@@ -51,10 +52,11 @@ pub enum StartAt {
 /// A reader that has joined a tap.
 ///
 /// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
-/// subscription leaves. A subscription sees every event from [`next_seq`](Consumer::next_seq) on
-/// exactly once. A subscription holds back the producers and the stages that wait for the tap,
-/// until the subscription releases its events or leaves. In a chain, only later stages that write
-/// wait for a tap. A dropped subscription leaves the tap, on any thread and for any reason.
+/// subscription leaves. A subscription sees each event exactly once, starting with the event at
+/// [`next_seq`](Consumer::next_seq). A subscription holds back the producers and the stages that
+/// wait for the tap, until the subscription releases its events or leaves. Of a chain's later
+/// stages, a tap holds back only the stages that may write events. A dropped subscription leaves
+/// the tap, on any thread and for any reason.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
@@ -62,8 +64,8 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// A place of a running graph where readers join and leave.
 ///
 /// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. All
-/// clones of a tap stand for the same place. Without readers, a tap costs each party behind it one
-/// fence per batch.
+/// clones of a tap refer to the same place in the graph. Without readers, a tap costs each producer
+/// or stage behind the tap one fence per batch.
 ///
 /// A tap stands in one running graph at a time. A tap can stand in the next graph after
 /// [`run`](crate::Chain::run) has returned, or after a pipeline has ended and was joined. A
@@ -119,11 +121,12 @@ impl<E, L: Layout> Tap<E, L> {
         Tap { name: Some(name.into()), ..Tap::new() }
     }
 
-    /// Sets the number of readers that can be joined at a time, 1 to
+    /// Sets how many readers can be subscribed to this tap at the same time: 1 to
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
-    /// The room for a reader takes two lines of 128 bytes. While any reader is joined, each party
-    /// behind the tap loads one line per reader that the tap has room for.
+    /// The ring allocates 256 bytes for each reader that the tap has room for. While at least one
+    /// reader is subscribed, each producer or stage behind the tap loads one cache line per reader
+    /// that the tap has room for.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -165,7 +168,8 @@ impl<E, L: Layout> Tap<E, L> {
 }
 
 impl<E: Send + Sync, L: Layout> Tap<E, L> {
-    /// Adds a reader. The reader sees every event from its first position on exactly once.
+    /// Adds a reader. The reader sees each event exactly once, starting with the event at the
+    /// reader's first position.
     ///
     /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
     /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and
@@ -316,10 +320,10 @@ pub(crate) fn join<E, L: Layout>(
     let asked = match start {
         StartAt::Now => newest,
         StartAt::Oldest => lower_bound,
-        // The caller may name any number. A number at distance 2^63 from `newest` lies neither
-        // ahead of `newest` nor behind `newest`. A number is accepted if its distance behind
-        // `newest` is at most the capacity. Whether a number lies ahead of `newest` decides only
-        // which error a refused caller gets.
+        // The caller may ask for any position. A position at distance 2^63 from `newest` lies
+        // neither ahead of `newest` nor behind `newest`. A position is accepted if its distance
+        // behind `newest` is at most the capacity. For a refused position, the comparison with
+        // `newest` decides only which error the caller gets.
         StartAt::At(asked) if newest.wrapping_sub(asked) <= core.capacity() => asked,
         StartAt::At(asked) if ahead(asked, newest) > 0 => {
             return Err(SubscribeError::NotYet { asked, newest });
@@ -336,9 +340,9 @@ pub(crate) fn join<E, L: Layout>(
     edge::joined::fence_joiner();
     let oldest = control.positions.announced(tap);
     twin!("counted-late": () => { control.line(tap.line).fetch_add(1, Relaxed); });
-    // The parties behind the tap may have passed any number of events after the pin and before the
-    // load of `oldest`. The pin holds only if the pinned position is not behind the furthest
-    // announced position, and at most one lap ahead.
+    // The parties behind the tap may have passed any number of events between the store of the
+    // joiner's position and the load of `oldest`. The joiner keeps its position only if the
+    // position is not behind `oldest`, and at most one lap ahead of `oldest`.
     let late = twin!("joiner-unvalidated": asked.wrapping_sub(oldest) > core.capacity() => false);
     if late && matches!(start, StartAt::At(_)) {
         control.release_member(stage, seat);
@@ -346,8 +350,8 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // A party behind the tap may have fallen asleep in front of the pin, and must be woken when
-        // the pin moves.
+        // A party behind the tap may sleep because the joiner's position holds the party back. The
+        // joiner must wake the sleeping party when the joiner moves its position.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);

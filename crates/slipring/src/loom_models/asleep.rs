@@ -10,8 +10,9 @@ use std::sync::Once;
 pub(super) const ASLEEP: &str = "asleep for ever: ";
 
 thread_local! {
-    /// Names of the sleeping parties, one entry per wait. A thread-local list suffices, because
-    /// loom runs all threads of a model on its test's thread.
+    /// Names of the stages and producers that sleep; a name stands in the list once per thread that
+    /// sleeps under that name. A thread-local list suffices, because loom runs all threads of a
+    /// model on the thread of the model's test.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -35,8 +36,8 @@ impl Drop for Asleep {
 }
 
 /// Installs a panic hook, which prints the list of sleeping parties after this process's first
-/// panic message. Later panics come from the unwinding, so the hook prints no list for later
-/// panics.
+/// panic message. The panic hook prints no list after a later panic message, because a later panic
+/// is only a consequence of the first panic.
 pub(super) fn print_at_a_panic() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

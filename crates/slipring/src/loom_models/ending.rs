@@ -15,9 +15,10 @@ use Access::{Read, Write};
 #[test]
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
-        // The ring starts at position 0, because `final_seq` also holds 0 until the close stores
-        // the final position. A stage that saw the closed bit without the final position would end
-        // at position 0.
+        // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
+        // the closed bit, but not the stored final position, would read 0 as the final position. In
+        // a ring that starts at position 0, such a stage would end without the event, and the model
+        // would fail.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -247,14 +248,15 @@ fn loom_twin_last_failure_stays() {
 }
 
 /// Shows that a stage that polls and never waits drains the events published before the close, and
-/// then ends. The stage never waits, and therefore issues no fence. A fence of the stage could hide
-/// that the closed bit is stored or loaded too weakly.
+/// then ends. The stage of this model issues no fence, because the stage never waits. A fence of
+/// the stage could hide that the closed bit is stored or loaded too weakly.
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
-        // The ring starts at position 0, because `final_seq` also holds 0 until the close stores
-        // the final position. A stage that saw the closed bit without the final position would end
-        // at position 0.
+        // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
+        // the closed bit, but not the stored final position, would read 0 as the final position. In
+        // a ring that starts at position 0, such a stage would end without the event, and the model
+        // would fail.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -302,7 +304,8 @@ fn loom_twin_closed_seen_relaxed_without_waiting() {
 }
 
 /// One thread fails the graph, and another thread checks for a failure without waiting. Shows that
-/// the lock alone orders the stored failure before the check.
+/// the lock around the stored failure suffices: a thread that sees the failed bit also finds the
+/// stored failure.
 #[test]
 fn loom_a_failure_is_seen_without_waiting() {
     explore_unfenced(5, None, || {

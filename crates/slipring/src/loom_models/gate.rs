@@ -156,8 +156,9 @@ fn loom_twin_released_relaxed_to_two_producers() {
 }
 
 /// Two producers fill one slot in turn, and a pool of one worker releases the slot between the
-/// producers' laps. One producer claims a slot after the pool's release. The other producer may see
-/// this claim, and still load a value of the pool's claim word from before the release.
+/// producers' laps. One producer claims the slot after the pool's release. The second producer may
+/// see the first producer's new claim, and still load the pool's claim word as it was before the
+/// pool's release.
 #[test]
 fn loom_two_producers_wait_for_a_pool() {
     explore_unfenced(1, Some(3), || {

@@ -1,6 +1,6 @@
 //! Models of membership: readers that join and leave a tap, and workers that join a pool, while
-//! producers and stages pass the tap or pool. A *passer* is a producer or stage directly behind a
-//! tap.
+//! producers and stages pass the tap or pool. In the names of twins, a *passer* is a producer or
+//! stage directly behind a tap.
 //!
 //! The models have one producer and up to two other threads, on rings of 1 to 4 slots.
 
@@ -175,7 +175,7 @@ fn loom_twin_released_relaxed_by_a_member() {
 }
 
 /// A second member takes the seat that the first member has left. Shows that a producer that sees
-/// the second member's pin also sees the first member's release.
+/// the position stored by the joining second member also sees the first member's release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -201,8 +201,8 @@ fn loom_twin_pin_unreleased() {
     caught("join::loom_a_seat_is_taken_again", "pin-unreleased", Caught::Race);
 }
 
-/// Two members share a tap directly behind many producers. One member learns of a publication from
-/// the sentinel, after the other member moved it.
+/// Two members share a tap directly behind many producers. One member moves the sentinel over a
+/// publication, and the other member learns of the publication from the moved sentinel.
 #[test]
 fn loom_two_readers_behind_many_producers() {
     explore(200, Some(3), || {
@@ -275,8 +275,9 @@ fn loom_twin_leaving_unnotified() {
     );
 }
 
-/// A joiner pins a position that one stage behind the tap has already passed. Another stage behind
-/// the tap sleeps because the pin holds that stage back, and wakes when the pin moves forward.
+/// A joiner stores a position that one stage behind the tap has already passed. Another stage
+/// behind the tap sleeps, because the joiner's position holds that other stage back. Shows that the
+/// sleeping stage wakes when the joiner moves its position forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {
@@ -316,8 +317,9 @@ fn one_of_two(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// The line of a departed worker bounds the departed worker's orphaned chunk while another worker
-/// handles the chunk. A joining worker gets the departed worker's seat only after the orphaned
+/// A worker leaves an unfinished chunk, and another worker handles the unfinished chunk. Until the
+/// unfinished chunk is handled, the departed worker's line holds the position of the chunk's first
+/// unreleased event. A joining worker gets the departed worker's seat only after the unfinished
 /// chunk is handled.
 #[test]
 fn loom_a_worker_joins_where_one_left() {
@@ -345,9 +347,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The reader `end` polls after the joining worker's thread has ended, and sees the joining
-        // worker's accesses. `end` sees the adopting worker's accesses only if the joining worker
-        // has acquired those accesses.
+        // The reader `end` polls after the joining worker's thread has ended, so `end` sees the
+        // joining worker's accesses. The reader `end` sees the adopting worker's accesses only if
+        // the joining worker has acquired the adopting worker's accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

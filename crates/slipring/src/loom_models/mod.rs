@@ -10,22 +10,24 @@
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
 //!   model with bounded polls, no thread drops its handle; the thread returns the handle instead.
 //!   Handles dropped by the threads would end the graph, and loom would explore many further
-//!   executions, one for each order of the drops. `ending.rs` has the models of the endings.
+//!   executions, one for each order of the drops. The models of how a graph ends are in
+//!   `ending.rs`.
 //! - **Pure readers last.** A thread that only polls is spawned last. If a load comes after a write
-//!   of the same word, loom explores all values that the load may return. If a load comes before
-//!   the write, loom explores the later value only if no other access to the word stands between
-//!   the load and the write. A load by the writing thread, directly before its swap, already hides
-//!   the later value from loom.
-//! - **Preemption bounds.** If three threads of a model sleep or swap words, the model limits the
-//!   number of preemptions in an execution. The limit is 2 or 3 preemptions, as the model states.
-//!   Without a bound on preemptions, a model with three threads takes minutes to hours. Every twin
-//!   is caught under its model's bound on preemptions.
-//! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one of its
-//!   threads fences. PROTOCOL.md lists the models of data edges ("Edges without fences").
+//!   of the same word, loom explores all values that the load may return. If a load comes before a
+//!   write of the same word, loom tries the opposite order only if no other access to the word
+//!   stands between the load and the write. If the writing thread itself loads the word directly
+//!   before the write, loom never moves an earlier load behind the write.
+//! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
+//!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
+//!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its
+//!   model's limit on preemptions.
+//! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one thread of
+//!   the model issues a `SeqCst` fence. PROTOCOL.md lists the models of data edges ("Edges without
+//!   fences").
 //! - **Start.** Rings start one position before the wrap, unless a model states another start.
 //! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
-//!   for the reason that the twin's test names. If the reason is a deadlock, the test names the
-//!   parties that stay asleep. A twin runs in a child process, because a failing model drops
+//!   in the way that the twin's test expects. A test that expects a deadlock also names the stages
+//!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
 //!   handles while loom unwinds, and such a drop aborts the process.
 
 use std::ops::Range;
@@ -83,8 +85,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // In mutation testing the minimum of executions does not apply, because too few executions are
-    // no proof that the model caught the mutant.
+    // Mutation testing counts a mutant as caught if a model fails. A model that runs a mutant must
+    // not fail merely because the model has too few executions.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
@@ -95,10 +97,11 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// Runs the model of a data edge as [`explore`] does, and asserts that in each execution at most
 /// one thread issues a `SeqCst` fence.
 ///
-/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. If two threads of a
-/// model issued such fences, the fences could hide that an edge between the threads is missing. The
-/// fencing threads are counted before the model's result is dropped, because the drop of the last
-/// handles issues a fence. No other thread of the model runs during the drop of the last handles.
+/// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Two `SeqCst` fences in
+/// different threads of a model could hide that an edge between the two threads is missing. The
+/// threads that issue fences are counted before the model's result is dropped, because the drop of
+/// the last handles issues a fence. No other thread of the model runs during the drop of the last
+/// handles.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -121,8 +124,8 @@ enum Caught {
     /// A deadlock that leaves exactly the listed parties asleep. Each entry is one wait, of a stage
     /// (its name) or of a producer (`producer`).
     Deadlock(&'static [&'static str]),
-    /// A failed assertion of the model, or a panic of the library, whose message contains the given
-    /// text.
+    /// A panic whose message contains the given text. The panic comes from an assertion of the
+    /// model, or from the library.
     Message(&'static str),
 }
 

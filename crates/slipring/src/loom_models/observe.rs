@@ -92,14 +92,14 @@ fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     });
 }
 
-/// Shows that a value is seen whole if the value fills all its words.
+/// Shows that observers see no torn value of 8 bytes, which fills one word of a slot.
 #[test]
 fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// Shows that a value is seen whole if the value does not fill its last word. A separate statement
-/// of the put stores a last word that is filled only in part.
+/// Shows that observers see no torn value of 4 bytes, which fills half a word of a slot.
+/// `Words::write` stores a word that is filled only in part in a branch of its own.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();

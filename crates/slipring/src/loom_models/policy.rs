@@ -104,7 +104,7 @@ fn loom_twin_worker_rewound_too_far() {
     caught("policy::loom_a_worker_starts_again", "worker-rewound-too-far", Caught::Race);
 }
 
-/// Shows that a reader finds the mark of a skipped event, and finds no mark of another event.
+/// Shows that a reader finds a skipped event marked as skipped, and finds no other event marked.
 #[test]
 fn loom_a_skipped_event_is_marked() {
     explore_unfenced(100, None, || {

@@ -148,7 +148,8 @@ fn loom_twin_never_idle() {
     );
 }
 
-/// The bound of a worker's second chunk also releases the worker's first chunk.
+/// Shows that a reader that loads the start of a worker's second chunk from the worker's line also
+/// sees the worker's accesses to its first chunk.
 #[test]
 fn loom_a_worker_takes_a_second_chunk() {
     explore_unfenced(900, None, || {
@@ -289,8 +290,9 @@ fn loom_twin_orphan_unnotified() {
     caught("pool::loom_a_chunk_is_adopted", "orphan-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of a departed worker still holds the bound of the departed worker's orphaned chunk. A
-/// reader behind the pool waits until another worker has adopted and handled the orphaned chunk.
+/// The line of a departed worker still holds the position of the first unreleased event in the
+/// departed worker's orphaned chunk. A reader behind the pool waits until another worker has
+/// adopted and handled the orphaned chunk.
 #[test]
 fn loom_an_orphaned_chunk_bounds_the_frontier() {
     explore_unfenced(20_000, Some(3), || {
@@ -363,9 +365,9 @@ fn loom_twin_idle_workers_unnotified() {
     caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// A worker that lost the race for a chunk keeps a stale bound until its next chunk. A worker that
-/// replaces its stale bound must notify the follower, because the stale bound may have made the
-/// follower sleep.
+/// The line of a worker that lost the race for a chunk holds the chunk's start until the worker's
+/// next attempt. The lost chunk's start on the worker's line may have made the follower sleep.
+/// Shows that the worker notifies the follower when the worker replaces the lost chunk's start.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -382,8 +384,8 @@ fn loom_a_lagging_bound_is_notified() {
             two
         });
         // The reader waits for the first event before the workers' threads are joined. The reader's
-        // wait ends, because the worker `two` keeps its chunk unhandled only if the chunk does not
-        // contain the first event.
+        // wait for the first event always ends, because the worker that takes the first event also
+        // handles the first event.
         assert_eq!(rx.batch(1).unwrap().first_seq(), START);
         drop((working.join().unwrap(), keeping.join().unwrap()));
     });

@@ -35,8 +35,8 @@ fn loom_twin_stamp_seen_relaxed() {
     caught("publish::loom_one_producer_one_reader", "stamp-seen-relaxed", Caught::Race);
 }
 
-/// One of two producers drops its handle. The remaining producer then claims without a swap, and
-/// its claims come after all claims of the dropped handle.
+/// One of two producers drops its handle. The remaining producer then claims by a plain store.
+/// Shows that the remaining producer's later claims come after all claims of the dropped handle.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {
@@ -302,14 +302,16 @@ fn loom_twin_alone_in_company_of_a_close() {
     );
 }
 
-/// The last producer drops its handle while the graph's ring makes another producer, and then the
-/// ring is dropped. A new producer that is alone claims by a store, which must not overwrite the
-/// closed bit that the dropped handle set.
+/// The last producer drops its handle while the graph's `Ring` makes another producer, and then the
+/// `Ring` is dropped. The drop of the last producer's handle may set the closed bit. The new
+/// producer is then alone, and claims by a plain store. Shows that the plain store does not
+/// overwrite the closed bit.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // The graph front's `Ring` counts as a maker while it is alive.
+        // A maker is a handle that can make producers. The model has no `graph::Ring`, which counts
+        // as a maker, so the model adds the maker itself.
         ring.control.membership.add_maker();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

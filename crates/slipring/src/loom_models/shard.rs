@@ -88,8 +88,9 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// A writer changes each event's parity, which is the key. Shows that the key after the change
-/// decides the shard, and that a reader behind the shards sees the events in order.
+/// A writer changes each event's parity, and the changed parity is the event's key. Shows that each
+/// event goes to the shard of its changed parity. Shows that a reader behind the shards sees the
+/// events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {

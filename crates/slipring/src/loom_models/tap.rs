@@ -7,7 +7,7 @@
 //! is too weak. In the models of data edges, the releasing thread issues no fence after its access
 //! to an event. In the models of data edges, all threads poll instead of sleeping, so a release
 //! notifies no queue and issues no fence. In the models of data edges, the releasing thread passes
-//! no tap, because a pass issues a fence.
+//! no tap, because a thread that passes a tap issues a fence.
 
 use loom::thread;
 
@@ -71,8 +71,8 @@ fn see(reader: &mut Subscription<u64>) {
 
 // In the next models, several parties pass one tap, or one party passes several taps.
 
-/// Two producers pass a tap, and announce their positions in one word. A producer stores no
-/// position to the announced word if the word already holds the same or a later position.
+/// Two producers pass a tap, and announce their positions in one shared word. A producer stores its
+/// position to the shared word only if the shared word holds an earlier position.
 #[test]
 fn loom_two_producers_pass_a_tap() {
     explore(4_000, Some(2), || {
@@ -96,8 +96,9 @@ fn loom_two_producers_pass_a_tap() {
     });
 }
 
-/// Two workers of a pool pass a tap, and the second worker goes further than the first. The
-/// announced word holds the second worker's position.
+/// Two workers of a pool pass a tap, and announce their positions in one shared word. The second
+/// worker goes further than the first. Shows that the shared word keeps the second worker's
+/// position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -151,8 +152,8 @@ fn loom_the_second_of_two_taps_is_passed() {
 
 /// A writer passes a tap, and a reader comes after the tap and the writer. The reader and the
 /// writer each announce a position on a line of their own, and a joiner begins at the furthest
-/// announced position. `reader` and `writer` are the numbers of the two stages. The joiner loads
-/// the line of the stage with the smaller number first.
+/// announced position. `reader` and `writer` are the indices of the two stages. The joiner loads
+/// the line of the stage with the smaller index first.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -321,7 +322,7 @@ twins! {
 
 // In the next models, a party sleeps behind a tap, and only the model's last step wakes that party.
 
-/// The stage behind a tap sleeps, because a member's pin holds the stage back. Shows that the
+/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that the
 /// member's release wakes the stage.
 #[test]
 fn loom_a_member_releases_and_wakes_a_follower() {
@@ -339,7 +340,7 @@ fn loom_a_member_releases_and_wakes_a_follower() {
     });
 }
 
-/// The stage behind a tap sleeps, because a member's pin holds the stage back. Shows that the
+/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that the
 /// member wakes the stage by leaving, without a read.
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
@@ -355,8 +356,9 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner pins a position that was already passed, and is refused. Shows that the refused joiner
-/// wakes a stage that fell asleep while the pin held the stage back.
+/// A joiner asks for a position that one stage behind the tap has already passed, and is refused.
+/// Shows that the refused joiner wakes a stage that fell asleep while the joiner's position held
+/// the stage back.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -445,8 +447,9 @@ twins! {
 // issues no fence.
 
 /// Shows that a member directly behind the producer sees the content of published events. A
-/// producer first passes a tap, and issues the fence of a pass, at the end of its first lap. The
-/// producer of this model issues no fence, because the model ends within the first lap.
+/// producer issues a fence when it checks a tap's members. In the first lap a producer checks no
+/// member, because all slots are free. This model ends within the first lap, so its producer issues
+/// no fence.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {

@@ -179,8 +179,8 @@ fn loom_a_reader_sleeps_behind_a_cursor() {
     });
 }
 
-/// Declares twins of this file's models, each with the parties that the twin's deadlock leaves
-/// asleep.
+/// Declares a test for each twin of this file's models. Each entry names the stages and producers
+/// that stay asleep in the twin's deadlock.
 ///
 /// Every model of this file runs the steps of the wake-up protocol, and must fail if the sleeper or
 /// the notifier leaves out one of these steps.

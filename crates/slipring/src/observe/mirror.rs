@@ -39,7 +39,7 @@ use crate::observe::words::{Plain, Words, bytes_per_slot};
 /// ```
 pub struct Mirror<T> {
     words: Arc<Words>,
-    /// Number of the next put, times two (see `words::PUT`).
+    /// Twice the number of the next put (see `words::PUT`).
     next: u64,
     values: PhantomData<fn(T)>,
 }
@@ -56,14 +56,14 @@ impl<T: Plain> Mirror<T> {
     /// Example: [`Mirror`].
     ///
     /// # Errors
-    /// The call returns [`BuildError::Capacity`] if `capacity` is no power of two. The call returns
-    /// [`BuildError::Memory`] if there is no memory for so many values.
+    /// `new` returns [`BuildError::Capacity`] if `capacity` is no power of two. `new` returns
+    /// [`BuildError::Memory`] if there is no memory for `capacity` values.
     pub fn new(capacity: usize) -> Result<Mirror<T>, BuildError> {
         Mirror::starting_at(capacity, 0)
     }
 
-    /// Creates a mirror whose count of puts begins at `start`. `start` is the number of the first
-    /// put, times two (see `words::PUT`).
+    /// Creates a mirror whose count of puts begins at `start`. `start` is twice the number of the
+    /// first put (see `words::PUT`).
     pub(crate) fn starting_at(capacity: usize, start: u64) -> Result<Mirror<T>, BuildError> {
         let words = Arc::new(Words::new::<T>(capacity, start)?);
         Ok(Mirror { words, next: start, values: PhantomData })

@@ -41,8 +41,8 @@ pub struct Observed<T> {
 pub enum ObserveError {
     /// The mirror holds no new value yet.
     Unavailable,
-    /// The writer overwrote each value during the copy, several times in a row. Another try may
-    /// succeed at once. A mirror with more slots makes this error rarer.
+    /// In each of several attempts, the writer overwrote the value while the observer was copying
+    /// the value. Another try may succeed at once. A mirror with more slots makes this error rarer.
     Overrun,
     /// The deadline passed before a new value came.
     TimedOut,
@@ -104,9 +104,9 @@ impl std::error::Error for ObserveError {}
 /// ```
 pub struct Observer<T> {
     mirror: MirrorHandle<T>,
-    /// Number of the put to read next, times two (see `words::PUT`).
+    /// Twice the number of the put to read next (see `words::PUT`).
     next: u64,
-    /// Number of the put after the last returned put, times two (see `words::PUT`).
+    /// Twice the number of the put after the last returned put (see `words::PUT`).
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
@@ -144,9 +144,8 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Returns the number of newest puts that an overtaken observer still reads: three quarters of
-    /// the number of slots. The returned number is multiplied by two, like all numbers of puts (see
-    /// `words::PUT`).
+    /// Returns twice the number of newest puts that an overtaken observer still reads (see
+    /// `words::PUT`). An overtaken observer still reads three quarters of the slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -176,8 +175,8 @@ impl<T: Plain> Observer<T> {
     /// Returns the next value. If the next value is overwritten, skips the oldest quarter of the
     /// slots. Never waits.
     ///
-    /// Costs one load per 8 bytes of the value, and loads of the mark, the number `seq`, and the
-    /// mark again.
+    /// Costs one load per 8 bytes of the value, one load of the number `seq`, and two loads of the
+    /// slot's version word.
     ///
     /// ```
     /// use slipring::ObserveError;
@@ -267,7 +266,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is the number of newest puts to continue with, times two (see `words::PUT`).
+    /// is twice the number of newest puts that remain to be read (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

@@ -6,15 +6,16 @@
 //! oldest value.
 //!
 //! Each slot has a sequence lock, whose version word is called the slot's *mark*. The writer
-//! changes the mark before it stores the words of a value, and again after the last word. From the
-//! mark, an observer learns whether its copy of the value is whole, and which put the copy came
-//! from (Hans Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
-//! The module needs no `unsafe`: every word that two threads share is atomic, and any copied bytes
-//! form a valid value.
+//! changes a slot's mark before it stores the words of a value, and again after the last word. An
+//! observer loads the slot's mark before and after copying the slot's value. The two loaded marks
+//! show whether the copied value is whole, and which of the writer's values it is (Hans Boehm, "Can
+//! seqlocks get along with programming language memory models?", MSPC 2012). The module needs no
+//! `unsafe`: every word that two threads share is atomic, and any copied bytes form a valid value.
 //!
 //! A *put* is one copy of a value by the writer. Puts have consecutive numbers, whatever the
-//! positions of their events. `completed` and the handles hold numbers of puts times two.
-//! A mark holds the number of a put times two, and the mark's lowest bit is [`WRITING`]:
+//! positions of their events. The word `completed` and the handles store twice the number of a put.
+//! A slot's mark shows the progress of put number `n`, which goes to that slot; the mark's lowest
+//! bit is [`WRITING`]:
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
@@ -22,14 +23,15 @@
 //! | `2n + 2` | the slot holds put number `n`, whole |
 //!
 //! Invariants
-//! - I1: The mark of a slot only grows. The mark says *being written* before the writer stores a
-//!   put's first word, and *holds* after the put's last word.
-//! - I2: [`Words::read`] copies a value between two loads of the slot's mark, and returns the copy
-//!   only if both loads say *holds* for the requested put. The first load of the mark acquires the
-//!   requested put's words (`SYNC[mirrored]`). A returned copy contains no word of a later put,
-//!   because the second load of the mark, after a fence, would otherwise see the later mark
-//!   (`SYNC[overwritten]`).
-//! - I3: `completed` is the number of finished puts, times two. An observer that has acquired
+//! - I1: The mark of a slot only grows. The writer sets the slot's mark to `2n + 1` before storing
+//!   the first word of put number `n`. The writer sets the slot's mark to `2n + 2` after storing
+//!   the last word of put number `n`.
+//! - I2: [`Words::read`] copies a value between two loads of the slot's mark. [`Words::read`]
+//!   returns a copy of put number `n` only if each of the two loads returns `2n + 2`. The first of
+//!   the two loads acquires the words of put number `n` (`SYNC[mirrored]`). A fence stands between
+//!   the copy and the second of the two loads. If the copy contains a word of a later put, the
+//!   second load returns a later mark (`SYNC[overwritten]`).
+//! - I3: The word `completed` is twice the number of finished puts. An observer that has acquired
 //!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
 //!   puts (`SYNC[mirror-closed]`).
@@ -42,12 +44,13 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// Difference between the stored numbers of two consecutive puts. Numbers of puts are stored times
-/// two, to leave the lowest bit free for [`WRITING`].
+/// Difference between the stored numbers of two consecutive puts. Twice the number of a put is
+/// stored, to leave the lowest bit free for [`WRITING`].
 pub(super) const PUT: u64 = 2;
-/// Bit of a mark: the writer is storing the slot's words.
+/// Bit of a slot's mark (version word): the writer is storing the slot's words.
 const WRITING: u64 = 1;
-/// Number of words of a slot before its value: the mark and the event's position.
+/// Number of words of a slot before the slot's value: the mark (version word) and the event's
+/// position.
 const HEAD: usize = 2;
 /// Size of a word, in bytes.
 const WORD: usize = size_of::<u64>();
@@ -68,18 +71,18 @@ pub(super) enum SlotRead<T> {
     Value(u64, T),
     /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or a later put is being written. The variant's value is a number
-    /// of puts that are finished, times two (see [`PUT`]); more puts may be finished.
+    /// The slot holds a later put, or the writer is storing a later put to the slot. The field is
+    /// twice a number of puts that are already finished (see [`PUT`]).
     Overwritten(u64),
 }
 
 /// Plain data, which a [`Mirror`](crate::Mirror) can hold: values have no padding, and any bytes
 /// form a valid value.
 ///
-/// Integers, floats, and arrays of plain data are plain. For a type of your own derive the traits
-/// of the crate `zerocopy` (0.8, with its feature `derive`): `#[derive(Clone, Copy, FromBytes,
-/// IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
-/// `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
+/// Integers and floats are `Plain`, and an array of `Plain` elements is `Plain`. For a type of your
+/// own derive the traits of the crate `zerocopy` (0.8, with its feature `derive`): `#[derive(Clone,
+/// Copy, FromBytes, IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type
+/// that is `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
 ///
 /// Example: [`Observer`](crate::Observer).
 #[doc(alias = "Pod")]
@@ -95,8 +98,8 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + 'static> Plain for T {
 
 /// The words that a mirror's writer and its observers share.
 pub(super) struct Words {
-    /// The words of all slots. Each slot has its mark, the event's position, and the words of the
-    /// value.
+    /// The words of all slots. Each slot has a mark (version word), an event's position, and the
+    /// words of a value.
     slots: Box<[AtomicU64]>,
     mask: usize,
     /// Value of `completed` before the first put.
@@ -104,13 +107,13 @@ pub(super) struct Words {
     /// Whether the writer is gone. Before the writer's end, no thread stores to this field's cache
     /// line.
     closed: AtomicU32,
-    /// Number of finished puts, times two (see [`PUT`]).
+    /// Twice the number of finished puts (see [`PUT`]).
     completed: Line<AtomicU64>,
 }
 
 impl Words {
-    /// Creates slots for `capacity` values of type `T`. `start` is the number of the first put,
-    /// times two (see [`PUT`]).
+    /// Creates slots for `capacity` values of type `T`. `start` is twice the number of the first
+    /// put (see [`PUT`]).
     pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
@@ -123,7 +126,8 @@ impl Words {
             .map_err(|_| no_memory())?;
         let mask = capacity - 1;
         for slot in 0..capacity as u64 {
-            // The mark of a new slot says that the slot holds a put of the lap before `start`.
+            // A new slot's mark (version word) says that the slot holds a put of the lap before
+            // `start`.
             let lap = slot.wrapping_sub(start / PUT) & mask as u64;
             let first = start.wrapping_add(lap * PUT);
             slots.push(AtomicU64::new(first.wrapping_sub(mask as u64 * PUT)));
@@ -142,8 +146,8 @@ impl Words {
         self.mask + 1
     }
 
-    /// Returns the words of a put's slot. The stride is a constant of `T`, so copies compile to
-    /// straight-line code.
+    /// Returns the words of a put's slot. A slot's size is a constant for each `T`, so the compiler
+    /// can copy a slot's value without a loop.
     #[inline(always)]
     fn slot<T>(&self, put: u64) -> &[AtomicU64] {
         let at = ((put / PUT) as usize & self.mask) * stride::<T>();
@@ -152,22 +156,22 @@ impl Words {
 
     // The observers' side.
 
-    /// Returns the number of finished puts, times two (see [`PUT`]).
+    /// Returns twice the number of finished puts (see [`PUT`]).
     pub(super) fn completed(&self) -> u64 {
         edge::completed::see(&self.completed.0)
     }
 
-    /// Returns the number of the oldest put that a slot still holds, times two (see [`PUT`]). The
-    /// writer may be overwriting that put already.
+    /// Returns twice the number of the oldest put that a slot still holds (see [`PUT`]). The writer
+    /// may already be overwriting the oldest put.
     pub(super) fn oldest(&self) -> u64 {
         let completed = self.completed();
         completed
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns the number of all puts, times two (see [`PUT`]), if the writer is gone. After
-    /// `Some`, an observer that found no value must read once more, because all puts are visible
-    /// now (I4).
+    /// Returns twice the number of all puts (see [`PUT`]), if the writer is gone. After `Some`, all
+    /// puts are visible to the observer (I4). An observer that found no value before the `Some`
+    /// must read once more.
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
@@ -191,15 +195,16 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // The result carries the later of two numbers: the number in the mark, or `completed`.
+        // `Overwritten` carries the later of two numbers of finished puts: the number in the slot's
+        // mark, or `completed`.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
 
     // The writer's side.
 
-    /// Copies a value and its position into the slot of put `next`. Returns the number of the
-    /// following put. `next` and the returned number are times two (see [`PUT`]).
+    /// Copies a value and its position into the slot of a new put. `next` is twice the number of
+    /// the new put (see [`PUT`]). Returns twice the number of the put after the new put.
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);
@@ -228,8 +233,8 @@ impl Words {
     }
 }
 
-/// Copies the position and the value from the words behind a mark. The caller checks with the mark
-/// whether the copy is whole.
+/// Copies a position and a value from a slot's words after the slot's mark (version word). The
+/// caller checks the slot's mark, to learn whether the copied value is whole.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {
     let mut value = T::new_zeroed();
