@@ -118,7 +118,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     /// Makes the ring of a built graph from its `stages` and its `core`. The keys of the stages in
     /// `required` must be exchanged.
     pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
-        core.control.membership.add_maker();
+        core.control.membership.add_claimant();
         let taken = Mutex::new(Taken { producer: false, unattached: required });
         Ring { core, stages, taken, kind: PhantomData }
     }
@@ -310,7 +310,7 @@ impl<E, L: Layout, S> Drop for Ring<E, L, S> {
         if !taken.producer {
             self.core.control.close(self.core.control.start);
         }
-        self.core.control.membership.remove_maker();
+        self.core.control.membership.remove_claimant();
     }
 }
 

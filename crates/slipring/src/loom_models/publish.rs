@@ -310,13 +310,13 @@ fn loom_twin_alone_in_company_of_a_close() {
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // A maker is a handle that can make producers. The model has no `graph::Ring`, which counts
-        // as a maker, so the model adds the maker itself.
-        ring.control.membership.add_maker();
+        // The model has no `graph::Ring`, which would count as a claimant, because it can create a
+        // handle that claims. The model therefore adds a claimant.
+        ring.control.membership.add_claimant();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));
         let mut two = shared_producer(&ring);
-        ring.control.membership.remove_maker();
+        ring.control.membership.remove_claimant();
         let published = try_one(&mut two) + try_one(&mut two);
         going.join().unwrap();
         drop(two);

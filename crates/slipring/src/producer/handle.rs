@@ -378,16 +378,16 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         // (`edge::counted_out`). In a ring with several producers, the last handle closes the ring
         // at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
-        twin!("left-unclosed": () => control.membership.remove_maker());
+        twin!("left-unclosed": () => control.membership.remove_claimant());
         if last {
             if S::MANY { self.close_shared() } else { control.close(self.next) }
         }
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // The handle calls `remove_maker` after the close, so that the last other handle that can
-        // claim finds the ring closed.
-        twin!("left-unclosed": control.membership.remove_maker() => ()); // SYNC[left-alone]
+        // The handle calls `remove_claimant` after the close, so that the last other handle that
+        // can claim finds the ring closed.
+        twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
     }
 }

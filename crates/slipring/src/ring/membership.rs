@@ -1,8 +1,8 @@
-//! The counts of a ring's handles (producers, makers, workers, members of taps), and the chunks
+//! The counts of a ring's handles (producers, claimants, workers, members of taps), and the chunks
 //! that workers left.
 //!
-//! A *maker* is a handle that can claim or can create producers. The makers are the producers'
-//! handles and the ring's own handle.
+//! A *claimant* is a handle that can claim, or that can create a handle that claims. The claimants
+//! of a ring are its producers and its `Ring` handle.
 //!
 //! Invariants
 //! - I1: on the line of a pool's seat, the seat's worker stores the bound of its chunk, or
@@ -24,18 +24,16 @@ use crate::ring::positions::Positions;
 use crate::ring::spec::Delivery;
 use crate::ring::words::IDLE;
 
-/// The amount by which one maker (a handle that can claim or can create producers) raises
-/// [`Membership::makers`]. The number of makers is stored times two, to leave the lowest bit free
-/// for [`COMPANY`]. The number of makers fits 63 bits, because each maker owns the ring (owner::I1)
-/// and the process aborts soon after 2^62 owners are counted. The counts of makers and owners
-/// include forgotten handles.
-const MAKER: u64 = 2;
-/// Bit of [`Membership::makers`] that is set whenever a maker (a handle that can claim or can
-/// create producers) is added. A sole maker clears the bit after reading the claim word.
+/// The amount by which one claimant raises [`Membership::claimants`]. The number of claimants is
+/// stored times two, to leave the lowest bit free for [`COMPANY`]. The number of claimants fits 63
+/// bits, because each claimant owns the ring (owner::I1) and the process aborts soon after 2^62
+/// owners are counted. The counts of claimants and owners include forgotten handles.
+const CLAIMANT: u64 = 2;
+/// Bit of [`Membership::claimants`] that is set whenever a claimant is added. A sole claimant
+/// clears the bit after reading the claim word.
 const COMPANY: u64 = 1;
-/// Value of [`Membership::makers`] for one maker (a handle that can claim or can create producers)
-/// while the bit [`COMPANY`] is set.
-const ALONE_AGAIN: u64 = MAKER | COMPANY;
+/// Value of [`Membership::claimants`] for one claimant while the bit [`COMPANY`] is set.
+const ALONE_AGAIN: u64 = CLAIMANT | COMPANY;
 
 /// Bit of a member's ticket; set: the member was asked to leave.
 const LEAVE: u64 = 1;
@@ -53,18 +51,16 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// Whether the ring has or had other makers (handles that can claim or can create producers) than
-/// the caller of [`Membership::company`].
+/// Whether the ring has or had other claimants than the caller of [`Membership::company`]. A
+/// claimant is a handle that can claim, or that can create a handle that claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// No other handle that can claim or can create producers has existed since the caller last
-    /// read the claim word. The caller knows the value of the claim word.
+    /// No other claimant has existed since the caller last read the claim word. The caller knows
+    /// the value of the claim word.
     Never,
-    /// The caller is now the only handle that can claim or can create producers, but former handles
-    /// may have moved the claim word.
+    /// The caller is now the only claimant, but former claimants may have moved the claim word.
     Earlier,
-    /// Other handles that can claim or can create producers exist, and the claim word may move at
-    /// any time.
+    /// Other claimants exist, and the claim word may move at any time.
     Now,
 }
 
@@ -72,9 +68,8 @@ pub(crate) enum Company {
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
-    /// Number of makers (handles that can claim or can create producers) times [`MAKER`]. The
-    /// lowest bit is [`COMPANY`].
-    makers: AtomicU64,
+    /// Number of claimants times [`CLAIMANT`]. The lowest bit is [`COMPANY`].
+    claimants: AtomicU64,
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
@@ -105,7 +100,7 @@ impl Membership {
             stages.iter().map(|stage| seats(stage.delivery).map(Mutex::new)).collect();
         Some(Membership {
             producers: AtomicUsize::new(0),
-            makers: AtomicU64::new(0),
+            claimants: AtomicU64::new(0),
             tasks: AtomicU64::new(0),
             alive: stages.iter().map(|stage| AtomicUsize::new(stage.delivery.len())).collect(),
             seats: seats?.into(),
@@ -118,7 +113,7 @@ impl Membership {
 
     pub(crate) fn add_producer(&self) {
         self.producers.fetch_add(1, Relaxed);
-        self.add_maker();
+        self.add_claimant();
     }
 
     /// Subtracts one producer handle; returns whether the subtracted handle was the last one.
@@ -126,40 +121,41 @@ impl Membership {
         edge::counted_out::count_out(&self.producers) == 1
     }
 
-    /// Adds a new maker: a handle that can claim or can create producers.
+    /// Adds a new claimant: a handle that can claim, or that can create a handle that claims.
     ///
-    /// An existing maker is borrowed during the call, except while the ring is built. A claim
-    /// borrows its maker mutably, so no second maker is added while a sole maker claims.
-    pub(crate) fn add_maker(&self) {
-        let add = |makers| Some(twin!("company-unmarked": makers | COMPANY => makers) + MAKER);
-        let added = self.makers.fetch_update(Relaxed, Relaxed, add);
+    /// An existing claimant is borrowed during the call, except while the ring is built. A claim
+    /// borrows its claimant mutably, so no second claimant is added while a sole claimant claims.
+    pub(crate) fn add_claimant(&self) {
+        let add = |claimants| {
+            Some(twin!("company-unmarked": claimants | COMPANY => claimants) + CLAIMANT)
+        };
+        let added = self.claimants.fetch_update(Relaxed, Relaxed, add);
         debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Subtracts a maker: a handle that can claim or can create producers, and will do neither
-    /// again.
-    pub(crate) fn remove_maker(&self) {
-        edge::left_alone::leave(&self.makers, MAKER);
+    /// Subtracts a claimant, which will never again claim or create a handle that claims.
+    pub(crate) fn remove_claimant(&self) {
+        edge::left_alone::leave(&self.claimants, CLAIMANT);
     }
 
-    /// Returns whether other makers (handles that can claim or can create producers) exist, or have
-    /// existed since the caller last called [`Membership::settle_alone`].
+    /// Returns whether other claimants exist, or have existed since the caller last called
+    /// [`Membership::settle_alone`].
     #[inline(always)]
     pub(crate) fn company(&self) -> Company {
-        let makers = edge::left_alone::see(&self.makers);
-        match twin!("alone-in-company": makers => MAKER | COMPANY) {
-            MAKER => Company::Never,
+        let claimants = edge::left_alone::see(&self.claimants);
+        match twin!("alone-in-company": claimants => CLAIMANT | COMPANY) {
+            CLAIMANT => Company::Never,
             ALONE_AGAIN => Company::Earlier,
             _ => Company::Now,
         }
     }
 
-    /// Forgets former makers: handles that could claim or could create producers.
+    /// Marks that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller is the only maker, and has read the claim word before the call. Only makers
-    /// change the count of makers, so the store overwrites no change by another thread.
+    /// The caller is the only claimant, and has read the claim word before the call. Only claimants
+    /// change the count of claimants, so the store overwrites no change by another thread.
     pub(crate) fn settle_alone(&self) {
-        self.makers.store(MAKER, Relaxed);
+        self.claimants.store(CLAIMANT, Relaxed);
     }
 
     // Tasks.
@@ -291,30 +287,30 @@ mod tests {
     use super::*;
     use crate::wait::Wait;
 
-    /// Shows that the count of makers never overflows, and that several makers are never taken for
-    /// a sole maker.
+    /// Shows that the count of claimants never overflows, and that several claimants are never
+    /// taken for a sole claimant.
     #[test]
-    fn makers_are_counted_beyond_32_bits() {
+    fn claimants_are_counted_beyond_32_bits() {
         let plan = Plan::new(Vec::new(), 1, true, &Wait::BusySpin, &Wait::BusySpin).unwrap();
         let handles = Membership::new(&plan).unwrap();
-        assert!(handles.company() == Company::Now, "no maker is the only one of none");
-        handles.add_maker();
+        assert!(handles.company() == Company::Now, "no claimant is the only one of none");
+        handles.add_claimant();
         assert!(handles.company() == Company::Earlier);
         handles.settle_alone();
         assert!(handles.company() == Company::Never);
         for forgotten in
             [1, u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, (1 << 62) - 1]
         {
-            handles.makers.fetch_add(MAKER * forgotten, Relaxed);
+            handles.claimants.fetch_add(CLAIMANT * forgotten, Relaxed);
             assert!(
                 handles.company() == Company::Now,
-                "one of {} makers believes that it is alone",
+                "one of {} claimants believes that it is alone",
                 forgotten + 1
             );
-            handles.add_maker();
+            handles.add_claimant();
             assert!(handles.company() == Company::Now);
-            handles.makers.fetch_sub(MAKER * (forgotten + 1), Relaxed);
-            assert!(handles.company() == Company::Earlier, "former makers are forgotten");
+            handles.claimants.fetch_sub(CLAIMANT * (forgotten + 1), Relaxed);
+            assert!(handles.company() == Company::Earlier, "former claimants are forgotten");
             handles.settle_alone();
         }
     }

@@ -204,24 +204,22 @@ pub(crate) mod signed_off {
     }
 }
 
-/// A maker is a handle that can claim, or that can create a handle that claims. If only one maker
-/// is left, that maker claims without a compare-and-swap. The sole maker's claims come after the
-/// last claims of all former makers.
+/// A claimant is a handle that can claim, or that can create a handle that claims. If only one
+/// claimant is left, that claimant claims without a compare-and-swap. The sole claimant's claims
+/// come after the last claims of all former claimants.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts one from the number of makers (handles that can claim or create producers), after
-    /// the subtracted maker's last claim.
+    /// Subtracts one from the number of claimants, after the subtracted claimant's last claim.
     #[inline(always)]
-    pub(crate) fn leave(makers: &AtomicU64, one: u64) {
-        makers.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
+    pub(crate) fn leave(claimants: &AtomicU64, one: u64) {
+        claimants.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of makers (handles that can claim or create producers), before the caller's
-    /// claim.
+    /// Loads the number of claimants, before the caller's claim.
     #[inline(always)]
-    pub(crate) fn see(makers: &AtomicU64) -> u64 {
-        makers.load(twin!("alone-relaxed": Acquire => Relaxed))
+    pub(crate) fn see(claimants: &AtomicU64) -> u64 {
+        claimants.load(twin!("alone-relaxed": Acquire => Relaxed))
     }
 }
 
