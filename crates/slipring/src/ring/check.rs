@@ -73,10 +73,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
         let next = (0..count)
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
-            // No stage can be ordered next: each stage that is not `done` follows another stage
-            // that is not `done`. Each step of the loop below moves from the stage `stuck` to a
-            // stage that `stuck` follows and that is not `done`. After `count` steps the stage
-            // `stuck` lies on a cycle.
+            // No stage can be ordered next: each unfinished stage (not `done`) follows another
+            // unfinished stage. Each step of the loop below goes from an unfinished stage to an
+            // unfinished stage before it. After `count` such steps, `stuck` is a stage on a cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]

@@ -2,10 +2,10 @@
 //! on the type of events nor on the slots.
 //!
 //! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
-//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] holds words of its
-//! own and states its own invariants. An operation on two of these parts of [`Control`] is a method
-//! of [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`].
-//! The end of a graph stores a status in [`Status`] and notifies all queues in [`Waits`].
+//! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] has words and
+//! invariants of its own. [`Control`] has a method for each operation that needs two of its parts.
+//! A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The end of a
+//! graph stores a status in [`Status`] and notifies all queues in [`Waits`].
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -346,8 +346,7 @@ impl Control {
 
     // Counting.
 
-    /// Adds the difference of a handle's counts `now` and its counts `flushed` to the counters of
-    /// `party`.
+    /// Adds a handle's new counts, `now` minus `flushed`, to the counters of `party`.
     #[inline]
     pub(crate) fn count(&self, party: usize, now: &LocalCounts, flushed: &LocalCounts) {
         self.counters.flush(party, now, flushed);

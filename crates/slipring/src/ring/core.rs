@@ -123,8 +123,9 @@ impl<E, L: Layout> Core<E, L> {
         self.publish_to(seq.wrapping_add(len));
     }
 
-    /// Publishes all events before `end` by the cursor. The caller is the single producer, and has
-    /// written all events before `end`. After the call, the caller notifies the wait queues.
+    /// Moves the producer's cursor to `end`, and so publishes all events before `end`. The caller
+    /// is the single producer, and has written all events before `end`. After the call, the caller
+    /// notifies the wait queues.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
@@ -149,8 +150,8 @@ impl<E, L: Layout> Core<E, L> {
     /// before `from` may have to refresh stamps. The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // Positions before the ring's start are never claimed, so the method checks none of these
-        // positions. In a ring that starts at position 0, the lap before the start is the last lap
-        // of a refresh period, so a check of that lap would return `true`.
+        // positions. If a ring starts at position 0, `stamp::refreshes` is true for the lap before
+        // the start.
         let open = self.capacity().min(from.wrapping_sub(self.control.start));
         self.control.plan.stamped
             && [from.wrapping_sub(open), from, to]
@@ -230,11 +231,11 @@ impl<E, L: Layout> Core<E, L> {
         (self.control.positions.secure(plan, &plan.guard, to, lower_bound), slowest)
     }
 
-    /// Moves the sentinel over all published events, and returns its position.
+    /// Moves the sentinel over all published events, and returns the sentinel's new position.
     ///
-    /// Without a gating stage the sentinel gates the producers: a slot is claimed again only after
-    /// its last publication is complete. Without a sentinel, two producers that are a lap apart
-    /// could write the same slot at once.
+    /// If no stage gates the producers, the sentinel gates them: a producer claims a slot again
+    /// only after the sentinel has passed the slot's last publication. Without a sentinel, two
+    /// producers that are a lap apart could write the same slot at once.
     fn advance_sentinel(&self) -> u64 {
         let sentinel = self.control.positions.sentinel();
         let mut seq = edge::sentinel::see(sentinel);

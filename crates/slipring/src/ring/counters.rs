@@ -33,8 +33,8 @@ pub(crate) struct LocalCounts {
     pub(crate) dropped: u64,
     pub(crate) waits: u64,
     pub(crate) wakes: u64,
-    /// Time that the handle has waited, in nanoseconds. Since the last flush, the handle has added
-    /// only the time of waits for the party in the field `upstream`.
+    /// Time that the handle has waited, in nanoseconds. All time that was added since the last
+    /// flush was spent waiting for the party `upstream`.
     pub(crate) nanos: u64,
     /// Index of the party for whose progress the handle last waited.
     pub(crate) upstream: usize,
@@ -111,8 +111,7 @@ impl Counters {
         &self.parties[party].0
     }
 
-    /// Adds the difference of a handle's counts `now` and its counts `before` to the counters of
-    /// `party`.
+    /// Adds a handle's new counts, `now` minus `before`, to the counters of `party`.
     #[cold]
     pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
         let own = self.party(party);

@@ -263,9 +263,9 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// An iterator over the addresses of consecutive events, which wraps from the ring's last slot to
-/// its first slot. A step adds the distance between two events to the address. At the wrap, a step
-/// computes the address of the first slot instead.
+/// An iterator over the addresses of consecutive events. A step between neighbouring slots adds the
+/// distance between two events to the address. The step from the ring's last slot to its first slot
+/// takes the address of the first slot.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.
@@ -307,8 +307,9 @@ impl<E, L: Layout> Cells<E, L> {
         self.straight -= 1;
         Some(event)
     }
-    /// Gives the same result as a loop over [`Cells::next`], but runs one loop before the wrap to
-    /// the first slot and one loop after the wrap. Neither loop tests for the wrap.
+    /// Gives the same result as a loop over [`Cells::next`], but does not test at each event for
+    /// the wrap to the first slot. One loop visits the events before the wrap, and a second loop
+    /// the events after the wrap.
     #[inline(always)]
     fn fold<A>(self, initial: A, mut f: impl FnMut(A, *mut E) -> A) -> A {
         let mut all = initial;

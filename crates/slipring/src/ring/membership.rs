@@ -5,9 +5,9 @@
 //! of a ring are its producers and its `Ring` handle.
 //!
 //! Invariants
-//! - I1: on the line of a pool's seat, the seat's worker stores the bound of its chunk, or
-//!   [`IDLE`]. After another worker takes over a chunk, the other worker stores the chunk's bound
-//!   on the former worker's line. A new worker takes a seat only if the seat is free and the seat's
+//! - I1: a pool's worker stores the bound of its chunk, or [`IDLE`], on the line of its seat. A
+//!   worker that adopts another worker's chunk stores the chunk's bound on the line of the worker
+//!   that first took the chunk. A new worker takes a seat only if the seat is free and the seat's
 //!   line holds [`IDLE`].
 //! - I2: the computation of a pool's frontier loads the lines of all the pool's seats, taken or
 //!   free. A worker can join a pool without informing other parties, because other parties load the
@@ -29,8 +29,8 @@ use crate::ring::words::IDLE;
 /// bits, because each claimant owns the ring (owner::I1) and the process aborts soon after 2^62
 /// owners are counted. The counts of claimants and owners include forgotten handles.
 const CLAIMANT: u64 = 2;
-/// Bit of [`Membership::claimants`] that is set whenever a claimant is added. A sole claimant
-/// clears the bit after reading the claim word.
+/// Lowest bit of [`Membership::claimants`]. Adding a claimant sets `COMPANY`. A ring's only
+/// claimant clears `COMPANY` after reading the claim word.
 const COMPANY: u64 = 1;
 /// Value of [`Membership::claimants`] for one claimant while the bit [`COMPANY`] is set.
 const ALONE_AGAIN: u64 = CLAIMANT | COMPANY;
@@ -51,8 +51,7 @@ pub(crate) struct Orphan {
     pub(crate) end: u64,
 }
 
-/// Whether the ring has or had other claimants than the caller of [`Membership::company`]. A
-/// claimant is a handle that can claim, or that can create a handle that claims.
+/// Whether the ring has, or had, a claimant other than the caller of [`Membership::company`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Company {
     /// No other claimant has existed since the caller last read the claim word. The caller knows
@@ -73,7 +72,8 @@ pub(crate) struct Membership {
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of workers of each pool. The numbers for other stages never change.
+    /// Number of workers of each pool, by stage. The entries of stages that are no pools are not
+    /// used.
     alive: Box<[AtomicUsize]>,
     /// Whether each seat is taken, by stage.
     seats: Box<[Mutex<Vec<bool>>]>,
@@ -121,7 +121,7 @@ impl Membership {
         edge::counted_out::count_out(&self.producers) == 1
     }
 
-    /// Adds a new claimant: a handle that can claim, or that can create a handle that claims.
+    /// Adds a new claimant.
     ///
     /// An existing claimant is borrowed during the call, except while the ring is built. A claim
     /// borrows its claimant mutably, so no second claimant is added while a sole claimant claims.
@@ -150,7 +150,7 @@ impl Membership {
         }
     }
 
-    /// Marks that no other claimant has existed since the caller read the claim word.
+    /// Records that no other claimant has existed since the caller read the claim word.
     ///
     /// The caller is the only claimant, and has read the claim word before the call. Only claimants
     /// change the count of claimants, so the store overwrites no change by another thread.
@@ -160,7 +160,7 @@ impl Membership {
 
     // Tasks.
 
-    /// Draws a number for the tasks of one handle. The number serves only to identify the handle.
+    /// Draws the number by which wait queues identify the tasks of one handle.
     pub(crate) fn next_task(&self) -> NonZeroU64 {
         NonZeroU64::MIN.saturating_add(self.tasks.fetch_add(1, Relaxed))
     }

@@ -43,8 +43,8 @@ pub(crate) struct Stage {
     pub(crate) line: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The line on which the stage announces positions, and the taps that the stage follows;
-    /// `None`: the stage follows no tap.
+    /// The stage's line for announced positions, and the taps that the stage follows; `None`: the
+    /// stage follows no tap.
     pub(crate) guard: Option<Guard>,
     /// Indices of the lines on which the parties that follow this tap announce positions; empty if
     /// the stage is no tap.
@@ -55,31 +55,32 @@ pub(crate) struct Stage {
     pub(crate) notifies: Vec<usize>,
     pub(crate) wait: Contained<Wait>,
     /// Whether the stage sleeps at its queue. The build calls the strategy's method `parks` once
-    /// and stores the result, because a second call of user code might return another result. The
-    /// stored result decides which other parties notify the stage's queue.
+    /// and stores the result, because a second call of user code might return another result. If
+    /// `parks` is `false`, publications and releases do not notify the queue for this stage.
     pub(crate) parks: bool,
 }
 
 impl Stage {
-    /// Returns the line of a worker's or member's bound, by seat.
+    /// Returns the index of the line that holds the bound of the worker or member at `seat`.
     #[inline(always)]
     pub(crate) fn bound_line(&self, seat: usize) -> usize {
         self.line + 1 + seat
     }
-    /// Returns the line of a member's ticket, by seat.
+    /// Returns the index of the line that holds the ticket of the member at `seat`.
     pub(crate) fn ticket_line(&self, seat: usize) -> usize {
         self.line + 1 + self.delivery.room() + seat
     }
-    /// Returns the line of a pool's landmark: a recent position of the pool's claim word.
+    /// Returns the index of the line that holds the pool's landmark, a recent position of the
+    /// pool's claim word.
     #[inline(always)]
     pub(crate) fn landmark_line(&self) -> usize {
         self.line + 1 + self.delivery.room()
     }
 }
 
-/// The line on which a party announces positions, and the taps that the party passes. The party
-/// first stores on `line` the position up to which the party will go, and then loads the bounds of
-/// the taps' members. See PROTOCOL.md ("Joining").
+/// A party's line for announced positions, and the taps that the party passes. The party first
+/// stores on `line` the position up to which the party will go, and then loads the bounds of the
+/// taps' members. See PROTOCOL.md ("Joining").
 pub(crate) struct Guard {
     pub(crate) line: usize,
     pub(crate) taps: Vec<usize>,
@@ -105,8 +106,8 @@ pub(crate) struct Plan {
     /// Indices of the stages that no other stage follows. The stages in `gating` gate the
     /// producers.
     pub(crate) gating: Vec<usize>,
-    /// The line on which producers announce positions, and the taps that no stage follows; `None`:
-    /// a stage follows each tap.
+    /// The producers' line for announced positions, and the taps that gate the producers; `None`:
+    /// no tap gates the producers.
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
     pub(crate) cursor: bool,
@@ -194,8 +195,8 @@ impl Plan {
         self.stamped && stage.after.is_empty() && !matches!(stage.delivery, Delivery::Tap(_))
     }
 
-    // A party is a stage or the producers. A stage has the same index as a stage and as a party.
-    // The producers have the index after the last stage's index.
+    // A party is a stage or the producers. A stage's index as a party is its index in `stages`. The
+    // producers have the index after the last stage's index.
 
     /// Returns the index of the producers as a party: the index after the last stage's index.
     #[inline(always)]

@@ -196,9 +196,8 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The result is right if the caller is a later stage's handler, and `seq` is the position of
-    /// an event that this handler is handling. A call from any other place, or about any other
-    /// event, may return a wrong result. A call of `skipped` costs one relaxed load.
+    /// The result is right only in the handler of a later stage, and only for an event that this
+    /// handler is handling. A call of `skipped` costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
         // A relaxed load suffices: the mark was stored before the event's release (I2), and the

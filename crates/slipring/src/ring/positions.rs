@@ -11,16 +11,17 @@
 //!   position, with the rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
 //!   that are not idle. A worker stores its bound before moving the claim word to take a chunk. A
-//!   thread that computes the frontier loads the claim word *first*, and then sees the bound of
-//!   every chunk that lies before the loaded position (`edge::chunk_taken`).
-//! - I3: before passing a tap, a party announces the position up to which the party may go. The
-//!   party then executes a fence and loads the bounds of the tap's members. The party goes no
-//!   further than the announced position and the loaded bounds (`edge::joined`).
-//! - I4: a pool's landmark, a recent copy of its claim word's position, is at most 2^32 positions
-//!   plus one lap behind the claim word. A worker that moves the claim word across a multiple of
-//!   2^32 stores the word's new position as the landmark. The worker stores the landmark after
-//!   moving the claim word and before releasing the chunk that was taken by the move. Until the
-//!   chunk's release, the chunk's bound keeps the claim word within one lap of the chunk's start.
+//!   thread that computes the frontier loads the claim word *first*, and the bounds second. For
+//!   each chunk before the claim word's loaded position, the thread loads the chunk's bound or a
+//!   later value (`edge::chunk_taken`).
+//! - I3: before a party passes a tap, the party announces the position up to which it may go. After
+//!   the announcement and a fence, the party loads the bounds of the tap's members. The party goes
+//!   neither beyond the announced position nor beyond a loaded bound (`edge::joined`).
+//! - I4: a pool's landmark is a recent position of the pool's claim word. The landmark is at most
+//!   2^32 positions plus one lap behind the claim word. A worker that moves a pool's claim word
+//!   across a multiple of 2^32 stores the claim word's new position as the pool's landmark. The
+//!   worker stores the landmark before it releases the chunk that it took by moving the claim word.
+//!   Until a worker releases its chunk, the claim word stays within one lap of the chunk's start.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -76,11 +77,10 @@ impl Positions {
     /// Returns the full position of a claim word. The returned position is right however far other
     /// producers have claimed since the caller loaded `lower_bound`.
     ///
-    /// A claim word holds only the low 63 bits of a position, and two positions have the same low
-    /// 63 bits. The method chooses the position that is nearer to the frontier of one of the
-    /// stages. The other position would be some 2^63 events away from the frontier, but a claim is
-    /// at most a lap ahead of each stage's frontier. The fast path of a claim does not call this
-    /// method, because the method loads a stage's line.
+    /// A claim word holds only the low 63 bits of a position. A claimed position is at most a lap
+    /// ahead of each stage's frontier. Of the two positions with the claim word's 63 bits, the
+    /// method returns the one nearer to a stage's frontier. The fast path of a claim does not call
+    /// this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
         // A model's producers claim only a few positions, so the claimed position has the same
         // highest bit as `lower_bound`. A load of a stage's line would multiply the states of the

@@ -3,16 +3,17 @@
 //!
 //! Invariants
 //! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on the
-//!   thread. The thread leaves the stage when the loop ends, also by a panic. The ring is alive
-//!   while a thread is inside of one of the ring's stages, because the thread's loop has a handle.
-//!   A loop records its stage once, not for each batch. A call of `poll` handles a single batch,
-//!   and records no stage. Recording a stage took 2 to 3 ns of the 17 ns in which one event was
-//!   published and polled.
+//!   thread. The thread leaves the stage when this loop of the library returns or panics. The ring
+//!   is alive while a thread is inside of one of the ring's stages, because the thread's loop has a
+//!   handle. A loop adds its stage to the thread's list of stages once, not for each batch. A call
+//!   of `poll` handles a single batch, and does not add its stage to the thread's list of stages.
+//!   Adding a stage in `poll` took 2 to 3 ns of the 17 ns in which one event was published and
+//!   polled.
 //! - I2: a detected self-wait would never end, because a stage does not progress while the thread
 //!   that runs the stage's handler waits. A self-wait may be detected late. I2 has one exception: a
 //!   pool's waiting worker could adopt a chunk that another worker of the pool abandons, and so end
-//!   the wait. The library refuses the wait of such a worker, too, because the wait lasts for ever
-//!   if no other worker abandons a chunk.
+//!   the wait. The library also refuses self-waits of pool workers: without an abandoned chunk, a
+//!   worker's self-wait lasts for ever.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -48,9 +49,9 @@ thread_local! {
     };
 }
 
-/// Calls `look` with this thread's nesting, and returns the result of `look`. In a model, returns
-/// the result type's default, because all threads of a model run on one system thread and would
-/// share its nesting.
+/// Calls `look` with the current thread's list of stages, and returns the result of `look`. In a
+/// model, returns the default of the result type: all threads of a model run on one system thread,
+/// and would share one list of stages.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
@@ -60,7 +61,7 @@ fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
 /// drops its guards in the opposite order of entering. The guard is marked as if it held a raw
 /// pointer, so that the guard stays on its thread.
 pub(crate) struct Inside {
-    /// Depth of the nesting before the guard entered.
+    /// Number of stages that the thread was inside of before this guard was created.
     before: usize,
     thread: PhantomData<*const ()>,
 }
@@ -106,7 +107,7 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
-        let word = control.line(line).load(Relaxed); // the thread's own stage: what it stored last
+        let word = control.line(line).load(Relaxed); // this thread's store, or an adopted bound
         if control.plan.stages[stage].delivery.has_bounds() {
             word & IDLE == 0 && bound_ahead(word, seq) < 0
         } else {
@@ -131,9 +132,9 @@ pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
 /// Works as [`stuck`], but for a consumer: a handle of `stage` waits for the event at `next`. The
 /// event at `next` is known to come, and the stages before `stage` have to release the event first.
 ///
-/// Stages that are not before `stage` are left out of the search, even if the slot of `next`
-/// becomes free only when such a stage releases. While the slot is not free, the producers may
-/// close the ring, and the close ends the wait.
+/// The search leaves out stages that are not before `stage`, even if the slot of the awaited event
+/// becomes free only when such a stage releases. Until the slot of the awaited event is free, the
+/// producers may close the ring, and the close ends the wait.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

@@ -98,8 +98,8 @@ macro_rules! ring_options {
         /// that the deadline ends fails the graph, and the error names the stage or producer that
         /// waited.
         ///
-        /// The library does not interrupt user code. The deadline wakes no task: a task gets the
-        /// error at its next poll.
+        /// When the deadline passes, the library does not interrupt user code and wakes no task. A
+        /// waiting task gets the deadline's error at its next poll.
         ///
         $(#[$deadline])*
         pub fn deadline(mut self, after: Duration) -> Self {

@@ -18,8 +18,8 @@ pub(crate) enum Access {
 pub(crate) enum Delivery {
     /// One handle sees every event.
     Each,
-    /// Each event goes to exactly one of `workers` handles. More workers may join a pool, up to
-    /// `room` workers at a time.
+    /// Each event goes to exactly one worker of the pool. A pool starts with `workers` workers, and
+    /// never has more than `room` workers at once.
     Pool { workers: usize, room: usize },
     /// Each event goes to the shard that the event's key selects. The field is the number of
     /// shards.
@@ -30,7 +30,7 @@ pub(crate) enum Delivery {
 }
 
 impl Delivery {
-    /// Returns a pool that no worker joins.
+    /// Returns a pool of `workers` workers that has no room for further workers.
     pub(crate) fn pool(workers: usize) -> Delivery {
         Delivery::Pool { workers, room: workers }
     }

@@ -31,8 +31,8 @@ const LAP_SHIFT: u32 = 18;
 /// log2 of the number of laps from one refresh of all stamps to the next. The interval between two
 /// refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
-/// log2 of the largest number of events from one refresh to the next. The limit of 2^62 events
-/// matters only in rings of more than 2^18 slots: there, 2^62 events are fewer than 2^44 laps.
+/// log2 of the largest number of events from one refresh of all stamps to the next. In a ring of
+/// more than 2^18 slots, 2^44 laps are more than 2^62 events, so the limit of 2^62 events applies.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -66,17 +66,18 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
 }
 
 /// Returns whether a run that begins at `seq` must stamp all of its slots. In a run with a stamp on
-/// each slot, a stamp holds the number of slots from its own slot to the run's end. The result is
-/// `true` in the last two laps of a refresh period, so that every slot is stamped in the last lap.
-/// A run that begins before these two laps ends before the last lap, because no run is longer than
-/// a lap.
+/// each slot, a stamp holds the number of slots from its own slot to the run's end.
+///
+/// A refresh period is the interval from one refresh of all stamps to the next. The result is
+/// `true` in the last two laps of each refresh period. Runs in the last lap of a refresh period
+/// begin in that lap or in the lap before, because no run is longer than a lap.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
     !(seq >> shift) << beyond >> beyond < 2
 }
 
-/// Returns the first word of a slot whose first position will be `seq`.
+/// Returns the stamp of a new slot that will be used for position `seq` first.
 pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }
