@@ -1,8 +1,8 @@
 //! The adaptive strategy, which learns when to spin, when to sleep, and when the next event is due.
 //!
 //! A waiter plans a wait once, at the clock's first reading. When a waiter plans a wait, the waiter
-//! also learns from the previous wait. At that time the waiter has no event that the learning could
-//! delay. A waiter tracks these values:
+//! also learns from the previous wait. While a waiter learns, the waiter has no event that the
+//! learning could delay. A waiter tracks these values:
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
@@ -13,9 +13,10 @@
 //!   latencies. If a waiter spins for about as long as a sleep costs, and then sleeps, its cost is
 //!   within a constant factor of the optimal cost (Karlin et al., Algorithmica 11, 1994:
 //!   "Competitive randomized algorithms for nonuniform problems").
-//! - The *gap* is the time between two arrivals. If the gap is regular, the waiter sleeps until
-//!   shortly before the next event is due, and then spins. A gap is regular if it varies by less
-//!   than a tenth of its mean, and by less than a few wake latencies.
+//! - The *gap* is the time between two arrivals of events. If the gaps between arrivals are
+//!   regular, the waiter sleeps until shortly before the next event is due, and then spins. Gaps
+//!   are regular if they vary by less than a tenth of their mean, and by less than a few wake
+//!   latencies.
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
 //!   runs.
 //! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
@@ -96,7 +97,7 @@ pub(super) struct Adaptive {
     gap: MovingAverage,
     /// Share of waits that ended within two wake latencies, from 0 to 1.
     short_waits: f64,
-    /// The last wait that the learner has not learned from yet.
+    /// The previous timed wait; `None` after the learner has learned from that wait.
     last: Option<EndedWait>,
     /// Time of the last arrival that was learned.
     last_arrival: Option<Instant>,
@@ -106,8 +107,8 @@ pub(super) struct Adaptive {
     /// since the last progress.
     streak_began: Option<Instant>,
     /// Whether the last sleep at the end of a plan waited for the CPU budget to refill. No
-    /// notification ends such a sleep, so the next sleep at the end of a plan is one that a
-    /// notification can end (I1).
+    /// notification ends a sleep for the budget, so a waiter never makes two sleeps for the budget
+    /// in a row (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -152,8 +153,8 @@ impl Adaptive {
         if let Some(before) = self.last_arrival.replace(arrival)
             && !std::mem::take(&mut self.gap_unknown)
         {
-            // The sample of the gap is clamped, so that one pause among regular arrivals does not
-            // spoil the learned gap.
+            // After eight samples, each time between two arrivals is limited before it is learned.
+            // The limit keeps one long pause from spoiling the learned gap.
             let most =
                 if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
@@ -182,10 +183,10 @@ impl Adaptive {
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
-            // Until the waiter has measured eight timer latenesses, the margin of a nap (a timed
-            // sleep before a due event) has an upper limit. Without that limit, a large assumed
-            // timer lateness could prevent every nap, and only naps measure the timer lateness.
-            // With a limited margin, the waiter may wake up after the event is due.
+            // Until the waiter has measured eight timer latenesses, the margin of a nap has an
+            // upper limit. If the margin had no upper limit, a large assumed timer lateness could
+            // prevent every nap, and only naps measure the timer lateness. A limited margin may be
+            // too short: the waiter may then wake up after the event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -196,10 +197,9 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // Each plan that considers and rejects a nap (a timed sleep before a due event) lowers
-            // the average timer lateness by one percent. Otherwise a high average from a busy time
-            // of the machine could prevent naps for ever, because only naps measure the timer
-            // lateness.
+            // Each plan that considers and rejects a nap lowers the average timer lateness by one
+            // percent. A high average that never decays could prevent naps for ever, because only
+            // naps measure the timer lateness.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -213,9 +213,9 @@ impl Adaptive {
 impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
-            // With an overdrawn budget, the waiter reads the clock at once, and then plans the wait
-            // by the budget. A series of short waits without a reading of the clock would overdraw
-            // the budget without limit.
+            // If the CPU budget is overdrawn, the waiter reads the clock at once, because the first
+            // reading in a wait refills the budget. A series of short waits without a reading of
+            // the clock would overdraw the budget without limit.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
@@ -321,9 +321,9 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // A wait without a wake-up lowers a high average wake latency by one percent. Otherwise
-            // a waiter with too high an average could spin in every wait and never measure a
-            // wake-up.
+            // A wait without a wake-up lowers a high average wake latency by one percent. If the
+            // average is too high and never decays, the waiter may spin in every wait, and never
+            // measure a wake latency again.
             self.wake_latency.decay();
         }
         if progress {
@@ -349,8 +349,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns the action that sleeps for `time`, after which the CPU budget affords a wake-up. No
-    /// notification ends this sleep.
+    /// Returns the action of a sleep that lasts for `time`, and that no notification ends. The CPU
+    /// budget refills during the sleep.
     fn sleep_for_budget(&mut self, time: Duration) -> WaitAction {
         self.slept_for_budget = true;
         self.charge_sleep();

@@ -72,7 +72,7 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// Form of an alias with the name in `given`; `None`: no strategy has that name.
+    /// The correct form of the alias, if `given` begins with the name of a strategy.
     form: Option<&'static str>,
 }
 
@@ -117,7 +117,7 @@ impl FromStr for Wait {
     }
 }
 
-/// Deepest nesting of strategies that is parsed. The bound on the nesting keeps a long alias from
+/// Deepest nesting of strategies that is parsed. The limit on the nesting keeps a long alias from
 /// overflowing the stack.
 const DEPTH: usize = 4;
 

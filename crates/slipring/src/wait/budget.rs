@@ -44,8 +44,8 @@ impl CpuBudget {
     const MEASURED: u32 = 16;
     /// Assumed CPU time of a sleep before the first measurement, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed CPU time of a poll before the first measurement, in nanoseconds. The assumption is
-    /// rather too high than too low.
+    /// Assumed CPU time of a poll before the first measurement, in nanoseconds. The assumed CPU
+    /// time is more likely too high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -81,7 +81,8 @@ impl CpuBudget {
         self.balance < -self.sleep_cost.mean
     }
 
-    /// Charges polls that the clock has not timed, by their average cost.
+    /// Charges the budget for polls that the clock has not timed: the average cost of a poll for
+    /// each.
     pub(super) fn charge_polls(&mut self, polls: u64) {
         self.balance -= self.poll_cost.mean * polls as f64;
     }
@@ -99,7 +100,7 @@ impl CpuBudget {
     }
 
     /// Returns the time until the balance is at least the average cost of a sleep. `None`: the
-    /// balance suffices now.
+    /// budget affords a sleep now.
     pub(super) fn time_to_afford_sleep(&mut self, now: Instant) -> Option<Duration> {
         self.refill(now);
         let missing = self.sleep_cost.mean - self.balance;

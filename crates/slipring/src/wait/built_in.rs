@@ -30,8 +30,9 @@ use super::strategy::{
 /// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are three of the strategies with their usual
 /// parameters.
 ///
-/// A strategy prints as an alias, and the alias parses to the same strategy. In an alias the
-/// parameters follow a colon. Times in an alias are whole numbers of `ns`, `us`, `ms` or `s`:
+/// A built-in strategy prints as an alias, and the alias parses to the same strategy. In the alias
+/// of a strategy, parameters follow a colon. Each time in an alias of a strategy is a whole number
+/// of `ns`, `us`, `ms` or `s`:
 ///
 /// ```
 /// use slipring::Wait;
@@ -78,16 +79,16 @@ pub enum Wait {
     /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, the
     /// waiter polls 5 times, yields 55 times, and then sleeps.
     ///
-    /// On Linux, which has membarrier(2), each publication and each release costs one more load
-    /// while no waiter sleeps. On a system without membarrier(2), each publication and each release
-    /// costs a full memory fence. On Linux, each publication and each release also costs a full
-    /// fence while waiters sleep now and then.
+    /// On Linux, which has membarrier(2), `Blocking` adds one load to each publication and each
+    /// release while no waiter sleeps. While waiters sleep now and then, `Blocking` adds a full
+    /// memory fence to each publication and each release. On a system without membarrier(2),
+    /// `Blocking` always adds a full memory fence to each publication and each release.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
-    /// The fallback's own counts and windows begin at the start of the whole wait. If the earlier
-    /// phases have used up the fallback's spins and yields, the fallback sleeps at once. A fallback
-    /// does not learn: as a fallback, [`Wait::Adaptive`] acts as [`Wait::Blocking`].
+    /// The fallback's own counts and windows begin at the start of the whole wait. For example, the
+    /// fallback [`Wait::SLEEPING`] sleeps at once if the earlier phases polled 200 times or more. A
+    /// fallback does not learn: as a fallback, [`Wait::Adaptive`] acts as [`Wait::Blocking`].
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
@@ -248,8 +249,8 @@ impl Wait {
     ) -> WaitAction {
         if context.oversubscribed {
             // Where threads outnumber cores, the length of the awake window is a number of yields.
-            // A clock would also count the time for which other threads use the core during the
-            // yields.
+            // An awake window measured by the clock would include the time for which other threads
+            // use the core.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

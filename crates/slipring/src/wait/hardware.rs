@@ -37,6 +37,6 @@ pub(crate) fn spacing() -> u32 {
     })
 }
 
-/// The spacing: a consumer's pause after a short batch, before the consumer polls again. An earlier
-/// poll would fetch the cache line that the producer is about to write.
+/// The spacing: a consumer's pause after a short batch, before the consumer polls again. A consumer
+/// that polled without a pause would fetch the cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
 /// Smallest mean from which [`MovingAverage::learn_clamped`] computes the upper limit of a sample,
-/// in nanoseconds. From a mean of zero, the upper limit of every sample would be zero, and the mean
-/// could not grow again.
+/// in nanoseconds. The upper limit of a sample is twice the mean, so a mean of zero would limit
+/// every sample to zero and never grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
 /// An exponential moving average of samples, and the average distance of samples from that average.

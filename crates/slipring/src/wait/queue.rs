@@ -23,8 +23,8 @@ pub(super) const QUIET: u32 = 0;
 pub(super) const FENCED: u32 = 1;
 /// The state word's increment for each announced sleeper, a thread or a task.
 ///
-/// The count of sleepers does not overflow. An overflow would need 2^31 armed tasks, and arming so
-/// many takes too long: arming a task searches all armed tasks.
+/// The count of sleepers overflows only at 2^31 armed tasks. Arming 2^31 tasks would take too long,
+/// because the arming of each task searches all armed tasks.
 pub(super) const SLEEPER: u32 = 2;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
@@ -52,10 +52,11 @@ pub(super) struct Sleepers {
     spare_buffer: Vec<(u64, Waker)>,
 }
 
-/// The part of a queue that notifiers access without the queue's lock. This part has a cache line
-/// of its own.
+/// The part of a queue that notifiers access without the queue's lock. A `QueueState` has a cache
+/// line of its own.
 struct QueueState {
-    /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper.
+    /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper; [`SLEEPER`] alone
+    /// while the first sleeper in a quiet queue issues its membarrier.
     word: AtomicU32,
     /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
     fenced_notifies: Statistic,
@@ -76,8 +77,8 @@ struct QueueState {
 /// A `WaitQueue` has a state that other eventcounts lack: the queue becomes *quiet* after many
 /// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
 /// next sleeper in a quiet queue calls membarrier(2), which executes a full memory barrier in every
-/// thread of the process. That membarrier replaces the fences that the notifiers of the quiet queue
-/// omit.
+/// thread of the process. The sleeper's membarrier replaces the fences that the notifiers of the
+/// quiet queue omit.
 ///
 /// # Dangers
 ///
@@ -126,25 +127,26 @@ struct QueueState {
 /// # Invariants
 ///
 /// - I1: a sleeper announces itself, executes a `SeqCst` fence, and polls. A notifier of a queue
-///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word.
-///   Either the sleeper's or the notifier's `SeqCst` fence comes first, so either the poll sees the
-///   progress or the load sees the announcement ([`announced`]).
+///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word. If
+///   the sleeper's fence comes first, the notifier's load sees the announcement. If the notifier's
+///   fence comes first, the sleeper's poll sees the progress ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
 ///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement. No
 ///   notifier wakes a queue's sleepers between a sleeper's last poll and its sleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
 ///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
-///   lock. While a thread holds a queue's lock, the thread takes no other lock than the lock of the
-///   graph's failure. No thread takes a queue's lock while it holds the lock of the graph's
-///   failure, so the locks cause no deadlock.
+///   lock. A thread that holds a queue's lock takes at most one other lock: the lock that guards
+///   the record of the graph's failure. A thread that holds the lock of the failure record takes no
+///   queue's lock, so the two locks cause no deadlock.
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
 ///   code. If the membarrier takes effect before the notifier's load, the load does not return
-///   [`QUIET`]. If the membarrier takes effect after the notifier's load, and so after the
-///   notifier's store, the sleeper's poll sees the progress. A queue becomes quiet only by a
-///   compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a sleeper is
-///   announced, this compare-and-exchange fails. A sleeper in a queue that is not quiet needs no
-///   membarrier, because all notifiers execute fences while the sleeper is announced.
+///   [`QUIET`]. If the membarrier takes effect after the notifier's load, the notifier stored its
+///   progress before the membarrier, and the sleeper's poll sees the progress. A queue becomes
+///   quiet only by a compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a
+///   sleeper is announced, the state word differs from [`FENCED`], so the compare-and-exchange
+///   fails. A sleeper in a queue that is not quiet needs no membarrier, because all notifiers
+///   execute fences while the sleeper is announced.
 /// - I5: a ring owns its queues in a boxed slice. The queues do not move, and are dropped together
 ///   with the ring. The ring's handles keep the ring alive.
 pub(crate) struct WaitQueue {
@@ -286,9 +288,9 @@ impl WaitQueue {
         self.state.0.fenced_notifies.store(0, Relaxed);
         // A sleeper's wake latency counts from the first notification that finds the sleepers.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier, not the woken sleeper, withdraws a sleeper's announcement. A notification
-        // that comes before the woken sleeper runs then finds no announcement, and makes no second
-        // system call.
+        // The notifier, not the woken sleeper, withdraws a sleeper's announcement. Further
+        // notifications find the announcement withdrawn even before the sleeper runs, and make no
+        // system call to wake the sleeper again.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -336,7 +338,8 @@ impl WaitQueue {
             }
         };
         announced::fence_task(); // The announcement comes before the poll (I1).
-        // If the barrier was refused, a notifier may not see the task, so the task polls again.
+        // If the system refused the membarrier, notifiers possibly miss the task's announcement, so
+        // the task must poll again.
         let ready = twin!("task-blind": ready() => false) || !ordered;
         let own = if ready { self.remove(&mut sleepers.tasks, number) } else { None };
         drop(sleepers);

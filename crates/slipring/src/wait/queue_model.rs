@@ -84,7 +84,7 @@ impl Shared {
         self.progress.iter().all(|progress| progress.load(Relaxed) == u32::from(self.publications))
     }
 
-    /// Returns the [`Program`] of a notifier's thread. Each call of the program is one publication.
+    /// Returns the [`Program`] of a notifier's thread. Each call of the [`Program`] publishes once.
     fn publishes(&self, notifier: usize) -> Program<'_> {
         Box::new(move |published| {
             self.progress[notifier].store(u32::from(published) + 1, Relaxed);
@@ -93,8 +93,8 @@ impl Shared {
         })
     }
 
-    /// Returns the [`Program`] of a sleeper's thread. Each call of the program is one sleep, as in
-    /// a wait. The first `limited` sleeps have a time limit.
+    /// Returns the [`Program`] of a sleeper's thread. Each call of the [`Program`] calls
+    /// [`WaitQueue::sleep`] once. The first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);

@@ -41,11 +41,11 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 
 /// A sleeper and a notifier that race in rounds.
 ///
-/// In each round the sleeper makes the queue quiet, stores the round's number in `asked`, and takes
-/// the steps of a sleep up to its poll. The notifier answers by storing the round's number in
-/// `answered`, and notifies. No thread of the race really sleeps, so a round takes about a
-/// microsecond. A round loses a wake-up if the sleeper's poll does not see the notifier's answer
-/// and the notification does not see the sleeper.
+/// In each round the sleeper makes the queue quiet, stores the round's number in `asked`, and calls
+/// [`WaitQueue::sleep`]. The notifier answers by storing the round's number in `answered`, and
+/// notifies. The sleeper's poll loads `answered`, but always reports progress. The sleeper never
+/// falls asleep, so a round takes about a microsecond. A round loses a wake-up if the sleeper's
+/// poll does not see the notifier's answer and the notification does not see the sleeper.
 struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,
@@ -218,8 +218,9 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // In most rounds, this thread waits for the reply by spinning. After a sleep, this
-            // thread's next publication would come later than the other thread's last poll.
+            // In most rounds, this thread spins until it sees the other thread's answer. If this
+            // thread slept instead, its next publication would come too late to race with the other
+            // thread's last poll.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
                     break;

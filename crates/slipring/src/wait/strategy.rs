@@ -169,8 +169,8 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     }
 }
 
-/// The state that a learning strategy keeps for one handle. [`WaitStrategy::learner`] creates the
-/// state.
+/// The state that a learning strategy keeps for one handle. [`WaitStrategy::learner`] creates a
+/// learner.
 ///
 /// ```
 /// use slipring::{Wait, WaitAction, WaitContext, WaitLearner, WaitStrategy};

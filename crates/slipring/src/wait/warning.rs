@@ -78,8 +78,8 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
 /// own meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a warning that
 /// cannot be printed is dropped. If no function is set, the library writes a warning under the lock
-/// of [`std::io::Stderr`]. If a thread waits for the build of a graph while it holds the lock of
-/// [`std::io::Stderr`], that thread and the building thread may deadlock.
+/// of [`std::io::Stderr`]. If a thread holds the lock of [`std::io::Stderr`] and waits for another
+/// thread that builds a graph, the two threads may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));

@@ -11,7 +11,7 @@ use crate::base::panics::panic_message;
 /// argument of the next call. `None`: the call was the thread's last call.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
-/// A model of several threads. The first call of each thread has the argument 0.
+/// A model of several threads. The first call of each thread's [`Program`] has the argument 0.
 #[derive(Default)]
 pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,

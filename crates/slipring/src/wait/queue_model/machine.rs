@@ -3,10 +3,10 @@
 //! The machine starts no real threads. A simulated thread makes one *call* after the other, and
 //! each step runs the thread's present call from its beginning. If the call made an access in an
 //! earlier step, the access returns its recorded result. Each step makes at most one new access
-//! that other threads can see. Where the call would make one more access that other threads can
-//! see, the machine ends the call by a panic. A state is plain data, because it contains no
-//! suspended call. For each unfinished call, a state contains the results of the call's accesses up
-//! to now. The code between two accesses is the library's own code.
+//! that other threads can see. If a call attempts, in one step, a second new access that other
+//! threads can see, the machine ends the call by a panic. A state is plain data, because it
+//! contains no suspended call. For each unfinished call, a state contains the results of the call's
+//! accesses up to now. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
@@ -66,7 +66,7 @@ pub(super) enum Seen {
     Locked(Guarded),
 }
 
-/// A thread's state on condition variables.
+/// Whether a thread is awake, sleeps on a condition variable, or has been woken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Sleep {
     Awake,
@@ -166,10 +166,10 @@ impl State {
     /// Empties the store buffer of every core.
     ///
     /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
-    /// cores at once. The difference hides no outcome, because each model has only one notifier or
-    /// only one sleeper, and only notifiers have stores in buffers. With one notifier, the barrier
-    /// empties only one buffer. With one sleeper, only the thread that issues the barrier reads the
-    /// notifiers' stores.
+    /// cores at once. The simulated barrier hides no outcome, because each model has only one
+    /// notifier or only one sleeper, and only notifiers have stores in buffers. With one notifier,
+    /// the barrier empties only one buffer. With one sleeper, only the thread that issues the
+    /// barrier reads the notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {

@@ -139,7 +139,7 @@ pub(crate) fn compiler_fence(_: Ordering) {
     });
 }
 
-/// A sleep after which every store that the compiler has emitted is in memory.
+/// Simulates a sleep during which all stores in the cores' store buffers reach memory.
 pub(crate) fn sleep(_: Duration) {
     access(true, |step| {
         step.state.membarrier();
