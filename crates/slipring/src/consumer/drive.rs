@@ -73,8 +73,8 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
         return Upcoming { len, max, exhausted: false };
     }
     let least = least.min(max);
-    // With `least` 1, `exhausted` is false, because a single run suffices and this function does
-    // not check whether another run follows.
+    // With `least` 1, `exhausted` is false, because `find_next` does not check whether a second run
+    // follows the first run.
     Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
 }
 
@@ -161,8 +161,8 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
         if pace.timed && since_reading >= pace.stretch() {
             since_reading = 0;
             match &mut clock {
-                // The first reading of the clock comes after `stretch` events, because a shorter
-                // pass never uses the clock.
+                // The first reading of the clock comes after `stretch` events, so that a pass of
+                // fewer events never reads the clock.
                 None => clock = Some((Instant::now(), Duration::ZERO)),
                 Some((started_at, last_reading)) => {
                     let elapsed = started_at.elapsed();
@@ -189,8 +189,9 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 ) -> Result<u64, End> {
     position.check().map_err(End::Wait)?;
     // If the handler failed at an event and the stage skipped the event, the batch up to the
-    // skipped event is still unreleased. The stage releases an unreleased batch before the next
-    // pass, so that a later retry starts after the skipped event.
+    // skipped event is still unreleased. A retry goes back to the stage's last release. The stage
+    // releases the skipped event before the next pass, so that no later retry goes back to the
+    // skipped event.
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
@@ -274,8 +275,9 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The count of skipped events wraps at 2^64, as positions do. A flush adds the count's wrapping
-    // increase to the graph's counters, so a wrap of the count loses no skipped event.
+    // The count of skipped events wraps at 2^64, as positions do. Flushes subtract counts modulo
+    // 2^64, so a flush after a wrap still adds the right number of skipped events to the graph's
+    // counters.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

@@ -154,9 +154,9 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // The loop guesses that the next run is as long as the present run. While the guess is
-            // right, the processor handles events of the next run before the load of that run's
-            // stamp has finished.
+            // The loop first compares the next run's stamp with the stamp of a run as long as the
+            // present run. While runs stay equally long, branch prediction lets the processor start
+            // on the next run's events before the load of the next run's stamp has finished.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

@@ -23,14 +23,15 @@ const DENSE: u64 = 32;
 /// microsecond of work. Between two releases, a loop with a clock handles at most 1,024 single
 /// events, and at most an eighth of the ring.
 pub(crate) struct Pace {
-    /// Upper bound of a pass over single events, in events.
+    /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
-    /// Upper bound of a batch for a batch handler, in events.
+    /// Largest number of events that one pass hands to a batch handler.
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock. The loop doubles or halves `stretch`
-    /// according to the time between two readings.
+    /// Number of events between two readings of the clock. The loop doubles `stretch` if two
+    /// readings of the clock are too close in time, and halves `stretch` if the readings are too
+    /// far apart.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
@@ -45,8 +46,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Creates the pace of a stage's loop. If the loop reads no clock, the created pace does not
-    /// depend on time.
+    /// Creates the pace of a stage's loop. If the graph's `timed` is `false`, the stage's passes
+    /// read no clock, and the stage's loop never pauses.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
         let Policy { max_batch, idle_every, .. } = state.plan().policy;
@@ -99,8 +100,9 @@ impl Pace {
     ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
     ///   events as the loop handles. After only one spacing, the loop would still poll the line
     ///   that the upstream is writing.
-    /// - After a pass of `short` to `DENSE - 1` events, or of `long` or more events, the loop does
-    ///   not pause, because the ring might fill up.
+    /// - After a pass of at least `short` and fewer than `DENSE` events, or of at least `long`
+    ///   events, the loop does not pause. During a pause after so many events, the upstream might
+    ///   fill the ring and wait.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0
@@ -119,7 +121,7 @@ impl Pace {
     }
 
     /// Adapts the number of events between two readings of the clock. `took` is the time between
-    /// the last two readings.
+    /// the last two readings of the clock.
     pub(crate) fn adapt(&mut self, took: Duration) {
         if took < CLOCK_INTERVAL {
             self.stretch = (self.stretch * 2).min(LONGEST_STRETCH);

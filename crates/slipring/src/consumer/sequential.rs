@@ -45,7 +45,8 @@ pub struct SequentialPosition<E, L: Layout, R: Role> {
     /// End of the run that contains `live_end`. `run_end` equals `live_end` unless the dependencies
     /// have released only a part of the run.
     run_end: u64,
-    /// The frontier of the dependencies at its last load; unused if `reads_stamps` is `true`.
+    /// The dependencies' frontier when this position last loaded the frontier; unused if
+    /// `reads_stamps` is `true`.
     limit: u64,
     /// End of the released positions.
     released: u64,

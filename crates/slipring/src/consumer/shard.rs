@@ -8,8 +8,9 @@
 //!   release. The assigning party's publication or release makes the id visible to the shard
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
 //! - I2: a shard accesses only the shard's own events, and passes over the events of other shards.
-//!   Positions that a shard passed over count as handled, because the stage's frontier is the least
-//!   position of all the stage's shards.
+//!   A shard also releases the positions that it passed over. The stage's frontier is the least
+//!   position that any shard of the stage has released. A shard that released only its own events
+//!   would hold up the stage's frontier.
 //! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
 //!   the graph.
 

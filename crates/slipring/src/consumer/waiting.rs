@@ -1,4 +1,4 @@
-//! This module implements counting and waiting once for every kind of position.
+//! Methods for counting and for waiting, which all kinds of positions share.
 //!
 //! Invariants
 //! - I1: a handle's counts reach the graph's counters exactly once. The field `flushed` holds the
@@ -125,7 +125,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
-        // After a short wait, `flushed` is `None`, so no counts are copied.
+        // `flushed` is `None` if the wait ended before the handle flushed its counts.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
         }

@@ -8,17 +8,19 @@
 //!   moves the claim word past the position.
 //! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
 //!   chunk's first unreleased event. A chunk's bound line is the worker's own line, or the line
-//!   that came with an adopted chunk. A worker stores its bound before the compare-and-swap of the
-//!   claim word, so a thread that sees the new claim word also sees the bound.
+//!   that came with an adopted chunk. A worker first stores a chunk's bound, and then takes the
+//!   chunk by a compare-and-swap of the claim word. A thread that sees the claim word after the
+//!   compare-and-swap also sees the chunk's bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
 //! - I4: a chunk contains no tombstone. A worker takes the positions of a tombstone separately, and
 //!   releases these positions at once.
 //! - I5: a claim word has only the low 48 bits of its position. A pool's landmark is a full 64-bit
-//!   position that the pool's claim word has passed. A worker derives the missing high bits from
-//!   the later of two full positions: the pool's landmark, and the position that the worker loaded
-//!   last. The claim word is past its pool's landmark (a stored full position) by at most 2^32
-//!   positions and one lap of the ring (positions::I4). Working workers keep storing a recent full
-//!   position of their pool, so a worker may stay idle for any number of events.
+//!   position that the pool's claim word has passed. A worker computes the claim word's full
+//!   position from the low 48 bits and an earlier full position of the claim word. The earlier full
+//!   position is the pool's landmark or the claim word's position at the worker's last load,
+//!   whichever is later. The claim word is past its pool's landmark by at most 2^32 positions and
+//!   one lap of the ring (positions::I4). Working workers keep storing a recent full position of
+//!   their pool, so a worker may stay idle for any number of events.
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +73,7 @@ pub struct WorkerPosition<E, L: Layout> {
     /// field. In a model, an additional load of a shared word would hide errors from the model
     /// checker (see PROTOCOL.md).
     last_seen: u64,
-    /// The frontier of the dependencies at its last load.
+    /// The dependencies' frontier when this worker last loaded the frontier.
     limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
@@ -84,11 +86,11 @@ pub struct WorkerPosition<E, L: Layout> {
     contended: bool,
 }
 
-/// The part of the stream that a worker may take at the claim word's position.
+/// The events, or the part of a tombstone, that a worker may take next from its pool's stream.
 enum Offer {
     Nothing,
-    /// Length of the chunk, in events; and the number of events that remain, after the chunk's end,
-    /// in the run in which the chunk ends.
+    /// A chunk of events. The first field is the chunk's length, in events. The second field is the
+    /// number of events that the chunk leaves of its last run.
     Chunk(u64, u64),
     /// Number of positions of a tombstone that the worker may take.
     Tombstone(u64),
@@ -245,7 +247,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             }
             if !plan.many_producers {
                 // A single producer claims given-up positions again, so a single producer's stream
-                // has no tombstones. The ends of runs do not matter in a stream without tombstones.
+                // has no tombstones. In a stream without tombstones, a worker need not find out
+                // where runs end.
                 return Offer::Chunk(self.share(available, len), 0);
             }
         }
@@ -310,8 +313,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             let nanos = (started_at.elapsed().as_nanos() as u64 / len).max(1);
             let ideal = CHUNK_TIME.as_nanos() as u64 / nanos;
             let max = MAX_CHUNK.min(self.state.core.capacity() / (2 * self.workers)).max(1);
-            // One call at most halves or doubles the length, so that a single interrupted chunk
-            // changes the length little.
+            // One call changes the chunk length at most by a factor of two, because an interruption
+            // of the thread may have lengthened the measured time.
             self.chunk_len =
                 ideal.clamp(self.chunk_len.div_ceil(2), self.chunk_len * 2).clamp(1, max);
         }

@@ -174,8 +174,8 @@ pub struct Slots<'p, E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     producer: &'p mut Producer<E, L, S>,
     seq: u64,
     len: usize,
-    /// Marks the claim as a lender of `&E`, so that the claim is `Sync` only if `E` is. Without the
-    /// marker, a claim would be `Sync` for every `E`, because a `Producer` is `Sync` for every `E`.
+    /// Makes the claim `Sync` only if `E` is `Sync`. Without the field `lent`, a claim would be
+    /// `Sync` for every `E`, because a `Producer` is `Sync` for every `E`.
     lent: PhantomData<&'p mut E>,
 }
 
@@ -269,7 +269,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
 
     /// Publishes all events of the claim at once, and returns the first event's position.
     ///
-    /// Costs one store per 2^15 events, and a notification as in [`Producer::publish`].
+    /// Costs one store per 2^15 events. With a wait strategy that parks, each call also loads the
+    /// wait queue's state once.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

@@ -46,7 +46,8 @@ pub struct Conflator<P: Publisher, K, T, F> {
     /// Number of keys that the conflator can keep at a time.
     room: usize,
     kept: VecDeque<(K, T)>,
-    /// Number of each kept key's entry in the queue, counted from the conflator's first entry.
+    /// Entry number of each kept key: the number of entries that the conflator has inserted before
+    /// the key's entry.
     indices: HashMap<K, usize>,
     /// Number of values that have left the queue since the conflator's creation.
     removed: usize,

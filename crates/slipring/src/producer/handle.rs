@@ -117,9 +117,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. Creating `learned` runs user code.
-    /// The caller creates `learned` first, so that a panic of the user code leaves no counted
-    /// handle behind.
+    /// Creates a handle, and adds it to the number of producers. The caller creates `learned`
+    /// before the handle is counted, because the creation of `learned` runs the wait strategy's
+    /// code. If that code panicked after the count, the number of producers would stay too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -373,10 +373,10 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         if unwinds {
             twin!("failed-late": fail() => ()); // SYNC[failed]: before the count
         }
-        // A handle first records its failure, and then leaves the count of producers. The last
-        // handle closes the ring after all other handles have recorded their failures
-        // (`edge::counted_out`). In a ring with several producers, the last handle closes the ring
-        // at the claim word's position.
+        // A handle that is dropped during a panic records a failure before the handle leaves the
+        // count of producers. When the last handle closes the ring, the failures of all other
+        // handles are already recorded (`edge::counted_out`). In a ring with several producers, the
+        // last handle closes the ring at the claim word's position.
         let last = control.membership.remove_producer(); // SYNC[counted-out]: before the close
         twin!("left-unclosed": () => control.membership.remove_claimant());
         if last {
@@ -385,8 +385,8 @@ impl<E, L: Layout, S: sealed::Sharing> Drop for Producer<E, L, S> {
         twin!("failed-late": () => if unwinds {
             fail();
         });
-        // The handle calls `remove_claimant` after the close, so that the last other handle that
-        // can claim finds the ring closed.
+        // The handle calls `remove_claimant` after the close, so that a claimant that remains alone
+        // finds the ring closed.
         twin!("left-unclosed": control.membership.remove_claimant() => ()); // SYNC[left-alone]
         self.flush();
     }

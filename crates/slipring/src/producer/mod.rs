@@ -22,7 +22,7 @@
 //!   tombstone. The publication of a claim stamps runs, and the drop of an unpublished claim stamps
 //!   a tombstone. A forgotten claim gets its tombstone at the next use, or at the drop, of its
 //!   handle. A single producer claims an unpublished position again.
-//! - I4: The closing producer sets the ring's end position once. No producer claims the end
+//! - I4: The closing producer sets the ring's end position once. No producer claims the ring's end
 //!   position or a later position.
 
 pub(crate) mod claim;

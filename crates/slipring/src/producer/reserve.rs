@@ -118,13 +118,14 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which other producers have claimed.
     ///
-    /// If no other handle can claim, a handle that knows the claim word's value skips this call.
-    /// The load would wait for the handle's own last store to the claim word.
+    /// A handle skips the call of `read_claim_word` while no other handle can have moved the claim
+    /// word. A skipped call saves a load that would wait for the handle's own last store to the
+    /// claim word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
         // All accesses to the claim word are relaxed, because the claim word assigns positions and
-        // orders no data. Each handle proves that a slot is free by its own load of the gating
-        // stages' frontiers.
+        // orders no data. To find free slots, each handle itself loads the gating stages'
+        // frontiers.
         let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
         if word.is_closed() {
             return Err(Refusal::Wait(WaitError::Closed));
@@ -143,8 +144,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let capacity = self.core.capacity();
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
-        // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. For a single
-        // producer, `gate` is not before `lower_bound`, so `limit` is not before `next`.
+        // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. With a single
+        // producer, `gate` is never before `lower_bound`. Adding one lap to `gate` and to
+        // `lower_bound` shows that `limit` is never before `next`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is before the lower bound of this producer"
@@ -152,16 +154,16 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let limit = gate.wrapping_add(capacity);
         // The limit of a single producer never decreases, even if `gate` is lower than at an
         // earlier call. `gate` may decrease if a joining member stored its pin too late, or if a
-        // worker lost a race for a chunk. A lower limit could lie inside of an open claim, and
-        // `commit` moves `next` to the end of the open claim.
+        // worker lost a race for a chunk. If `limit` fell to a position inside of an open claim,
+        // `commit` would move `next` past `limit`, to the claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
         // Before the next call of `find_room`, this handle claims only positions in the lap before
-        // `limit`. No gating stage passes an open claim, so the limit is at most one lap after the
-        // start of an open claim. The checked range starts at `limit - capacity`, because `next`
-        // may be more than one lap before `limit` if other producers have claimed positions
-        // meanwhile.
+        // `limit`. No gating stage passes an open claim, so an open claim also starts in the lap
+        // before `limit`. The check covers exactly the lap before `limit`. The range from `next` to
+        // `limit` may be longer than a lap, because other producers may have claimed positions
+        // after `next`.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
@@ -261,7 +263,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether a claim of `len` positions from `next` on could succeed now, or can never succeed.
+    /// Whether a wait for `len` free positions from `next` on is over. The wait is over if the
+    /// positions are free, or if the ring takes no more claims.
     ///
     /// The check may run under a wait queue's lock, because the check changes only the sentinel and
     /// notifies no queue.
@@ -274,8 +277,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             || gate.wrapping_add(capacity).wrapping_sub(next) as i64 >= len as i64
     }
 
-    /// Takes `len` positions if `len` positions are free now. If fewer positions are free,
-    /// registers `waker` in the wait queue.
+    /// Takes `len` positions if `len` positions are free now. If fewer than `len` positions are
+    /// free, registers `waker` in the wait queue.
     pub(crate) fn reserve_or_arm(
         &mut self,
         len: u64,
