@@ -71,10 +71,11 @@
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
-//!   waiting threads. The caller gets the failure with the stage's name and the event's position.
-//!   Stages pass over the slots of a dropped claim. A dropped batch is delivered again. The page
-//!   [failing](guide::failing) lists the result of each failure, and of each dropped handle, claim
-//!   or batch. The library cannot see that a handle is forgotten (`std::mem::forget`).
+//!   waiting threads. The call that runs the chain, and each waiting call of a handle, returns the
+//!   failure with the stage's name and the event's position. Stages pass over the slots of a
+//!   dropped claim. A dropped batch is delivered again. The page [failing](guide::failing) lists
+//!   the result of each failure, and of each dropped handle, claim or batch. The library cannot see
+//!   that a handle is forgotten (`std::mem::forget`).
 //! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
 //!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
 //!   library does not detect. A graph's deadline ends every call that waits for events or slots,

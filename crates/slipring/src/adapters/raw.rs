@@ -185,8 +185,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::NONE;
-        // A single producer claims given-up positions again. With many producers, the inner
-        // producer holds the claim, too (I3).
+        // A single producer claims given-up positions again. In a ring with many producers, the
+        // field `producer` records the open claim (I3), and gives up the claim's slots.
         self.producer.give_up_open_claim();
     }
 
@@ -244,11 +244,10 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. To return `Gated` for an earlier stage that gets its events from the producer,
-    ///   `next` must find the published position. A ring knows the published position if the ring
-    ///   is [contiguous](crate::Graph::contiguous), [shared](crate::Graph::shared) or [publishes
-    ///   its cursor](crate::Graph::publish_cursor). In a ring that does not know the published
-    ///   position, `next` may return `Unavailable` instead of `Gated`.
+    ///   event. If the earlier stage has no dependencies, and the ring does not know its published
+    ///   position, `next` may return `Unavailable` instead of `Gated`. A ring knows its published
+    ///   position if the ring is [contiguous](crate::Graph::contiguous) or
+    ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator

@@ -51,8 +51,8 @@ pub trait Waitable: sealed::Sealed {
     /// ended. Returns `true`, and does not wake `waker` later, if a call may succeed now or the
     /// graph has ended already.
     ///
-    /// A call after the wake-up may still fail, because another handle may have taken the events or
-    /// slots first. A second call of `arm` replaces the waker of the first call.
+    /// After the wake-up, a call on this handle may still fail, because another handle may have
+    /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
     ///
     /// The thread that publishes the events, or that releases the slots, wakes the waker. A waker
     /// should be quick: for instance an executor's waker, or a waker that writes to an eventfd. If
@@ -157,8 +157,8 @@ impl Selector {
 
     /// Waits until a call on one of the handles may succeed. Returns the index of the ready handle.
     ///
-    /// Ready handles take turns. `None`: the deadline passed first, or neither a handle nor a
-    /// deadline was given.
+    /// Ready handles take turns. `None`: no handle was ready before the deadline, or the caller
+    /// gave neither a handle nor a deadline.
     ///
     /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
     /// the thread. If the wait strategy of any of the graphs does not park, the thread polls every
@@ -180,8 +180,8 @@ impl Selector {
         // handle of a failed graph as ready.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
-            // `wait` resets the flag `woken` before it arms the handles. A later reset could erase
-            // the wake-up of an armed handle.
+            // `wait` resets the flag `woken` before it arms the handles, because a reset after the
+            // arming could erase a handle's wake-up.
             twin!("woken-reset-late": *lock(&self.parked.woken) = false => ());
             let count = handles.len();
             let from = self.turn;

@@ -76,8 +76,8 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
-/// notification. A model with a twin must fail. A model that fails with a twin shows that the
-/// protocol needs the weakened step, and that the model covers the step.
+/// notification. A model that chose a twin must fail. The failure shows that the protocol needs the
+/// weakened step, and that the model covers the step.
 ///
 /// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and the failure.

@@ -177,8 +177,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The closure has returned another chain. The fields `after` and `ends` of a chain hold
-            // indices of its own stages, so both fields are reset to values of this chain.
+            // The closure has returned a chain that it was not given. The fields `after` and `ends`
+            // are reset to their values before the closure, because the returned chain's stages
+            // have other indices.
             nested
                 .declared
                 .stages

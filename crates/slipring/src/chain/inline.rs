@@ -77,9 +77,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
         }
-        // If the closure has swapped its `Inline` away, `producer` may be the last owner of another
-        // ring. The last owner of a ring drops the ring's events, and an event's drop is user code
-        // that may panic.
+        // The drop of `producer` closes its ring. A panic in the drop of `producer` fails this
+        // chain's graph.
         if let Some(panic) = drop_contained(producer) {
             core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
         }

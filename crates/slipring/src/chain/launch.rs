@@ -241,9 +241,9 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 }
 
 /// The work of a new thread, until the thread takes the work. If the system cannot start the
-/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. If only the
-/// thread's closure owned the work, a failed start of the thread would drop the work at once. The
-/// graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
+/// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. Without the
+/// clone, a failed start would drop the work at once, and the graph would fail with
+/// [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -300,13 +300,13 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The closure has swapped its producer for another ring's producer. The drop of
-                // another ring's producer does not close this ring.
+                // The user's closure has swapped its producer for another ring's producer. The drop
+                // of another ring's producer does not close this chain's ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // If the closure has swapped its producer away, `producer` may be the last owner of
-            // another ring. The last owner of a ring drops the ring's events, and an event's drop
-            // is user code that may panic.
+            // `producer` may be the last owner of another ring, if the user's closure has put that
+            // ring's producer into `producer`. The last owner of a ring drops the ring's events,
+            // and an event's drop is user code that may panic.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }

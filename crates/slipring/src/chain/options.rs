@@ -266,7 +266,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// take turns on that thread. If a chain has more stages than the machine has cores, the chain
     /// is often faster when some stages share a thread.
     ///
-    /// Pools, shards, taps and stages with a loop of their own cannot share a thread.
+    /// Pools, shards and taps cannot share a thread with other stages. A stage that runs a user's
+    /// loop ([`Chain::read_by`]) cannot share a thread with other stages.
     ///
     /// ```
     /// let mut sum = 0;

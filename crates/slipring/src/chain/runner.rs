@@ -17,9 +17,9 @@ use crate::ring::slots::Layout;
 
 /// A stage, or one worker or shard of a stage, that runs on a thread.
 ///
-/// A thread of one stage makes a single virtual call. A thread that several stages share makes one
-/// virtual call for each stage in each round. The handler loops behind the virtual calls are
-/// monomorphic.
+/// A thread with one runner calls `run`, which handles all events until the stream ends or the
+/// handler fails. A thread with several runners calls the `step` of each runner in turn. Calls of a
+/// runner are virtual, and the loops over events inside of the calls are monomorphic.
 pub(super) trait Runner {
     /// Returns the index of the stage.
     fn stage(&self) -> usize;
@@ -40,7 +40,7 @@ pub(super) trait Runner {
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the line number of a frontier word that no other runner moves. `None`: the runner
+    /// Returns the index of the shared line on which the runner releases events. `None`: the runner
     /// runs a user's loop, and the loop may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
@@ -172,7 +172,7 @@ impl<E, A: sealed::Access, L: Layout, F> LoopRunner<E, A, L, F> {
 
     /// Fails the graph if the user's loop has swapped the stage's handle away and returned before
     /// the end of the stream. Without this check, only the drop of the stage's handle would fail
-    /// the graph. A handle that was swapped away may never be dropped.
+    /// the graph, and the user's loop may have leaked the handle.
     fn check_handle(&self) {
         let control = &self.core.control;
         if self.own().is_none() && control.ended(control.position(self.stage)).is_none() {

@@ -219,8 +219,8 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // Usually a wait checks the graph's deadline. A stage whose handler fails again and again
-        // may never wait, so `survive` checks the deadline after a repeated failure.
+        // Usually a wait for events checks the graph's deadline. If a handler fails repeatedly,
+        // `survive` checks the deadline, because the stage may never wait for events again.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -247,7 +247,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Returns the line numbers of the frontier words that no other thread moves.
+    /// Returns the indices of the shared lines on which the thread's runners release events. The
+    /// indices do not include lines of a user's loop.
     pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().filter_map(|entry| entry.runner.line())
     }

@@ -64,8 +64,9 @@ pub enum ClaimError {
 
 impl ClaimError {
     /// Converts the error of a claim that waited for slots into a [`WaitError`]. The caller has
-    /// claimed without a deadline, and with a valid number of slots. Such a claim fails only by the
-    /// end of the graph, by the strategy's timeout, or because the thread would wait for itself.
+    /// claimed without a deadline, and with a valid number of slots. A valid claim without a
+    /// deadline fails only if the graph ends, if the strategy's timeout passes, or if the thread
+    /// would wait for itself.
     pub(crate) fn without_deadline(self) -> WaitError {
         match self {
             ClaimError::Wait(reason) => reason,

@@ -161,8 +161,8 @@ impl Report {
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
         // If stage C waits for stage A while A waits for stage B, then B causes both waits. `own`
-        // subtracts the time that a stage itself spent waiting, so that A does not count as the
-        // bottleneck.
+        // subtracts each stage's own waiting time, because a stage that waits itself is not the
+        // cause of the waits for it.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };

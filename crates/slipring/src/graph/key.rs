@@ -36,9 +36,9 @@ pub type ReaderKey = Key<Reading, Every>;
 pub type WriterKey = Key<Writing, Every>;
 /// The key of a tap.
 pub type TapKey = Key<Reading, Joined>;
-/// The key of a stage of shards that read.
+/// The key of a sharded stage that reads.
 pub type ShardReaderKey = Key<Reading, Sharded>;
-/// The key of a stage of shards that may write.
+/// The key of a sharded stage that may write.
 pub type ShardWriterKey = Key<Writing, Sharded>;
 /// The key of a pool that reads.
 pub type PoolReaderKey = Key<Reading, Shared>;
@@ -75,7 +75,8 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
-        // The name is read before the call of `edit`, so that no thread locks two graphs at once.
+        // Reading the name of `earlier` locks its graph, and `edit` locks the graph of `self`. The
+        // name is read before the call of `edit`, so that no thread holds the locks of two graphs.
         let name = earlier.stages.name(earlier.stage);
         let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
         self.edit(&format!("put after `{name}`"), |stages, own| {
@@ -106,8 +107,8 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // If `edit` panics, the unwinding drops the strategy. `Contained` catches a panic in the
-        // strategy's drop, which would abort the process during the unwinding.
+        // If `edit` panics, the unwinding drops the strategy. A second panic in the strategy's drop
+        // would abort the process, so `Contained` catches the second panic.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
@@ -128,7 +129,8 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Returns the stage's number, and the number of handles that the key is exchanged for.
+    /// Returns the index of this key's stage, and the number of handles that this key is exchanged
+    /// for.
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.

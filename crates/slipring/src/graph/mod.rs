@@ -1,5 +1,5 @@
-//! The graph front: a graph whose shape is known only at run time. The user exchanges keys for
-//! handles, and starts the threads.
+//! A [`Graph`] declares its stages at run time. The user exchanges keys for handles, and starts the
+//! threads.
 //!
 //! Invariants
 //! - I1: a key is exchanged once, for the handles of its own stage in its own graph.
@@ -391,8 +391,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
         let mut stages = self.stages.lock();
         let abandoned = stages.abandoned.first().copied();
         stages.frozen = built.is_ok() && abandoned.is_none();
-        // If the ring's build failed and a key was dropped, `build` returns the build's error,
-        // because its message is more useful.
+        // If the ring's build failed and a key was dropped, `build` returns the error of the ring's
+        // build, which tells the user more than `DroppedKey`.
         let core = built?;
         if let Some(stage) = abandoned {
             let stage = stages.list.specs()[stage].name.clone();

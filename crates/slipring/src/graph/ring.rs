@@ -41,7 +41,7 @@ pub struct Ring<E, L: Layout = Interleaved, S = Single> {
 /// A record of the handles that were taken from a ring.
 struct Taken {
     producer: bool,
-    /// Numbers of the stages whose keys were not exchanged yet.
+    /// Indices of the stages whose keys were not exchanged yet.
     unattached: Vec<usize>,
 }
 
@@ -148,7 +148,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
     }
 
     /// Exchanges the key of a stage that has several handles. `handle` makes one handle from the
-    /// ring, the stage's number, the handle's number, and a learner.
+    /// ring, the stage's index, the handle's number, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
@@ -204,8 +204,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a stage of shards that read for one handle per shard. The index of a
-    /// handle in the returned vector is the number of its shard.
+    /// Exchanges the key of a sharded reading stage for the handles of all its shards. The index of
+    /// a handle in the returned vector is the number of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -215,7 +215,7 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a stage of shards that may write for one handle per shard. The index of
+    /// Exchanges the key of a sharded writing stage for the handles of all its shards. The index of
     /// a handle in the returned vector is the number of its shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).

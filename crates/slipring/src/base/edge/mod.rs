@@ -1,11 +1,12 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! Most edges order two threads by one word: a thread stores a value in the word, and another
-//! thread loads that value. The storing thread's accesses before the store come before the loading
-//! thread's accesses after the load of the stored value. The module's name is the edge's label:
-//! PROTOCOL.md explains `edge::slot_published` under `SYNC[slot-published]`. Each module has both
-//! ends of its edge side by side. The compiler rejects an edge that does not exist. The command
-//! `cargo xtask tidy` checks that each end is used, and that PROTOCOL.md explains each label.
+//! In most edges, one thread stores a value in a word, and a second thread loads that value.
+//! Everything that the first thread did before the store happens before everything that the second
+//! thread does after the load. The module's name is the edge's label: PROTOCOL.md explains
+//! `edge::slot_published` under `SYNC[slot-published]`. Each module holds the functions for both
+//! threads of its edge. The compiler rejects a call of an edge that does not exist. The command
+//! `cargo xtask tidy` checks that the library calls each edge function, and that PROTOCOL.md
+//! explains each edge.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
@@ -14,9 +15,9 @@
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin is a weakened variant that a model must catch. If a twin weakens only one use of an
-//! edge's load or store, that use calls a function of its own, and the function's body names the
-//! twin.
+//! A twin is a weakened variant that a model must catch. Some twins weaken a load or store at only
+//! one of its callers. That caller has an edge function of its own, and the function's body names
+//! the twin.
 
 pub(crate) mod announced;
 
@@ -61,8 +62,9 @@ pub(crate) mod cursor_moved {
     }
 }
 
-/// A stage's frontier, or the bound of a worker or a member, releases events to the later stages
-/// and to the producers.
+/// A stage's frontier releases events to the later stages and to the producers. A worker of a pool,
+/// or a member of a tap, releases events by its *bound*. Parties that wait for the pool or the tap
+/// stop at the lowest bound.
 pub(crate) mod released {
     use super::*;
 
@@ -72,7 +74,8 @@ pub(crate) mod released {
         line.store(word, twin!("released-relaxed": Release => Relaxed));
     }
 
-    /// Stores a worker's bound before the worker takes its next chunk.
+    /// Stores the first position of a worker's next chunk as the worker's bound, before the worker
+    /// takes the chunk.
     #[inline(always)]
     pub(crate) fn bind(bound: &AtomicU64, word: u64) {
         bound.store(word, twin!("bound-unreleased": Release => Relaxed));
@@ -91,7 +94,8 @@ pub(crate) mod released {
         line.load(twin!("frontier-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the bound of a worker or a member.
+    /// Loads the bound of a pool's worker or a tap's member: the position at which that worker or
+    /// member holds up other parties.
     #[inline(always)]
     pub(crate) fn see_bound(bound: &AtomicU64) -> u64 {
         bound.load(twin!("bound-relaxed": Acquire => Relaxed))
@@ -147,8 +151,9 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. A worker that loads another worker's value of the claim word may read
-    /// the events whose publication that other worker saw.
+    /// Loads the claim word. The claim word counts the published events that remain in the run at
+    /// its position. A worker that loads the claim word may read the rest of the current run
+    /// without loading the run's stamp.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
@@ -206,7 +211,7 @@ pub(crate) mod signed_off {
 
 /// A claimant is a handle that can claim, or that can create a handle that claims. If only one
 /// claimant is left, that claimant claims without a compare-and-swap. The sole claimant's claims
-/// come after the last claims of all former claimants.
+/// come after the last claims of all claimants that have left.
 pub(crate) mod left_alone {
     use super::*;
 
@@ -223,8 +228,8 @@ pub(crate) mod left_alone {
     }
 }
 
-/// The last producer handle closes the ring. Any other producer handle that fails records its
-/// failure before the last handle closes the ring.
+/// The last producer handle closes the ring. A producer handle that fails records its failure
+/// before the last producer handle closes the ring.
 pub(crate) mod counted_out {
     use super::*;
 
@@ -263,21 +268,22 @@ pub(crate) mod left {
     }
 }
 
-/// The edge `joined` is between a member that joins a tap and a passer, a party that goes past the
-/// tap. The member stores its pinned position, and the passer stores the position that it
-/// announces. At least one of the member and the passer sees the other's store.
+/// The edge `joined` is between a member that joins a tap, and a stage or producer that is about to
+/// pass the tap. The joining member stores the position that it pins. The stage or producer
+/// announces the position up to which it will go. Either the joining member sees the announced
+/// position, or the stage or producer sees the pinned position.
 pub(crate) mod joined {
     use super::*;
 
-    /// Orders a joining member's store of its pinned position before the member's loads of the
-    /// positions that parties behind the tap have announced.
+    /// A joining member stores the position that it pins, calls `fence_joiner`, and then loads the
+    /// positions announced by parties behind the tap.
     #[inline(always)]
     pub(crate) fn fence_joiner() {
         twin!("joiner-unfenced": fence(SeqCst) => ());
     }
 
-    /// Orders a store of an announced position before the loads of the tap members' bounds. A party
-    /// announces a position before the party passes the tap.
+    /// A stage or producer behind a tap announces a position, calls this fence, and then loads the
+    /// bounds of the tap's members.
     #[inline(always)]
     pub(crate) fn fence_passer() {
         twin!("passer-unfenced": fence(SeqCst) => ());
@@ -337,38 +343,40 @@ pub(crate) mod mirrored {
     }
 }
 
-/// If an observer has copied a word of a later put, the observer sees the later put in the slot's
-/// mark word.
+/// If an observer has copied a word of a later put from a slot, the slot's mark word shows the
+/// later put to the observer.
 pub(crate) mod overwritten {
     use super::*;
 
-    /// Orders the writer's store of the value *being written* in a slot's mark word before the
-    /// stores of the put's words.
+    /// The writer of a mirror marks a slot as unfinished, calls this fence, and then stores the
+    /// put's words in the slot.
     #[inline(always)]
     pub(crate) fn fence_writer() {
         twin!("writer-unfenced": fence(Release) => ());
     }
 
-    /// Orders the observer's loads of a put's words before its second load of the slot's mark word.
+    /// An observer loads a put's words from a slot, calls this fence, and then loads the slot's
+    /// mark word again.
     #[inline(always)]
     pub(crate) fn fence_observer() {
         twin!("observer-unfenced": fence(Acquire) => ());
     }
 }
 
-/// The count of completed puts publishes the completed puts.
+/// An observer that loads the number of completed puts then finds each of these puts, or a later
+/// put, in the put's slot.
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores the number of completed puts, after the writer has stored the mark word of the last
-    /// completed put.
+    /// Stores twice the number of completed puts, after the writer has stored the mark word of the
+    /// last completed put.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of completed puts, before the caller loads the mark words of the completed
-    /// puts.
+    /// Loads twice the number of completed puts, before the caller loads the mark words of the
+    /// completed puts.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
