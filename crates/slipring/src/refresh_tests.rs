@@ -13,9 +13,9 @@ use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
 /// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
-/// begins four laps before the end of a refresh period (2^44 laps). Returns one [`Run`] for each of
-/// `2 * capacity` positions, which begin 2^46 laps after the first run's start. Each returned
-/// [`Run`] is the meaning of a slot's present stamp at one of the later positions.
+/// begins four laps before the end of a refresh period (2^44 laps). Reads the slots' present stamps
+/// at `2 * capacity` consecutive positions, and returns one [`Run`] per position. The first read
+/// position is 2^46 laps after the start of the first published run.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,

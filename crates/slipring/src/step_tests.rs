@@ -47,8 +47,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // A pool's frontier stays at the lower bound while the line of a worker, which lost the race
-    // for the first chunk, still holds that chunk's start.
+    // A pool's frontier stays at the lower bound, even while a worker's line still holds the start
+    // of a chunk that another worker took.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -479,9 +479,10 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     adopted.release();
 }
 
-/// The landmark is a copy of the position in a pool's claim word, at most about 2^32 events old. A
-/// joining worker takes the high bits of the pool's position from the landmark. A worker stores the
-/// landmark when the worker takes a chunk or a tombstone across a multiple of 2^32.
+/// A pool's landmark is a copy of the position in the pool's claim word, at most about 2^32 events
+/// old. A joining worker takes the high bits of the pool's position from the landmark. A worker
+/// whose chunk or tombstone crosses a multiple of 2^32 stores the end of the chunk or tombstone as
+/// the pool's landmark.
 #[test]
 fn a_worker_that_joins_past_2_pow_32_events_starts_at_the_pools_position() {
     for tombstone in [false, true] {

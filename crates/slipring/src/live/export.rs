@@ -5,10 +5,10 @@ use metrics::{counter, gauge};
 use crate::errors::Report;
 
 impl Report {
-    /// Hands this report to the process's recorder, under the ring name `ring`.
+    /// Hands this report to the process's `metrics` recorder, under the ring name `ring`.
     ///
     /// Each series has the labels `ring` and `stage`. Export a fresh
-    /// [`Monitor::report`](crate::Monitor::report) as often as the recorder is read.
+    /// [`Monitor::report`](crate::Monitor::report) before each reading of the `metrics` recorder.
     ///
     /// | series | kind | for |
     /// |---|---|---|

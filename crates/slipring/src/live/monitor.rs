@@ -65,9 +65,9 @@ impl<E, L: Layout> Monitor<E, L> {
     /// Returns a report of the graph. `None`: the graph has not started, or is gone.
     ///
     /// A stage has handled every event before its reported position, and the caller sees the
-    /// effects of the stage's handler on these events. The report loads the positions one by one
-    /// while the graph runs, so positions and lags belong to about the same moment. The counts of
-    /// events, batches and waits lag behind the positions. A handle flushes its counts during a
+    /// effects of the stage's handler on these events. The positions in a report belong to slightly
+    /// different moments, because the report loads them one by one while the graph runs. The counts
+    /// of events, batches and waits lag behind the positions. A handle flushes its counts during a
     /// long wait, at the handle's end, and after every 1,024 batches. A wait is counted with the
     /// first flush after the wait.
     ///

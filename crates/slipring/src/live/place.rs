@@ -47,8 +47,9 @@ impl<E, L: Layout> Place<E, L> {
     /// graph is not running. A caller of `find` drops the returned graph reference before the
     /// caller's own call ends (I1).
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
-        // `find` clones the `Weak` reference under the lock, and drops the clone after the unlock
-        // (I2). The clone may be the last reference to the graph's memory.
+        // `Place::find` clones the graph's `Weak` reference under the `Place`'s lock, and drops the
+        // clone after the unlock (I2). The cloned `Weak` may be the last reference to the graph's
+        // memory.
         let (graph, stage) = {
             let place = self.lock();
             (place.0.clone(), place.1)

@@ -129,7 +129,7 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
     ///
     /// Never waits, and stops no stage. Costs a lock that only joiners and leavers take, and one
     /// load per seat. The call allocates only for a wait strategy that learns, such as the default
-    /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, some hundred bytes).
+    /// [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred bytes).
     ///
     /// A worker that leaves in the middle of a chunk keeps its seat until another worker has
     /// finished that chunk.

@@ -10,11 +10,11 @@
 //! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
 //!   and leaving, only the member's handle stores to the member's line.
 //! - I2: A joiner *pins* a position: the joiner stores the position on its line. The joiner then
-//!   issues a fence and loads the announced positions. After the loads, the joiner keeps its pinned
-//!   position, or moves on to the furthest announced position. For each party behind the tap, the
-//!   joiner sees the party's announced position, or the party sees the joiner's pinned position
-//!   (`edge::joined`). No party behind the tap passes the joiner's position before the joiner's
-//!   release.
+//!   issues a fence and loads the announced positions. A joiner that has loaded the announced
+//!   positions keeps its pinned position, or moves on to the furthest announced position. For each
+//!   party behind the tap, the joiner sees the party's announced position, or the party sees the
+//!   joiner's pinned position (`edge::joined`). No party behind the tap passes the joiner's
+//!   position before the joiner's release.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -45,7 +45,8 @@ pub enum StartAt {
     /// The oldest event that is still held for the tap. The age of the oldest held event depends on
     /// the progress of the producers and of the stages behind the tap.
     Oldest,
-    /// The named position, e.g. the position at which the reader left before.
+    /// The given position, e.g. the [`next_seq`](Consumer::next_seq) of a subscription that has
+    /// left.
     At(u64),
 }
 
@@ -174,7 +175,7 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// Never waits, and stops no stage. Any thread may subscribe at any time while the graph runs.
     /// Costs about as much as ten claims: a lock that only joiners and leavers take, a fence, and
     /// one load for each party behind the tap. The call allocates only for a wait strategy that
-    /// learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive) (once, some hundred
+    /// learns, such as the default [`Wait::Adaptive`](crate::Wait::Adaptive) (once, a few hundred
     /// bytes).
     ///
     /// ```

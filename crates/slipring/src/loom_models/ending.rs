@@ -16,9 +16,9 @@ use Access::{Read, Write};
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
         // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
-        // the closed bit, but not the stored final position, would read 0 as the final position. In
-        // a ring that starts at position 0, such a stage would end without the event, and the model
-        // would fail.
+        // the closed bit, but not the stored final position, would read 0 as the final position.
+        // The ring of this model starts at position 0, so a stage that reads 0 as the final
+        // position ends without the event, and the model fails.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -57,8 +57,8 @@ fn loom_twin_closed_unnotified() {
     caught("ending::loom_a_close_drains", "closed-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The producer that drops its handle last closes the ring, and stores the position after the
-/// events of the two producers.
+/// Of two producers, the producer that drops its handle last closes the ring. The closing producer
+/// stores the ring's final position, which is the position after all events of both producers.
 #[test]
 fn loom_the_last_producer_closes() {
     explore(6_000, Some(2), || {
@@ -254,9 +254,9 @@ fn loom_twin_last_failure_stays() {
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
         // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
-        // the closed bit, but not the stored final position, would read 0 as the final position. In
-        // a ring that starts at position 0, such a stage would end without the event, and the model
-        // would fail.
+        // the closed bit, but not the stored final position, would read 0 as the final position.
+        // The ring of this model starts at position 0, so a stage that reads 0 as the final
+        // position ends without the event, and the model fails.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {

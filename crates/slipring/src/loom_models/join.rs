@@ -275,9 +275,9 @@ fn loom_twin_leaving_unnotified() {
     );
 }
 
-/// A joiner stores a position that one stage behind the tap has already passed. Another stage
-/// behind the tap sleeps, because the joiner's position holds that other stage back. Shows that the
-/// sleeping stage wakes when the joiner moves its position forward.
+/// Two stages follow a tap; the first has already passed the position that a joiner stores. The
+/// second stage sleeps, because the joiner's position holds the second stage back. Shows that the
+/// second stage wakes when the joiner moves its position forward.
 #[test]
 fn loom_a_late_pin_moves_on() {
     explore(1_000, Some(3), || {

@@ -5,7 +5,7 @@
 //! (`Core::touch`). For an access that no edge orders, loom reports a causality violation; for a
 //! lost wake-up, loom reports a deadlock.
 //!
-//! - **Least executions.** Every model states a minimum of executions, because a model that
+//! - **Least executions.** Every model sets a minimum of executions, because a model that
 //!   explores nothing passes as well.
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
 //!   model with bounded polls, no thread drops its handle; the thread returns the handle instead.
@@ -13,18 +13,18 @@
 //!   executions, one for each order of the drops. The models of how a graph ends are in
 //!   `ending.rs`.
 //! - **Pure readers last.** A thread that only polls is spawned last. If a load comes after a write
-//!   of the same word, loom explores all values that the load may return. If a load comes before a
-//!   write of the same word, loom tries the opposite order only if no other access to the word
-//!   stands between the load and the write. If the writing thread itself loads the word directly
-//!   before the write, loom never moves an earlier load behind the write.
+//!   of the same word, loom explores all values that the load may return. loom moves a load behind
+//!   a later write only if the load is the last access to the written word before the write. If the
+//!   writing thread loads a word right before it writes the word, loom never moves another thread's
+//!   earlier load behind the write.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
 //!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
 //!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its
 //!   model's limit on preemptions.
 //! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one thread of
-//!   the model issues a `SeqCst` fence. PROTOCOL.md lists the models of data edges ("Edges without
-//!   fences").
-//! - **Start.** Rings start one position before the wrap, unless a model states another start.
+//!   the model issues a `SeqCst` fence. The models of data edges through a tap (`tap.rs`) run under
+//!   `explore`. PROTOCOL.md explains the unfenced models ("Unfenced models").
+//! - **Start.** Rings start one position before the wrap, unless a model sets another start.
 //! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
 //!   in the way that the twin's test expects. A test that expects a deadlock also names the stages
 //!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
@@ -98,10 +98,10 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// one thread issues a `SeqCst` fence.
 ///
 /// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Two `SeqCst` fences in
-/// different threads of a model could hide that an edge between the two threads is missing. The
-/// threads that issue fences are counted before the model's result is dropped, because the drop of
-/// the last handles issues a fence. No other thread of the model runs during the drop of the last
-/// handles.
+/// different threads of a model could hide that an edge between the two threads is missing.
+/// `explore_unfenced` counts the threads that issue fences, and then drops the model's result. The
+/// drop of the model's result also issues a fence, which hides no missing edge, because no other
+/// thread runs during the drop.
 fn explore_unfenced<T>(
     least: usize,
     preemptions: Option<usize>,
@@ -121,8 +121,8 @@ fn explore_unfenced<T>(
 enum Caught {
     /// Two unordered accesses to one event.
     Race,
-    /// A deadlock that leaves exactly the listed parties asleep. Each entry is one wait, of a stage
-    /// (its name) or of a producer (`producer`).
+    /// A deadlock that leaves exactly the listed parties asleep. Each entry names one waiting
+    /// party: a stage by the stage's name, or a producer by `producer`.
     Deadlock(&'static [&'static str]),
     /// A panic whose message contains the given text. The panic comes from an assertion of the
     /// model, or from the library.

@@ -92,14 +92,15 @@ fn a_value_is_seen_whole<T: Plain + Into<u64> + From<u8>>() {
     });
 }
 
-/// Shows that observers see no torn value of 8 bytes, which fills one word of a slot.
+/// Shows that observers see no torn value of 8 bytes. A value of 8 bytes fills one word of a slot.
 #[test]
 fn loom_a_value_is_seen_whole() {
     a_value_is_seen_whole::<u64>();
 }
 
-/// Shows that observers see no torn value of 4 bytes, which fills half a word of a slot.
-/// `Words::write` stores a word that is filled only in part in a branch of its own.
+/// Shows that observers see no torn value of 4 bytes. A value of 4 bytes fills half a word of a
+/// slot. `Words::write` has a separate branch for a value's last word, if the value does not fill
+/// that word.
 #[test]
 fn loom_a_short_value_is_seen_whole() {
     a_value_is_seen_whole::<u32>();

@@ -14,8 +14,8 @@ use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
 /// Handles up to `max` events twice, like a stage that fails once and retries. The closure `again`
-/// handles the events the first time, and rewinds the stage to the first of the events. After
-/// `again`, `twice` handles the same events a second time, and releases the events.
+/// handles the events the first time, and rewinds the stage to the first of the events. `twice`
+/// itself handles the events the second time, and releases the events.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,
@@ -28,8 +28,9 @@ fn twice<C: crate::consumer::markers::sealed::Delivery>(
     }
 }
 
-/// A writer that has released one event retries the next event. During the retry a reader may hold
-/// the first event, and the producer may fill the first event's slot again.
+/// A writer that has released one event retries the next event. While the writer retries the second
+/// event, a reader may read the first event, and the producer may fill the first event's slot
+/// again.
 #[test]
 fn loom_a_writer_starts_again() {
     explore_unfenced(500, Some(3), || {

@@ -148,8 +148,9 @@ fn loom_twin_never_idle() {
     );
 }
 
-/// Shows that a reader that loads the start of a worker's second chunk from the worker's line also
-/// sees the worker's accesses to its first chunk.
+/// A worker stores the start of its second chunk, and a reader loads the stored start. Shows that a
+/// reader that has loaded the start of the second chunk sees the worker's changes to the first
+/// chunk.
 #[test]
 fn loom_a_worker_takes_a_second_chunk() {
     explore_unfenced(900, None, || {
@@ -366,8 +367,9 @@ fn loom_twin_idle_workers_unnotified() {
 }
 
 /// The line of a worker that lost the race for a chunk holds the chunk's start until the worker's
-/// next attempt. The lost chunk's start on the worker's line may have made the follower sleep.
-/// Shows that the worker notifies the follower when the worker replaces the lost chunk's start.
+/// next attempt. The stage behind the pool may sleep, because a worker's line holds the start of a
+/// chunk that another worker took. Shows that a worker notifies the stage behind the pool when the
+/// worker replaces the start of a lost chunk on its line.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -402,8 +404,8 @@ fn loom_twin_lagging_bound_unnotified() {
 
 /// Two pools stand one behind the other, and in each pool one worker leaves the pool without
 /// finishing its chunk. Shows that each chunk is adopted by a worker of the chunk's own pool. The
-/// chunk of the first pool is orphaned first, and is still unhandled when the second pool's chunk
-/// is orphaned.
+/// chunk of the first pool is orphaned first, and may still be unhandled when the second pool's
+/// chunk is orphaned.
 #[test]
 fn loom_each_pool_adopts_its_own_chunks() {
     explore_unfenced(90, Some(2), || {

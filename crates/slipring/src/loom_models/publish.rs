@@ -302,10 +302,10 @@ fn loom_twin_alone_in_company_of_a_close() {
     );
 }
 
-/// The last producer drops its handle while the graph's `Ring` makes another producer, and then the
-/// `Ring` is dropped. The drop of the last producer's handle may set the closed bit. The new
-/// producer is then alone, and claims by a plain store. Shows that the plain store does not
-/// overwrite the closed bit.
+/// The only producer drops its handle while the graph's `Ring` makes a second producer; then the
+/// `Ring` is dropped. The drop of the first producer's handle may set the closed bit. Once the
+/// second producer is the only claimant, the second producer claims by a plain store to the claim
+/// word. Shows that a plain store by the second producer does not overwrite the closed bit.
 #[test]
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {

@@ -88,9 +88,9 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// A writer changes each event's parity, and the changed parity is the event's key. Shows that each
-/// event goes to the shard of its changed parity. Shows that a reader behind the shards sees the
-/// events in order.
+/// A writer changes each event's parity, and the shards behind the writer partition events by
+/// parity. Shows that each event goes to the shard for the event's new parity. Shows that a reader
+/// behind the shards sees the events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {

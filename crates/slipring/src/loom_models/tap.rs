@@ -1,6 +1,6 @@
 //! Models of taps in larger graphs: several parties pass one tap, one party passes several taps, a
-//! pool comes before a tap, or parties sleep behind a tap. The last models show the data edges
-//! through a tap.
+//! pool comes before a tap, or parties sleep behind a tap. The models at the end of this file show
+//! the data edges through a tap.
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. A fence between a
 //! thread's access to an event and the thread's releasing store could hide that the releasing store
@@ -97,8 +97,8 @@ fn loom_two_producers_pass_a_tap() {
 }
 
 /// Two workers of a pool pass a tap, and announce their positions in one shared word. The second
-/// worker goes further than the first. Shows that the shared word keeps the second worker's
-/// position.
+/// worker goes further than the first. Shows that the shared word of the announced positions keeps
+/// the second worker's position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -356,9 +356,9 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// A joiner asks for a position that one stage behind the tap has already passed, and is refused.
-/// Shows that the refused joiner wakes a stage that fell asleep while the joiner's position held
-/// the stage back.
+/// Two stages follow a tap. The tap refuses a joiner that asks for a position which one of the two
+/// stages has already passed. Shows that the refused joiner wakes a stage that fell asleep while
+/// the joiner's position held the stage back.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -443,13 +443,12 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// The next models show data edges through a tap. In a model of a data edge the releasing thread
-// issues no fence.
+// All models below this comment show data edges through a tap. In a model of a data edge the
+// releasing thread issues no fence.
 
 /// Shows that a member directly behind the producer sees the content of published events. A
-/// producer issues a fence when it checks a tap's members. In the first lap a producer checks no
-/// member, because all slots are free. This model ends within the first lap, so its producer issues
-/// no fence.
+/// producer issues a fence only when it checks the tap's members before it fills a slot again. The
+/// producer of this model fills no slot twice, and so issues no fence.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {
@@ -464,8 +463,9 @@ fn loom_a_member_reads_published_events() {
     });
 }
 
-/// A writer releases events to two taps. The first tap has a member; the second tap has no member,
-/// but a reader comes behind it. Shows that the member and the reader see the writer's changes.
+/// A writer releases events to two taps. The first tap has a member. The second tap has no member,
+/// but a reading stage depends on the second tap. Shows that the member and the reader see the
+/// writer's changes.
 #[test]
 fn loom_a_writer_before_a_tap_releases() {
     explore(700, Some(3), || {

@@ -28,8 +28,8 @@ const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 pub struct Observed<T> {
     /// The number that was put with the value, usually the position of the value's event.
     pub seq: u64,
-    /// Number of values directly before this value that the observer will never return. The count
-    /// begins after the last returned value, or at the observer's start.
+    /// Number of values that the observer skipped since the previously returned value, or since the
+    /// observer's start.
     pub missed: u64,
     /// The value, whole.
     pub value: T,

@@ -27,10 +27,11 @@
 //!   the first word of put number `n`. The writer sets the slot's mark to `2n + 2` after storing
 //!   the last word of put number `n`.
 //! - I2: [`Words::read`] copies a value between two loads of the slot's mark. [`Words::read`]
-//!   returns a copy of put number `n` only if each of the two loads returns `2n + 2`. The first of
-//!   the two loads acquires the words of put number `n` (`SYNC[mirrored]`). A fence stands between
-//!   the copy and the second of the two loads. If the copy contains a word of a later put, the
-//!   second load returns a later mark (`SYNC[overwritten]`).
+//!   returns a copy of put number `n` only if each of the two loaded marks is `2n + 2`. The mark
+//!   load that precedes the copy acquires the words of put number `n` (edge `SYNC[mirrored]`). A
+//!   fence stands between the copy of a value and the later load of the slot's mark. If the copied
+//!   value contains a word of a later put, the mark loaded after the fence is a later mark (edge
+//!   `SYNC[overwritten]`).
 //! - I3: The word `completed` is twice the number of finished puts. An observer that has acquired
 //!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
 //! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
@@ -71,8 +72,8 @@ pub(super) enum SlotRead<T> {
     Value(u64, T),
     /// The requested put has not begun, or is not finished.
     NotYet,
-    /// The slot holds a later put, or the writer is storing a later put to the slot. The field is
-    /// twice a number of puts that are already finished (see [`PUT`]).
+    /// The slot holds a later put, or the writer is storing a later put to the slot. The field is a
+    /// count of finished puts, times two (see [`PUT`]).
     Overwritten(u64),
 }
 
@@ -170,8 +171,8 @@ impl Words {
     }
 
     /// Returns twice the number of all puts (see [`PUT`]), if the writer is gone. After `Some`, all
-    /// puts are visible to the observer (I4). An observer that found no value before the `Some`
-    /// must read once more.
+    /// puts are visible to the observer (I4). An observer that found no value must read once more
+    /// after `closed` returns `Some`, because the writer may have put a value meanwhile.
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
@@ -195,8 +196,8 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // `Overwritten` carries the later of two numbers of finished puts: the number in the slot's
-        // mark, or `completed`.
+        // The slot's mark and `completed` each show a count of finished puts, times two.
+        // `Overwritten` carries the more recent count.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
@@ -204,7 +205,7 @@ impl Words {
     // The writer's side.
 
     /// Copies a value and its position into the slot of a new put. `next` is twice the number of
-    /// the new put (see [`PUT`]). Returns twice the number of the put after the new put.
+    /// the new put (see [`PUT`]). Returns the new value of `completed`.
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);
@@ -233,8 +234,9 @@ impl Words {
     }
 }
 
-/// Copies a position and a value from a slot's words after the slot's mark (version word). The
-/// caller checks the slot's mark, to learn whether the copied value is whole.
+/// Copies an event's position and a value out of `words`, which are a slot's words without the
+/// slot's mark. The caller checks the slot's mark (version word), to learn whether the copied value
+/// is whole.
 #[inline(always)]
 fn copy<T: Plain>(words: &[AtomicU64]) -> (u64, T) {
     let mut value = T::new_zeroed();
