@@ -65,8 +65,8 @@ impl<E, F: FnMut() -> E> RingBuilder<E, F> {
 /// and that stage's partitioner.
 ///
 /// The build allocates the slots, the largest part of a ring, before the shard ids, positions and
-/// counters. A build without enough memory for the slots fails before it fills any other large
-/// array.
+/// counters. A build without memory for the slots fails before filling the arrays of shard ids,
+/// positions and counters.
 pub(crate) fn build<E, L: Layout>(
     settings: Settings,
     stages: Vec<StageSpec>,
@@ -99,14 +99,13 @@ fn contained<T>(part: impl FnOnce() -> Result<T, BuildError>) -> Result<T, Build
         .unwrap_or_else(|panic| Err(BuildError::Strategy { panic: panic_message(panic) }))
 }
 
-/// Checks the graph. Warns if the graph has more threads than cores, and a stage or the producers
-/// spin.
+/// Checks the graph. Warns of a spinning party if the graph has more threads than cores.
 fn plan<E, L: Layout>(settings: &Settings, stages: Vec<StageSpec>) -> Result<Plan, BuildError> {
     let Settings { capacity, many_producers, publish_cursor, timed, .. } = *settings;
     let (wait, producer_wait) = (&settings.wait, settings.producer_wait());
     let mut plan = Plan::new(stages, capacity, many_producers, wait, producer_wait)?;
-    // The parties of a graph without a clock take turns on one thread (`Chain::run_inline`) or run
-    // in a model. Parties that take turns on one thread do not delay each other by spinning.
+    // A graph without a clock needs no warning: its parties share one thread (`Chain::run_inline`)
+    // or run in a model.
     if timed {
         spinning::warn_of(&plan);
     }

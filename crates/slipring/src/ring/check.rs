@@ -74,8 +74,9 @@ fn soundness(specs: &[StageSpec]) -> Result<Vec<Vec<bool>>, BuildError> {
             .find(|&stage| !done[stage] && specs[stage].after.iter().all(|&earlier| done[earlier]));
         let Some(stage) = next else {
             // No stage can be ordered next: each unfinished stage (not `done`) follows another
-            // unfinished stage. Each step of the loop below goes from an unfinished stage to an
-            // unfinished stage before it. After `count` such steps, `stuck` is a stage on a cycle.
+            // unfinished stage. Each step of the loop below replaces `stuck` by an unfinished stage
+            // that `stuck` follows. After `count` steps of the loop below, `stuck` is a stage on a
+            // cycle.
             let mut stuck = (0..count).find(|&stage| !done[stage]).unwrap_or(0);
             for _ in 0..count {
                 stuck = specs[stuck]

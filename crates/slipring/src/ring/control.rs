@@ -3,9 +3,9 @@
 //!
 //! [`Control`] joins six parts: the plan, which never changes; the [`Positions`]; the [`Status`];
 //! the [`Waits`]; the [`Membership`]; the [`Counters`]. Each part of [`Control`] has words and
-//! invariants of its own. [`Control`] has a method for each operation that needs two of its parts.
-//! A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The end of a
-//! graph stores a status in [`Status`] and notifies all queues in [`Waits`].
+//! invariants of its own. Each operation that uses two parts of [`Control`] is a method of
+//! [`Control`]. A release stores a position in [`Positions`] and notifies queues in [`Waits`]. The
+//! methods that end a graph store a status in [`Status`] and notify all queues in [`Waits`].
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -220,8 +220,8 @@ impl Control {
         self.waits.queue_of(&self.plan, party)
     }
 
-    /// Creates the learner of a handle of this party: the part of a wait strategy that learns from
-    /// the handle's waits.
+    /// Creates the learner of a handle of `party`: the part of a wait strategy that learns from the
+    /// handle's waits.
     ///
     /// `learner` runs the strategy's code, which may be user code and may panic. The caller of
     /// `learner` must hold no lock, and must not yet have counted a handle or pinned a position. A
@@ -231,8 +231,8 @@ impl Control {
         self.plan.wait_of(party).learner().into()
     }
 
-    /// Works as [`Control::learner`], but catches a panic of the strategy. A panic of the strategy
-    /// fails the graph, and the failure names this party.
+    /// Works as [`Control::learner`], but catches a panic of the strategy. If the strategy panics,
+    /// the graph fails, and the failure names `party`.
     pub(crate) fn learner_contained(&self, party: usize) -> HandleLearner {
         catch_unwind(AssertUnwindSafe(|| self.learner(party))).unwrap_or_else(|panic| {
             self.fail(party, None, Cause::Panic(panic_message(panic)));

@@ -105,8 +105,9 @@ impl<E, L: Layout> Core<E, L> {
     // Publishing.
 
     /// Publishes the events at `[seq, seq + len)`. The caller has claimed the positions of the
-    /// events and has written the events. After the call, the caller notifies the wait queues. A
-    /// publication in a lap in which stamps are refreshed does not call this method (stamp::I1).
+    /// events and has written the events. After the call, the caller must notify the queues in
+    /// `Plan::producer_notifies`. To refresh stamps (stamp::I1), producers call
+    /// [`Core::stamp_runs`] instead.
     #[inline(always)]
     pub(crate) fn publish(&self, seq: u64, len: u64) {
         if len.wrapping_sub(1) < MAX_RUN {
@@ -125,7 +126,7 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Moves the producer's cursor to `end`, and so publishes all events before `end`. The caller
     /// is the single producer, and has written all events before `end`. After the call, the caller
-    /// notifies the wait queues.
+    /// must notify the queues in `Plan::producer_notifies`.
     #[inline(always)]
     pub(crate) fn publish_to(&self, end: u64) {
         self.control.positions.move_cursor(end);
@@ -182,9 +183,9 @@ impl<E, L: Layout> Core<E, L> {
 
     // Gating.
 
-    /// Returns the gate: the position before which all gating stages have released every event.
-    /// Also returns the slowest gating stage. The returned position of the gate is at least
-    /// `lower_bound`.
+    /// Returns the gate, and the index of the party that holds the gate back. The gate is the
+    /// position before which all gating stages have released every event. The returned gate is at
+    /// least `lower_bound`.
     #[inline]
     pub(crate) fn gate(&self, lower_bound: u64) -> (u64, usize) {
         let control = &self.control;
@@ -222,8 +223,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.positions.secure(plan, &plan.stages[stage].guard, to, lower_bound)
     }
 
-    /// Returns the position that producers may exceed by at most the capacity, even if members join
-    /// taps later. Also returns the slowest gating stage.
+    /// Works as [`Core::gate`], but returns a gate that stays valid even if members join taps
+    /// later. Producers may exceed the returned gate by at most the capacity.
     #[inline]
     pub(crate) fn pass_gate(&self, lower_bound: u64) -> (u64, usize) {
         let plan = &self.control.plan;
@@ -251,9 +252,9 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Returns whether the position `seq` is known to be claimed, so that the stream does not end
-    /// before `seq`. A call costs a few loads, or in the worst case two loads per slot of the ring.
-    /// Only waiting calls use this method.
+    /// Returns whether the shared words show that the position `seq` is claimed. If `seq` is
+    /// claimed, the stream does not end before `seq`. A call costs a few loads, or in the worst
+    /// case two loads per slot of the ring. Only waiting calls use this method.
     #[cold]
     pub(crate) fn is_claimed(&self, seq: u64) -> bool {
         let control = &self.control;
@@ -266,9 +267,9 @@ impl<E, L: Layout> Core<E, L> {
             return ahead(control.cursor(), seq) > 0;
         }
         // The loop goes back to the head of the run that contains `seq`, or else to the head of the
-        // last run before `seq`. The slot of a position at or before `seq` may already hold an
-        // event of the next lap, at a position after `seq`. A published event after `seq` shows
-        // that `seq` is claimed, because a single producer claims positions in order.
+        // last run before `seq`. If a visited slot already holds an event of the next lap, the
+        // position of that event is after `seq`. A published event after `seq` shows that `seq` is
+        // claimed, because a single producer claims positions in order.
         for back in 0..=seq.wrapping_sub(control.start).min(self.slots.mask()) {
             let at = seq.wrapping_sub(back);
             match self.slots.run_at(at) {

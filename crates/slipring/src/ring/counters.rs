@@ -4,8 +4,8 @@
 //! from time to time. A consumer flushes its counts when a wait first reads the clock, after every
 //! 1,024 batches, and on its drop. A producer flushes its counts before each wait and on its drop.
 //! Counting costs a handle a few additions per batch, and reading the counters costs the graph
-//! nothing. A wait that ends in time flushes nothing at its end, because a flush would delay the
-//! events that are ready. The first flush after a wait includes the time of the wait.
+//! nothing. When a wait ends with an event, the consumer does not flush, because a flush would
+//! delay the event. The first flush after a wait includes the time of the wait.
 //!
 //! Invariants
 //! - I1: the counters serve only for reports. No protocol depends on a counter's value, and no
@@ -216,7 +216,7 @@ impl Samples {
     }
 
     /// Stores the latencies of the sampled positions in `[from, from + len)`. The caller is a stage
-    /// that is about to release the sampled positions. `own` returns whether the stage handled the
+    /// that is about to release `[from, from + len)`. `own` returns whether the stage handled the
     /// event at a position.
     #[inline(never)]
     pub(crate) fn releasing(&self, stage: usize, from: u64, len: u64, own: impl Fn(u64) -> bool) {

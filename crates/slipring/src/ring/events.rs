@@ -17,9 +17,9 @@ pub struct At {
 
 /// Events lent to a reader: consecutive positions, in order.
 ///
-/// Indexing is by offset from [`Events::first_seq`]. Lent events may continue from the ring's last
-/// slot to its first slot, so the events are not one slice. If the ring's layout is contiguous,
-/// [`Events::as_slices`] returns the events as two slices.
+/// Indexing is by offset from [`Events::first_seq`]. Lent events are not always one slice, because
+/// they can continue from the ring's last slot to its first slot. If the ring's layout is
+/// contiguous, [`Events::as_slices`] returns the events as two slices.
 ///
 /// ```
 /// slipring::ring(8, || 0u64)
@@ -59,8 +59,8 @@ pub struct EventsMut<'a, E, L: Layout = Interleaved> {
 
 impl<'a, E, L: Layout> Events<'a, E, L> {
     /// # Safety
-    /// The protocol lends `[first, first + len)` for reading, and the slots stay allocated, for all
-    /// of `'a`.
+    /// For all of `'a`, the protocol lends `[first, first + len)` for reading, and the slots stay
+    /// allocated.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
         Events { slots, first, len: len as usize, lent: PhantomData }
@@ -141,8 +141,8 @@ pub(crate) fn straight<E, S: Storage<E>>(slots: &S, first: u64, len: usize) -> u
 
 impl<'a, E, L: Layout> EventsMut<'a, E, L> {
     /// # Safety
-    /// The protocol lends `[first, first + len)` to this view alone, and the slots stay allocated,
-    /// for all of `'a`.
+    /// For all of `'a`, the protocol lends `[first, first + len)` to this view alone, and the slots
+    /// stay allocated.
     #[inline(always)]
     pub(crate) unsafe fn new(slots: View<E, L>, first: u64, len: u64) -> Self {
         // SAFETY: lent for writing includes reading.
@@ -263,9 +263,9 @@ pub struct EventsIterMut<'a, E, L: Layout> {
     lent: PhantomData<&'a mut E>,
 }
 
-/// An iterator over the addresses of consecutive events. A step between neighbouring slots adds the
-/// distance between two events to the address. The step from the ring's last slot to its first slot
-/// takes the address of the first slot.
+/// An iterator over the addresses of consecutive events. From one slot to the next, the address
+/// grows by the distance between two events. After the ring's last slot, the iterator continues at
+/// the address of the first slot.
 struct Cells<E, L: Layout> {
     slots: View<E, L>,
     /// Address of the next event, if an event is left.

@@ -1,5 +1,5 @@
-//! The counts of a ring's handles (producers, claimants, workers, members of taps), and the chunks
-//! that workers left.
+//! The counts of a ring's handles (producers, claimants, workers, members of taps), and the ring's
+//! orphans (chunks whose workers left).
 //!
 //! A *claimant* is a handle that can claim, or that can create a handle that claims. The claimants
 //! of a ring are its producers and its `Ring` handle.
@@ -35,7 +35,7 @@ const COMPANY: u64 = 1;
 /// Value of [`Membership::claimants`] for one claimant while the bit [`COMPANY`] is set.
 const ALONE_AGAIN: u64 = CLAIMANT | COMPANY;
 
-/// Bit of a member's ticket; set: the member was asked to leave.
+/// Bit of a member's ticket: 1 if the member was asked to leave or has left.
 const LEAVE: u64 = 1;
 /// Difference of two successive tickets of one seat. Tickets are even numbers, to leave the lowest
 /// bit free for [`LEAVE`].
@@ -63,7 +63,7 @@ pub(crate) enum Company {
     Now,
 }
 
-/// The number of a ring's handles of each kind, and the seats of its pools and taps.
+/// The counts of a ring's handles, the seats of its pools and taps, and its orphans.
 pub(crate) struct Membership {
     /// Number of producer handles.
     producers: AtomicUsize,
@@ -72,14 +72,14 @@ pub(crate) struct Membership {
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of workers of each pool, by stage. The entries of stages that are no pools are not
+    /// Number of each pool's current workers, indexed by stage. Only the elements of pools are
     /// used.
     alive: Box<[AtomicUsize]>,
-    /// Whether each seat is taken, by stage.
+    /// For each stage, a flag per seat: whether the seat is taken.
     seats: Box<[Mutex<Vec<bool>>]>,
-    /// Chunks that workers left, each with the index of the chunk's pool.
+    /// All orphans, each with the index of its pool.
     orphans: Mutex<Vec<(usize, Orphan)>>,
-    /// Number of orphans, by stage; loaded without the lock of `orphans`.
+    /// Number of each pool's orphans, indexed by stage; loaded without the lock of `orphans`.
     orphaned: Box<[Line<AtomicUsize>]>,
 }
 
@@ -123,8 +123,8 @@ impl Membership {
 
     /// Adds a new claimant.
     ///
-    /// An existing claimant is borrowed during the call, except while the ring is built. A claim
-    /// borrows its claimant mutably, so no second claimant is added while a sole claimant claims.
+    /// Except while the ring is built, the caller borrows an existing claimant during the call. A
+    /// claim borrows its claimant mutably, so no claimant is added while a sole claimant claims.
     pub(crate) fn add_claimant(&self) {
         let add = |claimants| {
             Some(twin!("company-unmarked": claimants | COMPANY => claimants) + CLAIMANT)
@@ -152,8 +152,9 @@ impl Membership {
 
     /// Records that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller is the only claimant, and has read the claim word before the call. Only claimants
-    /// change the count of claimants, so the store overwrites no change by another thread.
+    /// The caller is the only claimant, and has read the claim word before the call. Only a
+    /// claimant changes the field `claimants`, so no other thread changes the field during the
+    /// call.
     pub(crate) fn settle_alone(&self) {
         self.claimants.store(CLAIMANT, Relaxed);
     }
@@ -167,8 +168,8 @@ impl Membership {
 
     // Workers.
 
-    /// Takes a free seat of a pool and adds its worker; `None`: no seat is free. `Err`: no worker
-    /// of the pool is left.
+    /// Adds a worker to a pool, and returns the worker's seat. `None`: no seat is free. `Err`: no
+    /// worker of the pool is left.
     pub(crate) fn acquire_worker(
         &self,
         positions: &Positions,
@@ -203,20 +204,21 @@ impl Membership {
         lock(&self.seats[pool])[seat] = false;
     }
 
-    /// Leaves a chunk to another worker of the pool. The caller notifies the pool's queue.
+    /// Adds an orphan, which another worker of the pool can adopt. The caller must then notify the
+    /// pool's queue.
     pub(crate) fn leave_orphan(&self, pool: usize, orphan: Orphan) {
         lock(&self.orphans).push((pool, orphan));
         edge::orphaned::leave(&self.orphaned[pool].0);
     }
 
-    /// Returns whether the pool has chunks that workers left. Other threads may leave or adopt
-    /// chunks as soon as the method returns.
+    /// Returns whether the pool has an orphan. Other threads may add or adopt orphans as soon as
+    /// the method returns.
     #[inline(always)]
     pub(crate) fn has_orphans(&self, pool: usize) -> bool {
         edge::orphaned::see(&self.orphaned[pool].0) != 0
     }
 
-    /// Takes over a chunk that a worker of the pool left; `None`: no worker left a chunk.
+    /// Takes over an orphan of the pool; `None`: the pool has no orphan.
     #[inline]
     pub(crate) fn adopt(&self, pool: usize) -> Option<Orphan> {
         if !self.has_orphans(pool) {
@@ -247,8 +249,8 @@ impl Membership {
         Some(seat)
     }
 
-    /// Gives a member's seat back. The caller notifies the queues of the parties that waited for
-    /// the member.
+    /// Gives a member's seat back. After the call, the caller must notify the queues of the parties
+    /// that waited for the member.
     pub(crate) fn release_member(
         &self,
         positions: &Positions,
@@ -260,8 +262,8 @@ impl Membership {
             edge::left::unbind(positions.line(stage.bound_line(seat)), IDLE);
             edge::left::count_out(positions.line(stage.line));
         };
-        // The member's bound becomes idle before the seat is free: the next member on this seat
-        // stores its bound on the same line.
+        // The leaving member's bound becomes idle before the seat is free. If the seat were freed
+        // first, the idle bound could overwrite the next member's bound.
         twin!("seat-freed-first": unbind() => ());
         // From now on a request to leave returns `false`.
         positions.line(stage.ticket_line(seat)).fetch_or(LEAVE, Relaxed);

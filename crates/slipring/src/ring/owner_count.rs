@@ -21,8 +21,8 @@ impl OwnerCount {
 
     /// Adds an owner. Another owner must be alive during the call.
     pub(super) fn add(&self) {
-        // Memory cannot hold 2^62 owners, so most of 2^62 counted owners were forgotten
-        // (`mem::forget`). `Arc` aborts at an excessive count, too.
+        // The count reaches 2^62 only if owners are forgotten (`mem::forget`), because memory
+        // cannot hold so many owners. Like `Arc`, the method aborts at an excessive count.
         if self.0.fetch_add(1, Relaxed) & !Self::OVER > Self::OVER / 2 {
             abort();
         }
@@ -48,7 +48,7 @@ impl OwnerCount {
         self.0.fetch_or(Self::OVER, Relaxed);
     }
 
-    /// Returns whether an owner exists and the run is not over, so that observers find the ring.
+    /// Returns whether observers can find the ring: an owner exists, and `end_run` was not called.
     pub(crate) fn are_there(&self) -> bool {
         let count = self.0.load(Relaxed);
         count != 0 && count & Self::OVER == 0

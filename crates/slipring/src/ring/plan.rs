@@ -7,9 +7,9 @@
 //!   after the other.
 //! - I2: a stage may follow stages with smaller or larger indices than its own, but the stages
 //!   never form a cycle.
-//! - I3: a stage's frontier never passes the frontier of an earlier stage. Every stage that does
-//!   not gate comes before a gating stage. The smallest frontier of all stages is the smallest
-//!   frontier of the `gating` stages.
+//! - I3: a stage's frontier never passes the frontier of an earlier stage. Each stage gates the
+//!   producers, or a gating stage follows the stage directly or indirectly. The smallest frontier
+//!   of all stages is the smallest frontier of the `gating` stages.
 
 use std::fmt;
 
@@ -46,8 +46,8 @@ pub(crate) struct Stage {
     /// The stage's line for announced positions, and the taps that the stage follows; `None`: the
     /// stage follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// Indices of the lines on which the parties that follow this tap announce positions; empty if
-    /// the stage is no tap.
+    /// For a tap: indices of the lines on which the tap's followers announce positions. For other
+    /// stages: empty.
     pub(crate) announced: Vec<usize>,
     /// Index of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
@@ -86,9 +86,9 @@ pub(crate) struct Guard {
     pub(crate) taps: Vec<usize>,
 }
 
-/// Line of the claim word of many producers.
+/// Line of the claim word. Only rings with many producers use the claim word.
 pub(crate) const CLAIM_LINE: usize = 0;
-/// Line of the sentinel. The sentinel gates the producers of a graph without gating stages. A tap
+/// Line of the sentinel. If no stage gates the producers, the sentinel gates the producers. A tap
 /// that directly follows many producers follows the sentinel.
 pub(crate) const SENTINEL_LINE: usize = 1;
 /// Line of the cursor of a single producer.
@@ -296,8 +296,8 @@ impl<'s> Draft<'s> {
         upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
     }
 
-    /// Returns the queues of the sleeping parties that directly follow `upstream`, or that follow a
-    /// tap after `upstream`. A queue at which no party sleeps is not notified.
+    /// Returns the queues to notify when `upstream` progresses: the queues of the parties that
+    /// follow `upstream` directly or through a tap. Queues at which no party sleeps are left out.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
@@ -338,8 +338,8 @@ impl<'s> Draft<'s> {
 
     fn producer_notifies(&self) -> Vec<usize> {
         let mut queues = self.notified_by(None);
-        // In a graph without stages, producers wait for the sentinel, which moves over
-        // publications.
+        // In a graph without stages, a publication makes room for other producers, so the
+        // publication notifies the producers' queue.
         if twin!("publication-unnotified": self.specs.is_empty() => false) && self.producer_parks {
             queues.push(PRODUCER_QUEUE);
         }
@@ -366,7 +366,7 @@ fn assign_queues(specs: &[StageSpec]) -> Vec<usize> {
     queues
 }
 
-/// Lists for each tap the lines on which the parties that follow the tap announce positions.
+/// Sets each tap's field `announced`: the lines on which the tap's followers announce positions.
 fn list_announcements(stages: &mut [Stage], producers: &Option<Guard>) {
     let guards = stages.iter().filter_map(|stage| stage.guard.as_ref()).chain(producers);
     let pairs: Vec<(usize, usize)> =

@@ -70,13 +70,12 @@ impl OnFault {
         OnFault { skips: true, ..OnFault::stop() }
     }
 
-    /// Goes back to the stage's last release, and handles the events after that release again.
-    /// After `times` retries without a new release the graph fails.
+    /// Lets the handler retry all events since the stage's last release. After `times` retries
+    /// without a new release the graph fails.
     ///
     /// Example: [`OnFault`].
     ///
-    /// A retry gives the handler the events after the stage's last release a second time. On a
-    /// retry, a handler that may write gets the events with the changes that the handler has
+    /// On a retry, a handler that may write gets the events with the changes that the handler has
     /// already made. With a [`Chain::max_batch`](crate::Chain::max_batch) of 1 the handler gets
     /// only the failed event again.
     #[doc(alias = "BatchRewindStrategy")]
@@ -196,22 +195,22 @@ impl Marks {
     ///
     /// Example: [`Marks`].
     ///
-    /// The result is right only in the handler of a later stage, and only for an event that this
-    /// handler is handling. A call of `skipped` costs one relaxed load.
+    /// The result is valid only in the handler of a stage after the marking stage, and only for
+    /// events that the handler is handling. A call of `skipped` costs one relaxed load.
     #[inline]
     pub fn skipped(&self, seq: u64) -> bool {
-        // A relaxed load suffices: the mark was stored before the event's release (I2), and the
-        // later stage has acquired that release.
+        // A relaxed load suffices. The marking stage stored the mark before releasing the event
+        // (I2), and the calling stage has acquired the release.
         self.0.get().is_some_and(|marks| {
             marks[seq as usize & (marks.len() - 1)].load(Relaxed) == seq.wrapping_add(1)
         })
     }
 
-    /// Size of the marks, in bytes per slot.
+    /// Size of the marks of skipped events, in bytes per slot.
     pub(crate) const BYTES_PER_SLOT: usize = size_of::<AtomicU64>();
 
-    /// Allocates the marks of a ring that begins at `start`. Returns `false` if the marks were
-    /// allocated before, and `None` if there is no memory for the marks.
+    /// Allocates the marks of a ring that begins at `start`. `Some(false)`: an earlier call has
+    /// allocated the marks. `None`: there is no memory for the marks.
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
@@ -247,8 +246,8 @@ pub(crate) struct Policy {
     /// Time between two calls of the handler's `idle` during one wait.
     pub(crate) idle_every: Option<Duration>,
     pub(crate) marks: Option<Marks>,
-    /// Whether the user's own loop runs the stage. A stage that the user's own loop runs cannot
-    /// share a thread.
+    /// Whether the user's own loop runs the stage. If `user_loop` is true, the stage cannot share a
+    /// thread with other stages.
     pub(crate) user_loop: bool,
 }
 

@@ -1,9 +1,9 @@
 //! The positions that a ring's handles share. Each position is a word on a cache line of its own.
 //! The plan decides on which line each position lies.
 //!
-//! Only [`Positions`] accesses the words of the positions, so the words may lie on the heap or in
-//! shared memory. The plan is a parameter of the methods, because the plan never changes and each
-//! process can hold its own copy of the plan.
+//! All accesses to the words of positions go through [`Positions`], which hides whether the words
+//! lie on the heap or in shared memory. The plan is a parameter of the methods, because the plan
+//! never changes and each process can hold its own copy of the plan.
 //!
 //! Invariants
 //! - I1: a released position only grows, and the stage has handled every event before the released
@@ -11,17 +11,18 @@
 //!   position, with the rights of the stage's followers (`edge::released`).
 //! - I2: a pool's frontier is the smallest of its claim word's position and the bounds of workers
 //!   that are not idle. A worker stores its bound before moving the claim word to take a chunk. A
-//!   thread that computes the frontier loads the claim word *first*, and the bounds second. For
-//!   each chunk before the claim word's loaded position, the thread loads the chunk's bound or a
-//!   later value (`edge::chunk_taken`).
+//!   thread that computes the frontier loads the claim word *first*, and the bounds second. A
+//!   thread that has loaded the claim word sees the bounds that workers stored before moving the
+//!   claim word, or later bounds (`edge::chunk_taken`).
 //! - I3: before a party passes a tap, the party announces the position up to which it may go. After
-//!   the announcement and a fence, the party loads the bounds of the tap's members. The party goes
-//!   neither beyond the announced position nor beyond a loaded bound (`edge::joined`).
-//! - I4: a pool's landmark is a recent position of the pool's claim word. The landmark is at most
-//!   2^32 positions plus one lap behind the claim word. A worker that moves a pool's claim word
-//!   across a multiple of 2^32 stores the claim word's new position as the pool's landmark. The
-//!   worker stores the landmark before it releases the chunk that it took by moving the claim word.
-//!   Until a worker releases its chunk, the claim word stays within one lap of the chunk's start.
+//!   the announcement and a fence, the party loads the bounds of the tap's members. A party that
+//!   passes a tap goes neither beyond its announced position nor beyond a loaded bound of a member
+//!   (`edge::joined`).
+//! - I4: a pool's landmark is a recent position of the pool's claim word, at most 2^32 positions
+//!   plus one lap behind the claim word. A worker whose chunk crosses a multiple of 2^32 stores the
+//!   chunk's end as the pool's landmark. The worker stores the pool's landmark before releasing its
+//!   chunk. Until a worker releases its chunk, the claim word stays within one lap of the chunk's
+//!   start.
 
 use crate::base::edge;
 use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
@@ -74,17 +75,16 @@ impl Positions {
         &self.lines[CLAIM_LINE].0
     }
 
-    /// Returns the full position of a claim word. The returned position is right however far other
-    /// producers have claimed since the caller loaded `lower_bound`.
+    /// Returns all 64 bits of a claim word's position. The result is right even if other producers
+    /// have claimed any number of positions since the caller loaded `lower_bound`.
     ///
     /// A claim word holds only the low 63 bits of a position. A claimed position is at most a lap
-    /// ahead of each stage's frontier. Of the two positions with the claim word's 63 bits, the
-    /// method returns the one nearer to a stage's frontier. The fast path of a claim does not call
-    /// this method, because the method loads a stage's line.
+    /// ahead of each stage's frontier. The method chooses the highest bit so that the returned
+    /// position is nearest to a stage's frontier. The fast path of a claim does not call this
+    /// method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
-        // A model's producers claim only a few positions, so the claimed position has the same
-        // highest bit as `lower_bound`. A load of a stage's line would multiply the states of the
-        // model.
+        // A model's producers claim only a few positions, so `lower_bound` is near enough to derive
+        // the highest bit. A load of a stage's line would multiply the states of the model.
         if cfg!(slipring_loom) {
             return word.seq(lower_bound);
         }
@@ -97,8 +97,8 @@ impl Positions {
         }
     }
 
-    /// Returns the position up to which many producers have claimed, and whether the ring is closed
-    /// to claims.
+    /// Returns the claim word's position, and whether the ring is closed to claims. Only rings with
+    /// many producers use the claim word.
     pub(crate) fn claimed(&self, plan: &Plan, lower_bound: u64) -> (u64, bool) {
         let word = ClaimWord(self.claim().load(Relaxed));
         (self.claim_at(plan, word, lower_bound), word.is_closed())
@@ -221,7 +221,8 @@ impl Positions {
         }
     }
 
-    /// Returns a stage's frontier. Unlike [`Positions::frontier`], the method needs no lower bound.
+    /// Returns a stage's frontier. Unlike [`Positions::frontier`], the method has no parameter
+    /// `lower_bound`.
     pub(crate) fn position(&self, plan: &Plan, number: usize) -> u64 {
         let stage = &plan.stages[number];
         let a_lap_before = |seq: u64| seq.wrapping_sub(plan.capacity as u64);
@@ -245,7 +246,7 @@ impl Positions {
 
     // Taps.
 
-    /// Returns the furthest position that any party after a tap has announced.
+    /// Returns the furthest position that a follower of `tap` has announced.
     pub(crate) fn announced(&self, tap: &Stage) -> u64 {
         let mut furthest = None;
         for &line in twin!("announced-by-first": &tap.announced[..] => &tap.announced[..1]) {
@@ -268,8 +269,8 @@ impl Positions {
         self.least_bound(tap, tap.delivery.room(), lower_bound)
     }
 
-    /// Returns the position up to which a party may pass its taps (I3). The returned position is at
-    /// least `lower_bound` and at most `to`.
+    /// Returns the position up to which a party may go past the taps that it follows (I3). The
+    /// returned position is at least `lower_bound` and at most `to`.
     #[inline(always)]
     pub(crate) fn secure(
         &self,

@@ -1,19 +1,18 @@
-//! Detection of threads that would wait for themselves, by a list of the stages whose handlers are
-//! running on the current thread.
+//! This module detects threads that would wait for themselves. Each thread has a list of the stages
+//! whose handlers are running on the thread.
 //!
 //! Invariants
-//! - I1: a thread is inside of a stage while a loop of the library runs the stage's handler on the
-//!   thread. The thread leaves the stage when this loop of the library returns or panics. The ring
-//!   is alive while a thread is inside of one of the ring's stages, because the thread's loop has a
-//!   handle. A loop adds its stage to the thread's list of stages once, not for each batch. A call
-//!   of `poll` handles a single batch, and does not add its stage to the thread's list of stages.
-//!   Adding a stage in `poll` took 2 to 3 ns of the 17 ns in which one event was published and
-//!   polled.
-//! - I2: a detected self-wait would never end, because a stage does not progress while the thread
-//!   that runs the stage's handler waits. A self-wait may be detected late. I2 has one exception: a
-//!   pool's waiting worker could adopt a chunk that another worker of the pool abandons, and so end
-//!   the wait. The library also refuses self-waits of pool workers: without an abandoned chunk, a
-//!   worker's self-wait lasts for ever.
+//! - I1: a thread is *inside* a stage while a loop of the library runs the stage's handler on the
+//!   thread. A thread leaves a stage when the loop that runs the stage's handler returns or panics.
+//!   The ring is alive while a thread is inside one of the ring's stages, because the thread's loop
+//!   has a handle. A loop adds its stage to the thread's list of stages once, not for each batch.
+//!   The method `poll` handles a single batch, and does not add a stage to the thread's list of
+//!   stages. Adding a stage to the list in `poll` took 2 to 3 ns of the 17 ns for publishing and
+//!   polling one event.
+//! - I2: a detected self-wait would never end, because a stage does not progress while its thread
+//!   waits. A self-wait may be detected late. Exception: a pool worker's self-wait would end if the
+//!   worker adopted a chunk that another worker abandoned. The library nevertheless refuses a pool
+//!   worker's self-wait.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -31,7 +30,7 @@ const DEPTH: usize = 16;
 /// releases.
 type Entry = (*const Control, usize);
 
-/// The stages that a thread is inside of. The entries from `depth` on are not in use.
+/// A thread's list of stages (I1). The entries from `depth` on are not in use.
 struct Nesting {
     depth: Cell<usize>,
     entries: [Cell<Entry>; DEPTH],
@@ -50,18 +49,18 @@ thread_local! {
 }
 
 /// Calls `look` with the current thread's list of stages, and returns the result of `look`. In a
-/// model, returns the default of the result type: all threads of a model run on one system thread,
-/// and would share one list of stages.
+/// model, returns the default of the result type without calling `look`. A model's threads have no
+/// lists of their own, because they run on one system thread.
 #[inline(always)]
 fn with<T: Default>(look: impl FnOnce(&Nesting) -> T) -> T {
     if cfg!(slipring_loom) { T::default() } else { INSIDE.with(look) }
 }
 
 /// A guard of the stages that a thread entered; dropping the guard leaves these stages. A thread
-/// drops its guards in the opposite order of entering. The guard is marked as if it held a raw
+/// drops its guards in the reverse order of their creation. The guard is marked as if it held a raw
 /// pointer, so that the guard stays on its thread.
 pub(crate) struct Inside {
-    /// Number of stages that the thread was inside of before this guard was created.
+    /// Length of the thread's list of stages before this guard was created.
     before: usize,
     thread: PhantomData<*const ()>,
 }
@@ -92,7 +91,7 @@ impl Drop for Inside {
     }
 }
 
-/// Records that a worker releases on the line `to` from now on, in place of the line `from`.
+/// Records that a worker now releases on the line `to` instead of the line `from`.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
@@ -102,8 +101,7 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
 }
 
 /// Returns a stage whose handler is running on the current thread, if the stage has not released
-/// all events before `seq(stage)`. A stage for which `seq` returns `None` is left out of the
-/// search.
+/// all events before `seq(stage)`. The function ignores stages for which `seq` returns `None`.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -123,18 +121,18 @@ fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize
 }
 
 /// Returns a stage whose handler is running on the current thread, if the stage has not released
-/// all events before `seq`. A producer on the current thread that waits for this stage waits for
-/// ever.
+/// all events before `seq`. On the current thread, a producer that waited for the returned stage
+/// would wait for ever.
 pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
     holder(control, |_| Some(seq))
 }
 
 /// Works as [`stuck`], but for a consumer: a handle of `stage` waits for the event at `next`. The
-/// event at `next` is known to come, and the stages before `stage` have to release the event first.
+/// event at `next` is known to come. The handle gets the event only after the stages before `stage`
+/// have released it.
 ///
-/// The search leaves out stages that are not before `stage`, even if the slot of the awaited event
-/// becomes free only when such a stage releases. Until the slot of the awaited event is free, the
-/// producers may close the ring, and the close ends the wait.
+/// The function ignores stages that are not before `stage`. Until the slot of the awaited event is
+/// free, a producer can still end the wait by closing the ring.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

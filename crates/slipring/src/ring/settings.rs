@@ -66,9 +66,9 @@ macro_rules! ring_options {
         /// Sets how stages wait for events, and how producers wait for room. Default:
         /// [`Wait::ADAPTIVE`].
         ///
-        /// A stage's own strategy ([`Chain::stage_wait`](crate::Chain::stage_wait),
-        /// [`Key::wait`](crate::Key::wait)) replaces the graph's for that stage. The strategy given
-        /// to `producer_wait` replaces the graph's for the producers.
+        /// A stage can have a strategy of its own ([`Chain::stage_wait`](crate::Chain::stage_wait),
+        /// [`Key::wait`](crate::Key::wait)). The method `producer_wait` gives the producers a
+        /// strategy of their own.
         ///
         $(#[$wait])*
         #[doc(alias = "WaitStrategy")]
@@ -94,9 +94,9 @@ macro_rules! ring_options {
             self
         }
 
-        /// Ends every wait of the library when the time `after` has passed since the build. A wait
-        /// that the deadline ends fails the graph, and the error names the stage or producer that
-        /// waited.
+        /// Sets the duration from the build to the deadline, at which every wait of the library
+        /// ends. If a wait lasts until the deadline, the graph fails with an error that names the
+        /// waiting stage or producer.
         ///
         /// When the deadline passes, the library does not interrupt user code and wakes no task. A
         /// waiting task gets the deadline's error at its next poll.
@@ -107,9 +107,9 @@ macro_rules! ring_options {
             self
         }
 
-        /// Samples one of `every` events for [`StageReport::latency`](crate::StageReport::latency),
-        /// the time from an event's publication to its release by each stage. The library rounds
-        /// the interval `every` up to a power of two.
+        /// Sets the latency sampling interval, in events. The library rounds `every` up to a power
+        /// of two. The latency ([`StageReport::latency`](crate::StageReport::latency)) is the time
+        /// from an event's publication to its release by each stage.
         ///
         /// A sampled event costs its producer, and each stage, one reading of the clock.
         ///

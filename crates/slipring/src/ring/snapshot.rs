@@ -60,8 +60,8 @@ pub(crate) fn report(control: &Control) -> Report {
         stages: stages.collect(),
         waited: waited.collect(),
         capacity: control.plan.capacity,
-        // A stage may be ahead of the cursor, because a producer stores its cursor after the
-        // stamps.
+        // A stage can be ahead of the cursor: stages follow the stamps, and a producer stores its
+        // cursor after the stamps.
         published: published.map(|_| newest),
         remaining: published.and_then(|_| {
             Some(control.plan.capacity.saturating_sub(ahead(newest, oldest?).max(0) as usize))

@@ -24,8 +24,8 @@ pub(crate) enum Delivery {
     /// Each event goes to the shard that the event's key selects. The field is the number of
     /// shards.
     Shards(usize),
-    /// Readers join and leave while the graph runs. The field is the largest number of readers at a
-    /// time. A tap without a member holds no events back.
+    /// Readers join and leave while the graph runs. The field is the number of readers that the tap
+    /// has room for. A tap without a member holds no events back.
     Tap(usize),
 }
 
@@ -34,7 +34,7 @@ impl Delivery {
     pub(crate) fn pool(workers: usize) -> Delivery {
         Delivery::Pool { workers, room: workers }
     }
-    /// Returns the number of handles that the stage has at the start.
+    /// Returns the stage's number of handles when the ring is built.
     pub(crate) fn len(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -43,7 +43,7 @@ impl Delivery {
             Delivery::Tap(_) => 0,
         }
     }
-    /// Returns the largest number of handles that the stage has at a time.
+    /// Returns the number of handles that the stage has room for.
     pub(crate) fn room(self) -> usize {
         match self {
             Delivery::Each => 1,
@@ -56,8 +56,8 @@ impl Delivery {
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of shared cache lines that a stage needs. The plan's field `Stage::line`
-    /// documents the word on each of these cache lines.
+    /// Returns the number of shared cache lines that a stage needs. See `Stage::line` for the word
+    /// on each line.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,

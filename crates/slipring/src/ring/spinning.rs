@@ -33,12 +33,12 @@ pub(crate) fn warn_of(plan: &Plan) {
     }
 }
 
-/// The spinning parties whose threads may each run on only one core. The library looks up a party's
-/// core once, when a wait of the party first reads the clock.
+/// The spinning parties whose threads are each bound to a single core. The library looks up a
+/// party's core once, when a wait of the party first reads the clock.
 pub(crate) struct Cores {
     /// One value per party: 1 if the party's core was looked up or the party does not spin, else 0.
     asked: Box<[Statistic]>,
-    /// One entry per spinning party whose thread may run on only one core: the core, the party's
+    /// One entry per spinning party whose thread is bound to a single core: the core, the party's
     /// index, and the thread.
     held: Mutex<Vec<(usize, usize, ThreadId)>>,
 }
@@ -52,7 +52,7 @@ impl Cores {
         Cores { held: Mutex::new(Vec::with_capacity(asked.len())), asked }
     }
 
-    /// Records that `party` waits on the current thread, if the current thread may run on only one
+    /// Records that `party` waits on the current thread, if the current thread is bound to a single
     /// core. Warns if a party on another thread spins on the core of the current thread.
     pub(crate) fn record(&self, plan: &Plan, party: usize) {
         static WARNED: Statistic = Statistic::new(0);
@@ -62,8 +62,7 @@ impl Cores {
         }
         let Some(core) = system::only_core() else { return };
         let mut held = lock(&self.held);
-        // Parties of the same thread do not delay each other by spinning, because the parties take
-        // turns on the thread.
+        // Parties of the same thread cause no warning, because only one of them runs at a time.
         let thread = thread::current().id();
         let other = held
             .iter()

@@ -16,23 +16,24 @@
 //!   2^18 slots or more, the lap field holds the whole lap number, and repeats after 2^64 events.
 //!   In a ring of 2^18 slots or more, producers stamp each slot in the last two laps of every 2^62
 //!   events.
-//! - I2: a new slot's stamp (see [`blank`]) holds the number of the lap before the slot's first
-//!   use. The slot is not used in the lap of its blank stamp, so a blank stamp never reads as
-//!   published.
+//! - I2: a new slot has a blank stamp ([`blank`]), which holds the number of the lap before the
+//!   slot's first lap. No thread reads a slot for a position before the slot's first lap, so a
+//!   blank stamp never counts as a publication.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 
-/// Length of the longest run, in slots. A publication of more slots is several runs, stamped from
-/// back to front, so that the first run becomes visible last. Runs are shorter in models, so that a
-/// publication in a small ring can have several runs.
+/// Length of the longest run, in slots. A publication of more than `MAX_RUN` slots has several
+/// runs. The runs are stamped from back to front, so that the first run becomes visible last. Runs
+/// are shorter in models, so that a publication in a small ring can have several runs.
 pub(crate) const MAX_RUN: u64 = if cfg!(slipring_loom) { 3 } else { 1 << 15 };
 
 const LAP_SHIFT: u32 = 18;
-/// log2 of the number of laps from one refresh of all stamps to the next. The interval between two
-/// refreshes is far shorter than the 2^46 laps after which a lap field repeats.
+/// Interval between two refreshes of all stamps, as log2 of a number of laps. The interval between
+/// two refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
-/// log2 of the largest number of events from one refresh of all stamps to the next. In a ring of
-/// more than 2^18 slots, 2^44 laps are more than 2^62 events, so the limit of 2^62 events applies.
+/// Upper limit of the interval between two refreshes of all stamps, as log2 of a number of events.
+/// Only rings of more than 2^18 slots reach the limit, because 2^44 laps of 2^18 slots are 2^62
+/// events.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -69,15 +70,15 @@ pub(crate) fn tombstone(seq: u64, shift: u32, len: u64) -> u64 {
 /// each slot, a stamp holds the number of slots from its own slot to the run's end.
 ///
 /// A refresh period is the interval from one refresh of all stamps to the next. The result is
-/// `true` in the last two laps of each refresh period. Runs in the last lap of a refresh period
-/// begin in that lap or in the lap before, because no run is longer than a lap.
+/// `true` in the last two laps of each refresh period. The result covers two laps, because a run
+/// with slots in the last lap may begin in the lap before.
 #[inline(always)]
 pub(crate) fn refreshes(seq: u64, shift: u32) -> bool {
     let beyond = u64::BITS - REFRESH_BITS.min(REFRESH_EVENT_BITS - shift);
     !(seq >> shift) << beyond >> beyond < 2
 }
 
-/// Returns the stamp of a new slot that will be used for position `seq` first.
+/// Returns the blank stamp of a new slot; `seq` is the first position that will use the slot.
 pub(crate) fn blank(seq: u64, shift: u32) -> u64 {
     (seq >> shift) << LAP_SHIFT
 }

@@ -94,8 +94,8 @@ impl Status {
         self.words.0.bits.load(Relaxed) != 0
     }
 
-    /// Returns whether the graph was neither halted nor has failed, so that stages may still handle
-    /// events. The check costs one load of a line that seldom changes.
+    /// Returns `true` until the graph is halted or fails. The check costs one load of a line that
+    /// seldom changes.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
         self.words.0.bits.load(Relaxed) & (HALTED | FAILED) == 0
@@ -107,8 +107,8 @@ impl Status {
         if self.is_running() { Ok(()) } else { self.stopped().map_or(Ok(()), Err) }
     }
 
-    /// Returns the failure or the halt that ended the graph; `None`: the graph was neither halted
-    /// nor has failed.
+    /// Returns the failure or the halt that ended the graph; `None`: the graph was not halted and
+    /// has not failed.
     #[cold]
     pub(crate) fn stopped(&self) -> Option<WaitError> {
         let bits = edge::failed::see(&self.words.0.bits);

@@ -17,7 +17,7 @@ pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
     /// Whether the graph has more threads than cores.
     oversubscribed: bool,
-    /// The spinning parties whose threads may each run on only one core.
+    /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
 }
 
@@ -38,7 +38,8 @@ impl Waits {
         }
     }
 
-    /// Notifies the queues of a publication; called if the quiet check returned `false`.
+    /// Notifies the queues of a publication. Producers call the method if `QuietCheck::is_quiet`
+    /// returned `false`.
     pub(crate) fn notify_publication(&self, plan: &Plan) {
         if !plan.producer_notifies.is_empty() {
             queue::notify_fenced(&self.queues, &plan.producer_notifies);

@@ -8,12 +8,12 @@
 
 use crate::base::sync::twin;
 
-/// Lowest bit of a worker's or member's bound; set: the worker or member holds no events. Positions
-/// in bounds are stored times two, to leave this bit free.
+/// Lowest bit of a worker's or member's bound: 1 if the worker or member holds no events. A bound
+/// holds a position times two, so that the lowest bit is free for `IDLE`.
 pub(crate) const IDLE: u64 = 1;
 
-/// Number of low bits of a pool's claim word that hold the number of events left in a run. The
-/// other bits of the claim word hold a position.
+/// Width in bits of the low part of a pool's claim word, the number of events left in a run. The
+/// high part of the claim word is a position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the
@@ -41,8 +41,8 @@ pub(crate) fn later(one: u64, other: u64) -> u64 {
     if ahead(other, one) > 0 { other } else { one }
 }
 
-/// Returns the number of events by which a bound, which has 63 bits of a position, is ahead of
-/// `lower_bound`; negative: the bound is behind.
+/// Returns the number of events by which a bound is ahead of `lower_bound`; negative: the bound is
+/// behind. A bound holds only the low 63 bits of a position.
 #[inline(always)]
 pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
     ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
