@@ -6,12 +6,12 @@
 //!
 //! - The *wake latency* is the time from a notification until the waiter runs. The wake latency
 //!   grows with the time for which the core was idle.
-//! - The share of *short waits* is the share of waits that end within two wake latencies. While the
-//!   share of short waits is at least half, the waiter spins, for up to four wake latencies. Each
-//!   wait moves the share of short waits an eighth of the way towards 0 or 1. After a burst of
-//!   events, the waiter stops spinning only after several waits that each last longer than two wake
-//!   latencies. If a waiter spins for about as long as a sleep costs, and then sleeps, its cost is
-//!   within a constant factor of the optimal cost (Karlin et al., Algorithmica 11, 1994:
+//! - The share of *short waits* is the share of waits that end within two wake latencies. While at
+//!   least half of the waits end within two wake latencies, the waiter spins, for up to four wake
+//!   latencies. Each wait moves the share of short waits an eighth of the way towards 0 or 1. After
+//!   a burst of events, the waiter stops spinning only after several waits that each last longer
+//!   than two wake latencies. Spinning for about as long as a sleep costs, and then sleeping, costs
+//!   at most a constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994:
 //!   "Competitive randomized algorithms for nonuniform problems").
 //! - The *gap* is the time between two arrivals of events. If the gaps between arrivals are
 //!   regular, the waiter sleeps until shortly before the next event is due, and then spins. Gaps
@@ -20,8 +20,8 @@
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
 //!   runs.
 //! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
-//!   in one spin lie far apart, the waiter assumes contention. For a while after contention, the
-//!   waiter sleeps without spinning.
+//!   in one spin lie far apart, the waiter assumes contention. For a while after another thread ran
+//!   on the waiter's core, the waiter sleeps without spinning.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -50,16 +50,16 @@ const LEAST_NAP: f64 = 5_000.0;
 /// Constant part of a nap's margin, in nanoseconds. The *margin* is the time from a nap's planned
 /// end until the event is due.
 const NAP_MARGIN: f64 = 2_000.0;
-/// Longest spin for an event at an unknown time, in multiples of [`Adaptive::spin_worth`].
+/// Longest spin of a plan without a nap, in multiples of [`Adaptive::spin_worth`].
 const SPIN: f64 = 2.0;
 /// Longest spin around the due time of a regular event, in multiples of [`Adaptive::spin_worth`].
 const SPIN_AROUND: f64 = 4.0;
-/// Longest time between two readings of the clock in an undisturbed spin, in nanoseconds. If two
-/// readings in a spin are more than `PREEMPTED` apart, the waiter assumes that another thread ran
-/// on the core.
+/// Longest time between two consecutive readings of the clock in an undisturbed spin, in
+/// nanoseconds. If two consecutive readings of the clock in a spin are more than `PREEMPTED` apart,
+/// the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
-/// Factor: after another thread interrupted the waiter's spin for a time `t`, the core counts as
-/// contended for `CONTENDED * t`.
+/// If another thread interrupts a spin for `t`, the spinning waiter's core counts as contended for
+/// `CONTENDED * t`.
 const CONTENDED: f64 = 32.0;
 /// Longest time for which a core counts as contended, in nanoseconds.
 const LONGEST_CONTENDED: f64 = 200_000_000.0;
@@ -81,7 +81,7 @@ enum Phase {
     Park,
 }
 
-/// Times of the last wait that had a clock reading and ended at progress.
+/// The start of a wait, and the arrival of the event that ended the wait.
 #[derive(Clone, Copy, Debug)]
 struct EndedWait {
     began: Instant,
@@ -106,9 +106,9 @@ pub(super) struct Adaptive {
     /// Start of the first wait that timed out since the last progress; `None` if no wait timed out
     /// since the last progress.
     streak_began: Option<Instant>,
-    /// Whether the last sleep at the end of a plan waited for the CPU budget to refill. No
-    /// notification ends a sleep for the budget, so a waiter never makes two sleeps for the budget
-    /// in a row (I1).
+    /// Whether the waiter's last sleep, naps aside, waited for the CPU budget to refill. A waiter
+    /// never makes two sleeps for the budget in a row, because no notification ends such a sleep
+    /// (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -153,15 +153,15 @@ impl Adaptive {
         if let Some(before) = self.last_arrival.replace(arrival)
             && !std::mem::take(&mut self.gap_unknown)
         {
-            // After eight samples, each time between two arrivals is limited before it is learned.
-            // The limit keeps one long pause from spoiling the learned gap.
+            // From the ninth sample on, a gap is limited to about four times the mean gap, so that
+            // one long gap does not spoil the mean.
             let most =
                 if self.gap.samples < 8 { f64::INFINITY } else { 4.0 * self.gap.mean + LEAST_NAP };
             self.gap.learn(nanos(arrival.saturating_duration_since(before)).min(most));
         }
     }
 
-    /// Learns from the previous wait, and returns the plan for the present wait.
+    /// Learns from the previous wait, and returns the plan for the current wait.
     fn plan(&mut self, now: Instant, oversubscribed: bool) -> Phase {
         self.learn();
         if let Some(budget) = &mut self.budget {
@@ -184,9 +184,10 @@ impl Adaptive {
             let around = SPIN_AROUND * worth;
             let learned = lateness + 4.0 * deviation + 2.0 * self.gap.deviation + NAP_MARGIN;
             // Until the waiter has measured eight timer latenesses, the margin of a nap has an
-            // upper limit. If the margin had no upper limit, a large assumed timer lateness could
-            // prevent every nap, and only naps measure the timer lateness. A limited margin may be
-            // too short: the waiter may then wake up after the event is due.
+            // upper limit. Without an upper limit on the margin, a large assumed timer lateness
+            // could rule out every nap. Without naps, the waiter would never measure the timer
+            // lateness. With the upper limit, the margin may be too short, and the waiter may wake
+            // up after the event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -197,9 +198,9 @@ impl Adaptive {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };
             }
-            // Each plan that considers and rejects a nap lowers the average timer lateness by one
-            // percent. A high average that never decays could prevent naps for ever, because only
-            // naps measure the timer lateness.
+            // Each plan that rejects a nap lowers the average timer lateness by one percent.
+            // Without this decay, an average timer lateness that is too high could rule out naps
+            // for ever. Only naps measure the timer lateness and correct the average.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -214,13 +215,13 @@ impl WaitLearner for Adaptive {
     fn next_action(&mut self, context: &WaitContext) -> WaitAction {
         let Some(now) = context.now else {
             // If the CPU budget is overdrawn, the waiter reads the clock at once, because the first
-            // reading in a wait refills the budget. A series of short waits without a reading of
-            // the clock would overdraw the budget without limit.
+            // reading in a wait refills the budget. Without readings of the clock, a series of
+            // short waits would overdraw the budget without limit.
             if self.budget.as_ref().is_some_and(CpuBudget::is_overdrawn) {
                 return WaitAction::Clock;
             }
-            // Where threads outnumber cores, the waiter soon yields, because the awaited thread may
-            // need this core.
+            // In a graph with more threads than cores, the waiter soon yields, because the awaited
+            // thread may need the waiter's core.
             return if context.oversubscribed && context.polls >= OVERSUBSCRIBED_SPINS {
                 WaitAction::Yield
             } else {
@@ -301,8 +302,8 @@ impl WaitLearner for Adaptive {
                 budget.charge(now, nanos(now.saturating_duration_since(last_reading)));
             }
             if spun {
-                // No reading of the clock covers the last polls of the wait, so the budget charges
-                // their average cost.
+                // The clock has not timed the last polls of the wait, so the budget charges these
+                // polls at the average cost of a poll.
                 budget.charge_polls(context.polls % CLOCK_INTERVAL);
             }
             budget.finish_sleep();
@@ -321,9 +322,10 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // A wait without a wake-up lowers a high average wake latency by one percent. If the
-            // average is too high and never decays, the waiter may spin in every wait, and never
-            // measure a wake latency again.
+            // A wait without a wake-up lowers an average wake latency above `FIRST_WAKE_LATENCY` by
+            // one percent. Without this decay, an average wake latency that is too high could make
+            // the waiter spin in every wait. A waiter that never sleeps measures no wake latency
+            // and cannot correct the average.
             self.wake_latency.decay();
         }
         if progress {
@@ -358,7 +360,7 @@ impl Adaptive {
     }
 
     /// Learns the lateness of the timer that was set for `due`, unless a notification ended the
-    /// sleep first.
+    /// sleep.
     fn learn_lateness(&mut self, context: &WaitContext, due: Instant) {
         let timed = |&now: &Instant| context.wake_latency.is_none() && now >= due;
         if let Some(now) = context.now.filter(timed) {

@@ -13,7 +13,7 @@ struct Machine {
     now: u64,
     /// Time from a notification until the waiter runs.
     wake_latency: u64,
-    /// Time from a timer's set time until the waiter runs.
+    /// Time from the moment for which a timer is set until the waiter runs.
     timer_lateness: u64,
     /// CPU time of a poll, in nanoseconds.
     poll_cost: u64,
@@ -113,8 +113,8 @@ impl Machine {
     }
 
     /// Waits for `events` events; `gap` gives each event's distance from the previous event, in
-    /// nanoseconds. Returns the waiter's lateness at each event of the second half of the `events`
-    /// events, in nanoseconds, in ascending order.
+    /// nanoseconds. Returns how late the waiter handled each event after the first `events / 2`, in
+    /// nanoseconds, in ascending order.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());
         for event in 0..events {
@@ -149,8 +149,8 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
-/// A spin through the whole time in which a roughly regular event may arrive would cost more CPU
-/// time than a wake-up.
+/// To be awake when a roughly regular event arrives, a waiter would have to spin so long that a
+/// wake-up costs less CPU time.
 #[test]
 fn a_waiter_sleeps_for_events_that_are_only_roughly_regular() {
     for gap in [10_000_000, 100_000_000, 1_000_000_000] {

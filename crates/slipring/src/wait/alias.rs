@@ -1,4 +1,5 @@
-//! Aliases of strategies, with their parameters: printing and parsing.
+//! This module prints a strategy and its parameters as an alias, such as `adaptive:25%`, and parses
+//! aliases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -72,7 +73,8 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// The correct form of the alias, if `given` begins with the name of a strategy.
+    /// The correct form of the alias that `given` attempts, if `given` begins with the name of a
+    /// strategy.
     form: Option<&'static str>,
 }
 
@@ -117,8 +119,8 @@ impl FromStr for Wait {
     }
 }
 
-/// Deepest nesting of strategies that is parsed. The limit on the nesting keeps a long alias from
-/// overflowing the stack.
+/// Deepest nesting of strategies in an alias that is parsed. Without a limit on the nesting,
+/// parsing a long alias would overflow the stack.
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {

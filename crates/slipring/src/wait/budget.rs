@@ -2,11 +2,11 @@
 //!
 //! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
-//! - A spin is charged the time between two readings of the clock.
-//! - Each poll before the clock's first reading is charged the average CPU time of a poll, as
-//!   measured in earlier spins.
-//! - Each sleep is charged the average CPU time of a sleep and its wake-up. One sleep in sixteen is
-//!   measured, because reading the CPU time is a system call.
+//! - The cost of a spin is the time between two consecutive readings of the clock.
+//! - The cost of a poll before the clock's first reading is the average CPU time of a poll in
+//!   earlier spins.
+//! - The cost of a sleep is the average CPU time of a sleep and its wake-up. One sleep in sixteen
+//!   is measured, because reading the CPU time is a system call.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use super::strategy::CLOCK_INTERVAL;
 use crate::base::system;
 
 /// A token bucket of CPU time, in nanoseconds. The clock refills the bucket by a share of the time
-/// that passes. Spinning, polling and waking up are charged to the bucket.
+/// that passes. The waiter takes the CPU time of its spins, polls and sleeps out of the bucket.
 #[derive(Debug)]
 pub(super) struct CpuBudget {
-    /// Refill rate, as a fraction of one core.
+    /// Refill rate of the budget, as a fraction of one core.
     share: f64,
     /// CPU time that the waiter may still spend, in nanoseconds; negative while overdrawn. The
     /// balance never exceeds [`CpuBudget::CAPACITY`], so that a waiter cannot save up CPU time and
@@ -29,7 +29,7 @@ pub(super) struct CpuBudget {
     sleep_cost: MovingAverage,
     /// Number of sleeps, modulo 2^32.
     sleeps: u32,
-    /// The thread's CPU time before the present sleep, if that sleep is measured.
+    /// The thread's CPU time before the current sleep, if the current sleep is measured.
     cpu_time_before: Option<Duration>,
     /// CPU time of a poll, in nanoseconds.
     poll_cost: MovingAverage,
@@ -38,14 +38,14 @@ pub(super) struct CpuBudget {
 }
 
 impl CpuBudget {
-    /// Largest CPU time that the bucket holds, in nanoseconds: one percent of one second.
+    /// Largest balance of a budget, in nanoseconds of CPU time: one percent of one second.
     const CAPACITY: f64 = 10_000_000.0;
     /// Interval between measured sleeps, in sleeps: one sleep in `MEASURED` is measured.
     const MEASURED: u32 = 16;
-    /// Assumed CPU time of a sleep before the first measurement, in nanoseconds.
+    /// Assumed CPU time of a sleep until one sleep is measured, in nanoseconds.
     const FIRST_SLEEP_COST: f64 = 8_000.0;
-    /// Assumed CPU time of a poll before the first measurement, in nanoseconds. The assumed CPU
-    /// time is more likely too high than too low.
+    /// Assumed CPU time of a poll until polls are measured, in nanoseconds. The assumed CPU time is
+    /// more likely too high than too low.
     const FIRST_POLL_COST: f64 = 40.0;
 
     pub(super) fn new(percent: u8) -> CpuBudget {
@@ -81,13 +81,12 @@ impl CpuBudget {
         self.balance < -self.sleep_cost.mean
     }
 
-    /// Charges the budget for polls that the clock has not timed: the average cost of a poll for
-    /// each.
+    /// Charges `polls` polls that the clock has not timed, each at the average cost of a poll.
     pub(super) fn charge_polls(&mut self, polls: u64) {
         self.balance -= self.poll_cost.mean * polls as f64;
     }
 
-    /// Learns the cost of a poll from the time between two readings of the clock.
+    /// Learns the cost of a poll from the time between two consecutive readings of the clock.
     pub(super) fn learn_poll_cost(&mut self, nanos: f64) {
         self.poll_cost.learn(nanos / CLOCK_INTERVAL as f64);
     }
@@ -107,7 +106,7 @@ impl CpuBudget {
         (missing > 0.0).then(|| duration(missing / self.share))
     }
 
-    /// Charges a sleep that begins now. Starts to measure every [`CpuBudget::MEASURED`]th sleep.
+    /// Charges a sleep that begins now. One sleep in [`CpuBudget::MEASURED`] is also measured.
     pub(super) fn charge_sleep(&mut self) {
         self.balance -= self.sleep_cost.mean;
         self.sleeps = self.sleeps.wrapping_add(1);
@@ -116,7 +115,7 @@ impl CpuBudget {
         }
     }
 
-    /// Learns the cost of the last sleep, if that sleep is measured.
+    /// Learns the cost of the sleep that ended, if that sleep is measured.
     pub(super) fn finish_sleep(&mut self) {
         if let Some(before) = self.cpu_time_before.take()
             && let Some(now) = (self.cpu_time)()

@@ -26,9 +26,8 @@ use super::strategy::{
 /// | `Blocking` | one wake-up by the system, 10 to 70 µs | none | streams that are mostly quiet |
 /// | `Adaptive` | low for frequent or regular events, else one wake-up by the system | little | everything; it is the default |
 ///
-/// `slipring lab waits` measures each strategy on your machine. [`Wait::YIELDING`],
-/// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] are three of the strategies with their usual
-/// parameters.
+/// `slipring lab waits` measures each strategy on your machine. The constants [`Wait::YIELDING`],
+/// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] have the usual parameters.
 ///
 /// A built-in strategy prints as an alias, and the alias parses to the same strategy. In the alias
 /// of a strategy, parameters follow a colon. Each time in an alias of a strategy is a whole number
@@ -54,8 +53,8 @@ use super::strategy::{
 /// count or window. In a graph with more threads than cores, the awake window of an alternating
 /// strategy consists of one yield per microsecond of its length, and of no spins.
 ///
-/// The first timed sleep of a thread makes the thread's timers exact, for the rest of the thread's
-/// life. On Linux the thread's timer slack becomes 1 ns instead of 50 µs.
+/// On Linux, the first timed sleep of a thread lowers the thread's timer slack to 1 ns, for the
+/// rest of the thread's life. The usual timer slack is 50 µs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Wait {
@@ -86,9 +85,10 @@ pub enum Wait {
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.
     ///
-    /// The fallback's own counts and windows begin at the start of the whole wait. For example, the
-    /// fallback [`Wait::SLEEPING`] sleeps at once if the earlier phases polled 200 times or more. A
-    /// fallback does not learn: as a fallback, [`Wait::Adaptive`] acts as [`Wait::Blocking`].
+    /// The fallback counts polls and time from the start of the wait, not from its own first
+    /// action. For example, the fallback [`Wait::SLEEPING`] sleeps at once if the earlier phases
+    /// polled 200 times or more. A fallback does not learn: as a fallback, [`Wait::Adaptive`] acts
+    /// as [`Wait::Blocking`].
     PhasedBackoff {
         /// Duration of spinning.
         spin: Duration,
@@ -100,8 +100,8 @@ pub enum Wait {
     /// Alternates between yielding for a time and sleeping for a time. A notification ends the
     /// sleep.
     ///
-    /// Kaser wrote the four alternating strategies for the Disruptor. Without these strategies, the
-    /// Disruptor's spinning waiters starved other processes on machines with few cores.
+    /// Kaser wrote the four `Alternating...` strategies for the Disruptor. On machines with few
+    /// cores, the Disruptor's spinning waiters had starved other processes.
     AlternatingYieldBlock {
         /// Duration of yielding.
         yields: Duration,
@@ -145,7 +145,8 @@ pub enum Wait {
         /// In any second the waiter's share of the core exceeds the budget by at most two
         /// percentage points. `None` and values from 100 on mean no limit; 0 counts as 1.
         ///
-        /// If waking up for every event costs more than the budget, events wait.
+        /// If the budget cannot pay for a wake-up per event, the waiter sleeps until the budget
+        /// refills, and handles events later.
         budget: Option<u8>,
     },
     /// Follows another strategy, and ends a wait that lasts longer than `after`.
@@ -240,17 +241,16 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
-    /// Returns the action of an alternating strategy at the present time of its period. A period
-    /// consists of an awake window and a sleep.
+    /// Returns the next action of an alternating strategy. An alternating strategy repeats a
+    /// period, which consists of an awake window and a sleep.
     fn alternate(
         context: &WaitContext,
         (awake, action): (Duration, WaitAction),
         (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
     ) -> WaitAction {
         if context.oversubscribed {
-            // Where threads outnumber cores, the length of the awake window is a number of yields.
-            // An awake window measured by the clock would include the time for which other threads
-            // use the core.
+            // In a graph with more threads than cores, yields measure the awake window of a period.
+            // The clock would also count the time for which other threads use the core.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

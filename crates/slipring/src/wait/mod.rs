@@ -6,9 +6,9 @@
 //! and wakes the sleepers.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Only the loop polls, and only the wait queue makes a
-//!   waiter sleep until a notification. A strategy, even a user's, cannot lose a wake-up, because a
-//!   strategy neither polls nor sleeps.
+//! - I1: a strategy only returns a decision. Only the loop and the wait queue poll, and only the
+//!   wait queue makes a waiter sleep until a notification. A strategy, even a user's, cannot lose a
+//!   wake-up, because a strategy neither polls nor sleeps.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
 //!   strategy decides.
 
@@ -29,8 +29,8 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// `queue.rs` imports `edge`, `sync` and `system` through `super`, so this module imports them from
-// `base`.
+// `queue.rs` imports `edge`, `sync` and `system` from `super`, because `queue_model.rs` replaces
+// these three modules.
 use crate::base::{edge, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Weight of a new sample in an average, from 0 to 1.
 pub(super) const WEIGHT: f64 = 1.0 / 8.0;
 
-/// Smallest mean from which [`MovingAverage::learn_clamped`] computes the upper limit of a sample,
-/// in nanoseconds. The upper limit of a sample is twice the mean, so a mean of zero would limit
-/// every sample to zero and never grow again.
+/// Value by which [`MovingAverage::learn_clamped`] replaces a smaller mean, in nanoseconds. A
+/// sample is limited to twice the mean, so a mean of zero would limit every sample to zero and
+/// never grow again.
 const LEAST_CLAMP: f64 = 1_000.0;
 
 /// An exponential moving average of samples, and the average distance of samples from that average.
@@ -65,7 +65,7 @@ pub(super) fn duration(nanos: f64) -> Duration {
     Duration::from_nanos(nanos.clamp(0.0, 1e18) as u64)
 }
 
-/// Returns the instant `nanos` after `time`, or `time` if the clock cannot represent that instant.
+/// Returns `time` plus `nanos` nanoseconds, or `time` if the clock cannot represent the sum.
 pub(super) fn after(time: Instant, nanos: f64) -> Instant {
     time.checked_add(duration(nanos)).unwrap_or(time)
 }

@@ -21,10 +21,10 @@ use super::system;
 pub(super) const QUIET: u32 = 0;
 /// The bit of the state word that makes notifiers execute a fence.
 pub(super) const FENCED: u32 = 1;
-/// The state word's increment for each announced sleeper, a thread or a task.
+/// Increment of the state word for each announced sleeper. A sleeper is a thread or a task.
 ///
-/// The count of sleepers overflows only at 2^31 armed tasks. Arming 2^31 tasks would take too long,
-/// because the arming of each task searches all armed tasks.
+/// The count of sleepers overflows only at 2^31 armed tasks. The arming of each task searches all
+/// armed tasks, so arming 2^31 tasks would take years.
 pub(super) const SLEEPER: u32 = 2;
 
 /// Number of fenced notifications without a sleeper, after which a queue may become quiet. The
@@ -77,16 +77,16 @@ struct QueueState {
 /// A `WaitQueue` has a state that other eventcounts lack: the queue becomes *quiet* after many
 /// notifications without a sleeper. A notification of a quiet queue is one load and no fence. The
 /// next sleeper in a quiet queue calls membarrier(2), which executes a full memory barrier in every
-/// thread of the process. The sleeper's membarrier replaces the fences that the notifiers of the
-/// quiet queue omit.
+/// thread of the process. The sleeper's membarrier replaces the fences that notifiers omit while
+/// the queue is quiet.
 ///
 /// # Dangers
 ///
-/// - **A lost wake-up.** The sleeper's poll finds no progress; then the notifier stores its
-///   progress and finds no sleeper; then the sleeper falls asleep. If no more progress follows, the
-///   sleeper sleeps for ever. Against lost wake-ups, the sleeper and the notifier must each store
-///   before they load (I1, I4). Store buffers and compilers can reverse the order of a store and a
-///   load.
+/// - **A lost wake-up.** A wake-up would be lost in this order: the sleeper's poll finds no
+///   progress; the notifier stores its progress and finds no sleeper; the sleeper falls asleep. If
+///   no notifier made more progress, the sleeper would sleep for ever. Against lost wake-ups, the
+///   sleeper and the notifier must each store before they load (I1, I4). Store buffers and
+///   compilers can reverse the order of a store and a load.
 /// - **A notification between the last poll and the sleep.** The notifier finds the announcement,
 ///   but no thread sleeps on the condition variable yet (I2).
 /// - **User code under the lock.** A waker may panic, block, or call this queue again (I3).
@@ -99,8 +99,8 @@ struct QueueState {
 ///
 /// 1. The sleeper locks the queue.
 /// 2. The sleeper announces itself by adding [`SLEEPER`] to the state word. If the word was
-///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A sleeper that is a task
-///    also puts its waker into the queue.
+///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A task puts its waker
+///    into the queue and announces itself in the same way.
 /// 3. The sleeper issues a `SeqCst` fence.
 /// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
 ///    announcement, unlocks the queue, and does not sleep.
@@ -128,11 +128,12 @@ struct QueueState {
 ///
 /// - I1: a sleeper announces itself, executes a `SeqCst` fence, and polls. A notifier of a queue
 ///   that is not quiet stores its progress, executes a `SeqCst` fence, and loads the state word. If
-///   the sleeper's fence comes first, the notifier's load sees the announcement. If the notifier's
-///   fence comes first, the sleeper's poll sees the progress ([`announced`]).
+///   the sleeper's fence precedes the notifier's fence, the notifier's load sees the announcement.
+///   If the notifier's fence precedes the sleeper's fence, the sleeper's poll sees the progress
+///   ([`announced`]).
 /// - I2: a sleeper holds the lock from its announcement until it sleeps. A notifier that saw the
-///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement. No
-///   notifier wakes a queue's sleepers between a sleeper's last poll and its sleep.
+///   announcement gets the lock only after the sleeper fell asleep or withdrew its announcement.
+///   The lock keeps a notifier from waking sleepers between a sleeper's last poll and its sleep.
 /// - I3: no user code runs under the lock. A task's waker is cloned before the queue is locked, and
 ///   is woken or dropped after the queue is unlocked. No thread notifies while it holds a queue's
 ///   lock. A thread that holds a queue's lock takes at most one other lock: the lock that guards
@@ -141,12 +142,12 @@ struct QueueState {
 /// - I4: a sleeper that finds the queue quiet issues the membarrier after its announcement and
 ///   before its poll, under the lock. The membarrier takes effect at some point in every notifier's
 ///   code. If the membarrier takes effect before the notifier's load, the load does not return
-///   [`QUIET`]. If the membarrier takes effect after the notifier's load, the notifier stored its
-///   progress before the membarrier, and the sleeper's poll sees the progress. A queue becomes
-///   quiet only by a compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a
-///   sleeper is announced, the state word differs from [`FENCED`], so the compare-and-exchange
-///   fails. A sleeper in a queue that is not quiet needs no membarrier, because all notifiers
-///   execute fences while the sleeper is announced.
+///   [`QUIET`]. If the membarrier takes effect after the notifier's load, then the progress was
+///   stored before the membarrier, and is visible to the sleeper's poll. A queue becomes quiet only
+///   by a compare-and-exchange of its state word from [`FENCED`] to [`QUIET`]. While a sleeper is
+///   announced, the state word differs from [`FENCED`], so no notifier can make the queue quiet. If
+///   the queue is not quiet, the sleeper needs no membarrier: while the sleeper is announced, every
+///   notifier executes a fence.
 /// - I5: a ring owns its queues in a boxed slice. The queues do not move, and are dropped together
 ///   with the ring. The ring's handles keep the ring alive.
 pub(crate) struct WaitQueue {
@@ -188,8 +189,9 @@ impl WaitQueue {
         u64::try_from(self.created.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. The sleep
-    /// may end early. Returns the time since the notification, if a notification ended the sleep.
+    /// Sleeps until a notification, at most for `limit`, unless `ready` returns `true`. A sleep can
+    /// end before `limit` without a notification. Returns the time since the notification, if a
+    /// notification ended the sleep.
     pub(crate) fn sleep(
         &self,
         limit: Option<Duration>,
@@ -224,7 +226,7 @@ impl WaitQueue {
     }
 
     /// Announces one more sleeper; called under the queue's lock (I4). Returns `false` if the
-    /// system refused the barrier; the caller must then not sleep, because I4 does not hold.
+    /// system refused the membarrier; the caller must then not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
         let state = &self.state.0;
         if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
@@ -240,10 +242,10 @@ impl WaitQueue {
         state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
         state.word.fetch_or(FENCED, Relaxed);
         if !barred {
-            // The system refused the barrier, although membarrier was available when the queue was
-            // created. A sleep of `BARRIER_PAUSE` replaces the barrier: during this sleep, the
-            // stores that notifiers made without a fence reach memory. After a refused barrier the
-            // queue never becomes quiet again, so all later notifications execute a fence.
+            // If the system refuses the membarrier, the queue never becomes quiet again, so all
+            // later notifications execute a fence. A sleep of `BARRIER_PAUSE` replaces the
+            // membarrier: during this sleep, the stores that notifiers made without a fence reach
+            // memory.
             sleep(BARRIER_PAUSE);
         }
         barred
@@ -275,7 +277,8 @@ impl WaitQueue {
         let notifies = fenced_notifies.load(Relaxed) + 1;
         fenced_notifies.store(notifies % NOTIFIES_BEFORE_QUIET, Relaxed);
         if notifies == NOTIFIES_BEFORE_QUIET && self.now() >= quiet_after.load(Relaxed) {
-            // The compare-and-exchange fails if a sleeper has announced itself meanwhile (I4).
+            // The compare-and-exchange fails if a sleeper has announced itself since the notifier's
+            // load of the state word (I4).
             twin!("quiet-by-store":
                 { let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); } =>
                 word.store(QUIET, Relaxed)
@@ -286,11 +289,11 @@ impl WaitQueue {
     #[cold]
     fn wake(&self) {
         self.state.0.fenced_notifies.store(0, Relaxed);
-        // A sleeper's wake latency counts from the first notification that finds the sleepers.
+        // Only the first notification after a thread fell asleep stores its time: the wake latency
+        // counts from that notification.
         let _ = self.state.0.notified_at.compare_exchange(0, self.now().max(1), Relaxed, Relaxed);
-        // The notifier, not the woken sleeper, withdraws a sleeper's announcement. Further
-        // notifications find the announcement withdrawn even before the sleeper runs, and make no
-        // system call to wake the sleeper again.
+        // The notifier, not the woken thread, withdraws the thread's announcement, so that later
+        // notifications make no system call to wake the thread again.
         let take = || {
             let Sleepers { threads, wake_ups, tasks, spare_buffer } = &mut *lock(&self.sleepers);
             self.withdraw(std::mem::take(threads));
@@ -323,7 +326,8 @@ impl WaitQueue {
     /// Registers a task's waker for the next notification, unless `ready` returns `true`. Returns
     /// `true` if the task must poll again, because no notification will wake the task.
     ///
-    /// `number` identifies the task. A waker from an earlier call with the same number is replaced.
+    /// `number` identifies the task. If the task is armed already, `waker` replaces the task's
+    /// earlier waker.
     pub(crate) fn arm(&self, number: u64, waker: &Waker, ready: &mut dyn FnMut() -> bool) -> bool {
         let waker = waker.clone();
         let mut sleepers = lock(&self.sleepers);
@@ -389,8 +393,8 @@ impl WaitQueue {
 }
 
 /// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
-/// single queue. Without a direct pointer, a publication would look up the queue's index in the
-/// plan, which takes 5 ns of a publication's 12 ns.
+/// single queue. Without the pointer, each publication would look up the queue's index in the plan.
+/// The lookup would take 5 ns of a publication's 12 ns.
 pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
 
 // SAFETY: the pointer is only used to load an atomic word, which any thread may load while the

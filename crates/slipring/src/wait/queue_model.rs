@@ -1,11 +1,12 @@
 //! Models of quiet queues: the models visit every state that a few sleepers and notifiers can reach
 //! (queue::I4).
 //!
-//! The loom models have no membarrier, so no queue is quiet in the loom models. The models of this
-//! file have a membarrier, on a simulated machine whose cores and compiler delay stores
-//! ([`machine`]). **The models explore `queue.rs` itself**: this module compiles the file a second
-//! time, against the machine's [`sync`] and [`system`]. A change of a step in `queue.rs` also
-//! changes the models, because the models compile `queue.rs`.
+//! Loom has no membarrier. A queue becomes quiet only where membarrier is available, so no queue is
+//! quiet in the loom models. The models of this file run on a simulated machine with a membarrier
+//! ([`machine`]). The machine delays stores, as cores and compilers do. **The models explore
+//! `queue.rs` itself**: this module compiles the file a second time, against the machine's [`sync`]
+//! and [`system`]. A change of a step in `queue.rs` also changes the models, because the models
+//! compile `queue.rs`.
 //!
 //! The models of this file leave three things out:
 //!
@@ -13,8 +14,8 @@
 //! - The models of this file do not check which queues a publication notifies. The loom models and
 //!   the plan's tests check which queues a publication notifies.
 //! - The models of this file do not cover the loads of `QuietCheck`. `QuietCheck` makes the same
-//!   loads as `notify`, through a pointer. `cargo xtask asm` checks that the compiled publication
-//!   stores before it loads the state word.
+//!   loads as `notify`, through a pointer. In the compiled code of a publication, `cargo xtask asm`
+//!   checks that the store of the progress comes before the load of the state word.
 //!
 //! Notifiers publish a fixed number of times, so each model ends. A sleeper that still sleeps at a
 //! model's end has lost its wake-up. The models also check that no announcement is left without a
@@ -94,7 +95,8 @@ impl Shared {
     }
 
     /// Returns the [`Program`] of a sleeper's thread. Each call of the [`Program`] calls
-    /// [`WaitQueue::sleep`] once. The first `limited` sleeps have a time limit.
+    /// [`WaitQueue::sleep`] once. While the thread has made fewer than `limited` calls, its sleeps
+    /// have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);
@@ -104,8 +106,8 @@ impl Shared {
     }
 
     /// Returns the [`Program`] of a task. The program polls with its first waker, polls with its
-    /// second waker, and then waits until its second waker is woken. A poll that succeeds ends this
-    /// sequence early.
+    /// second waker, and then waits until its second waker is woken. After a poll that succeeds,
+    /// the program begins again, or ends if it sees all publications.
     fn polls(&self, queue: usize) -> Program<'_> {
         Box::new(move |call| {
             if call == 2 {
@@ -203,7 +205,7 @@ fn two_queues(twin: &'static str) -> Explored {
     shared.model(threads).explore(twin)
 }
 
-/// Explores a sleeper and a task on a system that may refuse barriers.
+/// Explores a sleeper and a task on a system that can refuse barriers.
 fn refused_barriers(twin: &'static str) -> Explored {
     let shared = Shared::new(1, 1, 2);
     let threads = vec![

@@ -62,7 +62,7 @@ struct Outcome {
     rounds: u64,
     /// Number of rounds that began with a quiet queue.
     quiet: u64,
-    /// Number of answers that the sleeper's poll did not see.
+    /// Number of rounds in which the sleeper's poll did not see the notifier's store to `answered`.
     unseen: u64,
     /// Number of lost wake-ups.
     lost: u64,
@@ -137,7 +137,8 @@ impl Race {
                 true
             });
             let together = Self::wait(&self.notified_at.0, round);
-            // A notification of a queue that is not quiet either wakes the sleepers or is counted.
+            // If a notification finds the queue not quiet, the notification wakes the sleepers or
+            // is counted.
             let notified = self.queue.fenced_notifies().load(Relaxed) != 0
                 || lock(self.queue.sleepers()).wake_ups != wake_ups;
             delay = match saw {
@@ -179,9 +180,9 @@ fn sleep_until(queue: &WaitQueue, progress: &AtomicU64, value: u64) {
     }
 }
 
-/// Two threads send a number to and fro. Each publication waits for the other thread's answer, so
-/// no later publication makes up for a lost wake-up. Each publication comes just after the queue
-/// became quiet, at about the moment when the other thread falls asleep.
+/// Two threads send a number to and fro. Each thread publishes its next number only after the other
+/// thread's answer, so no later publication makes up for a lost wake-up. Each publication comes
+/// just after the queue became quiet, at about the moment when the other thread falls asleep.
 #[test]
 fn a_quiet_queue_loses_no_wake_up() {
     let (there, back) = (WaitQueue::new(), WaitQueue::new());
@@ -204,8 +205,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             quiet
         });
         for round in 1..=rounds {
-            // The delay varies, so that the publication comes before, during and after the other
-            // thread's poll.
+            // The delay varies from round to round: the publication comes before, during or after
+            // the other thread's poll.
             for _ in 0..round * 7 % 509 {
                 spin_loop();
             }
@@ -218,8 +219,8 @@ fn a_quiet_queue_loses_no_wake_up() {
             }
             ping.store(round, Release);
             notify(&there);
-            // In most rounds, this thread spins until it sees the other thread's answer. If this
-            // thread slept instead, its next publication would come too late to race with the other
+            // In most rounds, this thread spins until it sees the other thread's answer. A thread
+            // that sleeps here would make its next publication too late to race with the other
             // thread's last poll.
             for _ in 0..if round % 8 == 0 { 0 } else { 20_000 } {
                 if pong.load(Acquire) >= round {
@@ -267,7 +268,7 @@ fn in_a_race_the_sleeper_or_the_notifier_sees_the_other() {
     assert_eq!(outcome.quiet, if WaitQueue::new().can_be_quiet() { outcome.rounds } else { 0 });
 }
 
-/// If the sleeper omits the membarrier, the race loses a wake-up.
+/// Shows that a sleeper without the membarrier can lose a wake-up.
 #[test]
 #[ignore = "needs two cores at the same time; `cargo xtask soak` runs it"]
 fn without_the_barrier_the_race_loses_a_wake_up() {
@@ -330,7 +331,7 @@ fn a_task_is_announced_once_until_it_is_woken_or_disarmed() {
     assert_eq!(word(&queue), FENCED);
     notify(&queue);
     assert_eq!((one.take(), two.take()), (0, 0));
-    // A task whose poll succeeds leaves no announcement, whether or not it was armed before.
+    // A task whose poll succeeds leaves no announcement, even if the task was armed before.
     assert!(queue.arm(1, &first, &mut || true));
     assert!(!queue.arm(1, &first, &mut || false) && queue.arm(1, &second, &mut || true));
     assert_eq!(word(&queue), FENCED);

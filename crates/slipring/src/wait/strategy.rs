@@ -11,10 +11,12 @@ pub(super) const CLOCK_INTERVAL: u64 = 16;
 /// Estimated CPU time of one yield.
 pub(super) const YIELD_COST: Duration = Duration::from_micros(1);
 
-/// Number of polls before the first yield of a strategy that parks, where threads outnumber cores.
+/// In a graph with more threads than cores, a blocking or adaptive waiter makes this many polls
+/// before it first yields.
 pub(super) const OVERSUBSCRIBED_SPINS: u64 = 5;
 
-/// Number of polls before the first sleep of a strategy that parks, where threads outnumber cores.
+/// In a graph with more threads than cores, a blocking or adaptive waiter makes this many polls
+/// before it first sleeps.
 pub(super) const OVERSUBSCRIBED_POLLS: u64 = 60;
 
 /// The state of a wait, as its strategy sees it.
@@ -30,14 +32,15 @@ pub struct WaitContext {
     /// stages that share a thread count as one. A single producer counts as one thread, and many
     /// producers count as two.
     pub oversubscribed: bool,
-    /// The clock's last reading in this wait; `None` before the first reading. The first reading
-    /// comes after 16 polls, or before the first action other than [`WaitAction::Spin`]. The clock
-    /// is read again after every sixteenth poll, and after each action other than a spin.
+    /// The clock's last reading in this wait; `None` before the first reading. The clock is first
+    /// read after 16 polls or before the first action other than [`WaitAction::Spin`], whichever
+    /// comes earlier. The clock is read again after every sixteenth poll, and after each action
+    /// other than a spin.
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
-    /// Time from the notification until this waiter ran, if the last action was a sleep that a
-    /// notification ended.
+    /// Time from the notification that ended this waiter's sleep until the waiter ran; `None` if no
+    /// notification ended the wait's last action.
     pub wake_latency: Option<Duration>,
 }
 
@@ -91,7 +94,7 @@ pub enum WaitAction {
     Clock,
     /// Yield the core to another runnable thread, if there is one.
     Yield,
-    /// Sleep for the given duration, at most 100 ms. No notification ends the sleep earlier.
+    /// Sleep for the given duration, at most 100 ms. No notification ends the sleep.
     Sleep(Duration),
     /// Sleep until a notification of progress, close or failure. If the strategy's
     /// [`WaitStrategy::parks`] returns `false`, the waiter sleeps for 50 µs instead.
@@ -144,9 +147,9 @@ pub trait WaitStrategy: fmt::Debug + Send + Sync {
     ///
     /// Example: [`WaitStrategy`].
     fn alias(&self) -> String;
-    /// Returns whether a waiter holds its core for long while other threads want the core. The
-    /// build warns if a strategy with `spins` is in a graph that has more threads than cores
-    /// ([`Warning`](crate::Warning)).
+    /// Returns whether a waiter holds its core for a long time, even if other threads want the
+    /// core. If `spins` returns `true` and the graph has more threads than cores, the build of the
+    /// graph can give a [`Warning`](crate::Warning).
     ///
     /// Example: [`WaitStrategy`].
     fn spins(&self) -> bool {

@@ -56,11 +56,13 @@ const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 /// sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Calls `ready` until `ready` returns `true`; between two calls, acts as the strategy decides.
-/// Returns `false` if the deadline or the timeout ended the wait first. `ready` runs no user code.
+/// Calls `ready` until `ready` returns `true`, or until the deadline or timeout. Between two calls
+/// of `ready`, acts as the strategy decides. Returns the result of the last call of `ready`, and
+/// the measurements of the wait. `ready` runs no user code.
 ///
-/// Calls `keep_waiting` once, at the clock's first reading; a shorter wait does not call
-/// `keep_waiting`. If `keep_waiting` returns `false`, the wait ends after one more poll.
+/// Calls `keep_waiting` once, at the clock's first reading. A wait that ends before the clock's
+/// first reading does not call `keep_waiting`. If `keep_waiting` returns `false`, the wait ends
+/// after one more poll.
 #[cold]
 pub(crate) fn wait_until(
     options: WaitOptions<'_>,

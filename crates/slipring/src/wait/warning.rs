@@ -10,8 +10,7 @@ use crate::base::name::Name;
 use crate::base::panics::drop_payload;
 use crate::base::sync::{Relaxed, Statistic};
 
-/// A likely cause of slowness in a graph that works. Each kind of warning is given at most once per
-/// process.
+/// A likely reason why a graph is slow. Each kind of warning is given at most once per process.
 ///
 /// Example: [`on_warning`].
 #[derive(Clone, Debug)]
@@ -22,12 +21,12 @@ pub enum Warning {
     Oversubscribed {
         /// Name of a stage that spins; [`PRODUCER`](crate::PRODUCER) for the producers.
         stage: Name,
-        /// Alias of the stage's strategy.
+        /// The stage's strategy, as [`WaitStrategy::alias`](crate::WaitStrategy::alias) names it.
         wait: String,
         /// Number of threads that the graph is likely to have.
         threads: usize,
-        /// Number of cores on which the thread that built the graph may run. The graph's threads
-        /// may be bound to other cores later.
+        /// Number of cores on which the thread that built the graph may run. Other threads of the
+        /// graph can run on cores that this number does not count.
         cores: usize,
     },
     /// Two threads that spin are bound to the same core, so each of the two threads delays the
@@ -75,11 +74,12 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// Returns `false` and changes nothing if a function is set already, or if a warning was given
 /// before.
 ///
-/// The library calls `hook` on the thread that builds the graph or waits, and holds no lock of its
-/// own meanwhile. A warning never fails a graph: a panic of `hook` is contained, and a warning that
-/// cannot be printed is dropped. If no function is set, the library writes a warning under the lock
-/// of [`std::io::Stderr`]. If a thread holds the lock of [`std::io::Stderr`] and waits for another
-/// thread that builds a graph, the two threads may deadlock.
+/// The library calls `hook` on the thread that builds the graph or waits. The thread holds no lock
+/// of the library while it runs `hook`. A warning never fails a graph: a panic of `hook` is
+/// contained, and a warning that cannot be printed is dropped. If no function is set, the library
+/// writes a warning under the lock of [`std::io::Stderr`]. If a thread holds the lock of
+/// [`std::io::Stderr`] and waits for another thread that builds a graph, the two threads may
+/// deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));

@@ -7,15 +7,15 @@ use super::machine::{Sleep, State, Step, Stop, Thread, choose_twin, run};
 use super::system::set_refuses;
 use crate::base::panics::panic_message;
 
-/// A thread's program: a function that makes the call with the given argument and returns the
-/// argument of the next call. `None`: the call was the thread's last call.
+/// A thread's program: a function that makes one of the thread's calls, with the given argument,
+/// and returns the argument of the thread's next call. `None`: the call was the thread's last call.
 pub(crate) type Program<'m> = Box<dyn Fn(u8) -> Option<u8> + 'm>;
 
 /// A model of several threads. The first call of each thread's [`Program`] has the argument 0.
 #[derive(Default)]
 pub(crate) struct Model<'m> {
     pub(crate) threads: Vec<(&'static str, Program<'m>)>,
-    /// Whether the simulated system may refuse a barrier.
+    /// Whether the simulated system can refuse a barrier.
     pub(crate) refuses: bool,
     /// Assertions on the state after the last call of every thread.
     pub(crate) end: Option<Box<dyn Fn() + 'm>>,

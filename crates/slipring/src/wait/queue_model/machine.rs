@@ -1,17 +1,17 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
 //!
 //! The machine starts no real threads. A simulated thread makes one *call* after the other, and
-//! each step runs the thread's present call from its beginning. If the call made an access in an
-//! earlier step, the access returns its recorded result. Each step makes at most one new access
-//! that other threads can see. If a call attempts, in one step, a second new access that other
-//! threads can see, the machine ends the call by a panic. A state is plain data, because it
-//! contains no suspended call. For each unfinished call, a state contains the results of the call's
-//! accesses up to now. The code between two accesses is the library's own code.
+//! each step runs the thread's current call from its beginning. An access that a call made in an
+//! earlier step returns its recorded result. Each step makes at most one new access that other
+//! threads can see. If a call attempts, in one step, a second new access that other threads can
+//! see, the machine ends the call by a panic. A state is plain data, because it contains no
+//! suspended call. For each unfinished call, a state contains the results of the call's accesses up
+//! to now. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load finds the newest store in its own thread's buffer, or else reads memory.
-//!   A fence, a read-modify-write operation and a lock wait until the buffer is empty. A membarrier
-//!   empties the buffers of all threads.
+//!   memory later. A load returns the newest store to its word in its own thread's buffer. If the
+//!   buffer has no store to the word, the load reads memory. A fence, a read-modify-write operation
+//!   and a lock wait until the buffer is empty. A membarrier empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
 //! - **Statistics** are not part of the state. Where `queue.rs` branches on the value of a
@@ -27,7 +27,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::resume_unwind;
 use std::rc::Rc;
 
-/// The data of a lock, compared and hashed by its `Debug` text.
+/// A lock's data. Two values are equal if their `Debug` texts are equal.
 #[derive(Clone)]
 pub(super) struct Guarded {
     pub(super) value: Rc<dyn Any>,
@@ -93,16 +93,16 @@ pub(super) struct Store {
 #[derive(Clone, Hash, Debug)]
 pub(super) struct Thread {
     pub(super) name: &'static str,
-    /// Argument of the present call; `None` after the last call.
+    /// Argument of the current call; `None` after the thread's final call.
     pub(super) call: Option<u8>,
-    /// Results of the present call's accesses.
+    /// Results of the current call's accesses.
     pub(super) log: Vec<Seen>,
     /// Stores that have not reached memory, oldest first.
     pub(super) buffer: Vec<Store>,
     pub(super) sleep: Sleep,
-    /// Whether a barrier was refused in the present call.
+    /// Whether the simulated system has refused a barrier in the thread's current call.
     pub(super) refused: bool,
-    /// Whether a twin has postponed a barrier of the present call.
+    /// Whether a twin has postponed a barrier of the thread's current call.
     pub(super) postponed: bool,
 }
 
@@ -166,10 +166,10 @@ impl State {
     /// Empties the store buffer of every core.
     ///
     /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
-    /// cores at once. The simulated barrier hides no outcome, because each model has only one
-    /// notifier or only one sleeper, and only notifiers have stores in buffers. With one notifier,
-    /// the barrier empties only one buffer. With one sleeper, only the thread that issues the
-    /// barrier reads the notifiers' stores.
+    /// cores at once. The simulated barrier hides no outcome in a model with one notifier or one
+    /// sleeper. No model has both several notifiers and several sleepers. Only notifiers have
+    /// stores in buffers. With one notifier, the barrier empties only one buffer. With one sleeper,
+    /// only the thread that issues the barrier reads the notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {
@@ -185,8 +185,8 @@ impl State {
     }
 }
 
-/// One step of one thread: a replay of its present call, and at most one new access that other
-/// threads can see.
+/// One step of one thread: a replay of the thread's current call, and at most one new access that
+/// other threads can see.
 pub(super) struct Step {
     pub(super) state: State,
     /// Index of the thread.
@@ -195,7 +195,7 @@ pub(super) struct Step {
     accesses: usize,
     /// Whether this step has made its one new access that other threads can see.
     stepped: bool,
-    /// Whether the machine is ending the present call by a panic.
+    /// Whether the machine is ending the thread's current call by a panic.
     pub(super) over: bool,
     /// The choices of this step: for each choice, the chosen number and the number of alternatives.
     pub(super) choices: Vec<(u32, u32)>,
@@ -227,7 +227,7 @@ impl Step {
 pub(super) struct Stop;
 
 thread_local! {
-    /// The present step. At a model's end, the assertions inspect the `state` of the present step.
+    /// The current step of the exploration. A model's final assertions run in a step of their own.
     static STEP: RefCell<Option<Step>> = const { RefCell::new(None) };
     /// Name of the chosen twin; empty: none.
     static TWIN: Cell<&'static str> = const { Cell::new("") };
@@ -241,7 +241,7 @@ pub(super) fn choose_twin(name: &'static str) {
     TWIN.set(name);
 }
 
-/// Runs `f` with `step` as the present step. Returns the step as `f` left it, and the result of
+/// Calls `f` while `step` is the current step. Returns the step as `f` left it, and the result of
 /// `f`.
 pub(super) fn run<T>(step: Step, f: impl FnOnce() -> T) -> (Step, T) {
     STEP.set(Some(step));
@@ -249,7 +249,7 @@ pub(super) fn run<T>(step: Step, f: impl FnOnce() -> T) -> (Step, T) {
     (STEP.take().expect("`f` leaves the step in place"), result)
 }
 
-/// Calls `read` with the present step and returns its result.
+/// Calls `read` with the current step, and returns the result of `read`.
 pub(super) fn with_step<T>(read: impl FnOnce(&mut Step) -> T) -> T {
     STEP.with_borrow_mut(|step| read(step.as_mut().expect("the machine is explored")))
 }
@@ -287,7 +287,7 @@ pub(super) fn access_word(act: impl FnOnce(&mut Step) -> Option<u32>) -> u32 {
     }
 }
 
-/// Returns whether the machine is ending the present call by a panic. Returns `true` if no call is
+/// Returns whether the machine is ending the current call by a panic. Returns `true` if no call is
 /// running.
 pub(super) fn is_over() -> bool {
     STEP.with_borrow(|step| step.as_ref().is_none_or(|step| step.over))
@@ -309,7 +309,7 @@ pub(super) fn choose(count: u32) -> u32 {
     }
 }
 
-/// Returns whether a barrier was refused in the present call.
+/// Returns whether the simulated system has refused a barrier in the thread's current call.
 pub(super) fn was_refused() -> bool {
     STEP.with_borrow_mut(|step| step.as_mut().is_some_and(|step| step.thread().refused))
 }

@@ -1,7 +1,7 @@
 //! This module replaces `base::sync` and the standard library's locks on the simulated machine.
 //!
-//! The items of this module have the names of the items that they replace, so that `queue.rs`
-//! compiles against this module unchanged.
+//! The items of this module have the names of the items that they replace, so that the unchanged
+//! `queue.rs` compiles against this module.
 
 use std::fmt::Debug;
 use std::ops::{Deref, DerefMut};
@@ -96,7 +96,7 @@ impl AtomicU32 {
         });
     }
 
-    /// Returns the word's value in memory, without an access.
+    /// Returns the word's value in memory. The exploration does not count `peek` as an access.
     pub(crate) fn peek(&self) -> u32 {
         with_step(|step| step.state.read(self.address(), self.0))
     }
@@ -201,7 +201,8 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         MutexGuard { mutex: self, value: Some(value.clone()) }
     }
 
-    /// Returns the `Debug` text of the data, without an access.
+    /// Returns the `Debug` text of the lock's data. The exploration does not count `peek` as an
+    /// access.
     pub(crate) fn peek(&self) -> String {
         let value = with_step(|step| step.state.lock(self.address()).value.clone());
         value.unwrap_or_else(|| Guarded::new(self.0.clone())).text.to_string()

@@ -5,11 +5,11 @@ use std::cell::Cell;
 use super::machine::{Seen, access, choose, twin_is};
 
 thread_local! {
-    /// Whether the explored model may refuse barriers.
+    /// Whether the simulated system can refuse barriers.
     static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets whether the models that follow may refuse barriers.
+/// Sets whether the simulated system can refuse barriers.
 pub(super) fn set_refuses(refuses: bool) {
     REFUSES.set(refuses);
 }
@@ -18,8 +18,8 @@ pub(crate) fn membarrier_available() -> bool {
     true
 }
 
-/// Executes a full barrier in all threads. A model with [`set_refuses`] explores the refusal of the
-/// barrier, too.
+/// Executes a full barrier in all threads. If the simulated system can refuse barriers, the
+/// exploration tries a refusal, too.
 pub(crate) fn membarrier() -> bool {
     let refused = REFUSES.get() && choose(2) == 1;
     access(true, |step| {
