@@ -61,8 +61,8 @@ impl<'c, E, A: sealed::Access, C: sealed::Delivery, L: Layout> Batch<'c, E, A, C
         Batch { view, len, position, access: PhantomData }
     }
 
-    /// Releases the batch's events to the next stages, or, after the last stage, their slots to the
-    /// producers.
+    /// Releases the batch's events to the next stages. If no stage follows, the release returns the
+    /// batch's slots to the producers.
     ///
     /// A release costs one store to a line that other threads read. A release also checks the wait
     /// queue of each party that may wait for the release. The calling thread wakes the waiting

@@ -18,8 +18,7 @@ use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
 use crate::ring::slots::{Layout, Storage};
 
-/// Number of events in short runs that the loop finds before the handler gets the first of these
-/// events.
+/// Number of events that the loop gathers from short runs before the call of the handler.
 pub(crate) const GATHER_AT_LEAST: u64 = 32;
 /// Least length of a long run, in bytes of events: a few cache lines.
 const LONG_RUN: u64 = 192;
@@ -39,8 +38,8 @@ pub(crate) enum End {
 pub(crate) struct Upcoming {
     /// Number of polled events; 0 if no event is available.
     pub(crate) len: u64,
-    /// Largest number of events that the handler may handle: the `len` polled events, and events of
-    /// later runs.
+    /// Largest number of events to handle. If `max` exceeds `len`, the handler goes on to the runs
+    /// after the polled events.
     max: u64,
     /// Whether the poll showed that no more events are available.
     pub(crate) exhausted: bool,
@@ -54,11 +53,11 @@ impl Upcoming {
 
 /// Finds the next events to handle, at most `max`.
 ///
-/// At a long run, the handler starts at once, and then goes on to the runs that follow the long
-/// run. Going from run to run reads memory in address order. Before the handler starts on short
-/// runs, this function gathers about `least` events. The producer may still be writing to the cache
-/// line of a short run. If a consumer loaded stamps and events in turn from a line that the
-/// producer is writing, the consumer would wait for the line at each event.
+/// At a long run, the handler starts at once, and then goes on to the next runs. Going from run to
+/// run reads memory in address order. At short runs, this function first gathers at least `least`
+/// events, if so many are available. The producer may still be writing to the cache line of a short
+/// run. If a consumer loaded stamps and events in turn from a line that the producer is writing,
+/// the consumer would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,
@@ -195,8 +194,8 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     if position.has_unreleased() {
         end_batch(position, handler)?;
     }
-    // A failure during `pass` is attributed to the event at the position's `next`. A failure
-    // outside of `pass` is attributed to no event, so the stage skips no event after that failure.
+    // While `between_events` is false, a failure is attributed to the event at `position.next()`. A
+    // failure outside of `pass` is attributed to no event, so the stage then skips no event.
     position.state_mut().between_events = false;
     let (handled, outcome) = pass(position, handler, pace);
     outcome.map_err(End::Fault)?;
@@ -275,9 +274,8 @@ pub(crate) fn skip<E, L: Layout>(position: &mut impl ConsumerPosition<E, L>, len
     twin!("marked-before-release": mark() => ());
     position.advance(len, len);
     let state = position.state_mut();
-    // The count of skipped events wraps at 2^64, as positions do. Flushes subtract counts modulo
-    // 2^64, so a flush after a wrap still adds the right number of skipped events to the graph's
-    // counters.
+    // The count of skipped events wraps at 2^64, as positions do. Each flush adds the difference of
+    // two counts, modulo 2^64, so a wrap does not distort the graph's counters.
     state.counts.skipped = state.counts.skipped.wrapping_add(len);
     state.skipped = true;
     twin!("marked-before-release": () => {

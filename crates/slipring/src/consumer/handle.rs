@@ -42,9 +42,9 @@ use crate::wait::HandleLearner;
 /// - No other thread overwrites or changes a lent event until its release. While an event is lent,
 ///   parallel stages may read the same event, and producers may fill other slots.
 /// - Dropping a stage's handle before the stream's end fails the graph, because the stage could
-///   never release its later events. A worker may be dropped while other workers of its pool
-///   remain. The remaining workers finish a dropped worker's chunk. A subscription may be dropped
-///   at any time.
+///   never release its later events. Outside of a panic, dropping a worker does not fail the graph
+///   while other workers of its pool remain. The remaining workers finish a dropped worker's chunk.
+///   Dropping a subscription never fails the graph.
 /// - A forgotten handle (`std::mem::forget`) holds its events for ever. A graph whose user may
 ///   forget handles needs a [deadline](crate::Graph::deadline).
 ///
@@ -178,8 +178,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
     pub fn try_batch(&mut self, max: usize) -> Result<Batch<'_, E, A, C, L>, BatchError> {
         let len = self.available(max)?;
         if len == 0 && max != 0 {
-            // After a close, `ended` returns `None` while published events remain. The next call of
-            // `try_batch` lends the remaining events.
+            // After a close, `ended` returns `None` while published events are unhandled. A later
+            // call of `try_batch` lends the unhandled events.
             if let Some(closed) = self.position.ended() {
                 return Err(BatchError::Wait(closed));
             }
@@ -192,8 +192,9 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
         Ok(self.lend(len))
     }
 
-    /// Lends at least one event and at most `max`. Waits for the first event by the graph's wait
-    /// strategy. With `max` 0, returns an empty batch at once, as a read into an empty buffer does.
+    /// Lends at least one event and at most `max`. If no event is available, the call waits by the
+    /// graph's wait strategy. With `max` 0, returns an empty batch at once, as a read into an empty
+    /// buffer does.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -343,8 +344,8 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
                 unreachable!("a closure without errors returned one: {fault}");
             }
             handled += progress.handled;
-            // With many producers, a tombstone may be next and live events may follow the
-            // tombstone, so the loop polls again.
+            // With many producers, `find_next` stops at a tombstone. The loop polls again, because
+            // live events can follow the tombstone.
             if C::Position::<E, L>::SHORT_MEANS_EXHAUSTED
                 && (upcoming.exhausted || progress.exhausted)
                 && !position.state().control().plan.many_producers
@@ -428,8 +429,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// events together. Returns the number of handled events: 0 if no event was available.
     ///
     /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
-    /// an event, the earlier events are released, and the next call begins with the event at which
-    /// `f` panicked.
+    /// an event, the call releases the earlier events. The handle's next call begins with the event
+    /// at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -453,8 +454,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events after about every microsecond of work, and always before a wait. If
-    /// `f` panics at an event, the earlier events are released, and the next call begins with the
-    /// event at which `f` panicked.
+    /// `f` panics at an event, the call releases the earlier events. The handle's next call begins
+    /// with the event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -480,8 +481,8 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// events together. Returns the number of handled events: 0 if no event was available.
     ///
     /// A call costs one release for all events together (see [`Batch::release`]). If `f` panics at
-    /// an event, the earlier events are released, and the next call begins with the event at which
-    /// `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
+    /// an event, the call releases the earlier events. The handle's next call begins with the event
+    /// at which `f` panicked. The event at which `f` panicked keeps the changes that `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);
@@ -508,9 +509,9 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// strategy when no event is available. Returns the number of handled events.
     ///
     /// The loop releases events after about every microsecond of work, and always before a wait. If
-    /// `f` panics at an event, the earlier events are released, and the next call begins with the
-    /// event at which `f` panicked. The event at which `f` panicked keeps the changes that `f`
-    /// made.
+    /// `f` panics at an event, the call releases the earlier events. The handle's next call begins
+    /// with the event at which `f` panicked. The event at which `f` panicked keeps the changes that
+    /// `f` made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

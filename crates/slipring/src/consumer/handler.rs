@@ -19,22 +19,22 @@ pub(crate) trait Handler<E, L: Layout> {
     /// also if the handler fails or panics.
     fn handle(&mut self, lent: LentEvents<'_, E, L>, progress: &mut Progress) -> Result<(), Fault>;
 
-    /// Runs before the stage handles its first event.
+    /// Called before the stage handles its first event.
     fn start(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs before each release of the stage.
+    /// Called after each batch, before the release of the batch.
     fn batch_end(&mut self, _next_seq: u64) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs before the stage waits.
+    /// Called before the stage waits.
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Runs after the stage has handled its last event.
+    /// Called after the stage has handled its last event.
     fn stop(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -59,8 +59,8 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Largest number of events that may be handled: the `len` polled events, and events of later
-    /// runs.
+    /// Largest number of events to handle. If `max` exceeds `len`, the handler goes on to the runs
+    /// after the polled events.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
@@ -126,7 +126,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     }
 
     /// Calls `f` for each event, run after run, until no run follows or `max` events are handled.
-    /// Reading a run's stamp and then the run's events accesses memory in address order.
+    /// The loop reads each run's stamp and then the run's events, in the order of their addresses.
     #[inline(always)]
     fn cells(
         self,
@@ -137,8 +137,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events up to the ring's end are adjacent in memory. The later events continue at
-            // the ring's first slot.
+            // The events up to the ring's end are adjacent in memory. The events after the ring's
+            // end start at the ring's first slot.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {
@@ -154,9 +154,9 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
             if to >= max {
                 return Ok(());
             }
-            // The loop first compares the next run's stamp with the stamp of a run as long as the
-            // present run. While runs stay equally long, branch prediction lets the processor start
-            // on the next run's events before the load of the next run's stamp has finished.
+            // The loop first checks whether the next run is as long as the previous run. While runs
+            // stay equally long, branch prediction lets the processor start on the next run's
+            // events before the load of the next run's stamp has finished.
             let next = first.wrapping_add(to);
             if !slots.is_run_of(next, run) {
                 match slots.run_at(next) {

@@ -1,6 +1,6 @@
 //! The type of each [`Consumer`](crate::Consumer) contains two markers: one for the access to
-//! events, and one for the delivery. The marker of the delivery selects the type of the consumer's
-//! position.
+//! events, and one for the delivery of events. The delivery marker selects the type of the
+//! consumer's position.
 
 pub(crate) mod sealed {
     use crate::consumer::position::Availability;
@@ -52,22 +52,23 @@ pub(crate) mod sealed {
     }
 }
 
-/// Marks a [`Consumer`](crate::Consumer) that lends `&E`.
+/// Access marker of a [`Consumer`](crate::Consumer) that lends `&E`.
 pub struct Reading(());
 
-/// Marks a [`Consumer`](crate::Consumer) that lends `&mut E`.
+/// Access marker of a [`Consumer`](crate::Consumer) that lends `&mut E`.
 pub struct Writing(());
 
-/// Marks a [`Consumer`](crate::Consumer) that sees every event.
+/// Delivery marker of a [`Consumer`](crate::Consumer) that sees every event.
 pub struct Every(());
 
-/// Marks a [`Consumer`](crate::Consumer) that joined a tap and sees every event from its first
-/// position on.
+/// Delivery marker of a [`Consumer`](crate::Consumer) that joined a tap and sees every event from
+/// its first position on.
 pub struct Joined(());
 
-/// Marks a [`Consumer`](crate::Consumer) that is a worker and shares the events with the other
-/// workers of its pool.
+/// Delivery marker of a [`Consumer`](crate::Consumer) that is a worker and shares the events with
+/// the other workers of its pool.
 pub struct Shared(());
 
-/// Marks a [`Consumer`](crate::Consumer) that is a shard and sees the events of its own keys.
+/// Delivery marker of a [`Consumer`](crate::Consumer) that is a shard and sees the events of its
+/// own keys.
 pub struct Sharded(());

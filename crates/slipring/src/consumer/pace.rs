@@ -1,5 +1,4 @@
-//! The pace of a stage's loop is the loop's work between two releases, and the loop's pauses while
-//! the stage keeps up with the upstream.
+//! The pace of a stage's loop decides when the loop releases events and when the loop pauses.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +18,9 @@ const LONGEST_STRETCH: u64 = 256;
 /// ns) shows that an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
 
-/// The pace of a stage's loop. With a clock, a loop over single events releases after about a
-/// microsecond of work. Between two releases, a loop with a clock handles at most 1,024 single
-/// events, and at most an eighth of the ring.
+/// The pace of a stage's loop. A stage whose loop reads a clock, and whose handler takes single
+/// events, releases after about a microsecond of work. With a clock and a handler of single events,
+/// one pass handles at most 1,024 events, and at most an eighth of the ring's capacity.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -29,19 +28,18 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock. The loop doubles `stretch` if two
-    /// readings of the clock are too close in time, and halves `stretch` if the readings are too
-    /// far apart.
+    /// Number of events between two readings of the clock. The loop doubles `stretch` if the time
+    /// between two readings is less than `CLOCK_INTERVAL`. The loop halves `stretch` if the time
+    /// between two readings exceeds `RELEASE_AFTER`.
     stretch: u64,
     /// Whether the loop reads the clock.
     pub(crate) timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
-    /// Bound of pass lengths, in events: the loop pauses for one spacing after a pass of fewer than
-    /// `short` events; see [`Pace::spacings`].
+    /// Length of a pass, in events, below which the loop pauses for one spacing; see
+    /// [`Pace::spacings`].
     short: u64,
-    /// Bound of pass lengths, in events: the loop never pauses after a pass of `long` or more
-    /// events.
+    /// Length of a pass, in events, from which on the loop never pauses.
     long: u64,
 }
 
@@ -76,8 +74,8 @@ impl Pace {
         }
     }
 
-    /// Returns the upper bound of one pass, in events, for a handler of batches or of single
-    /// events.
+    /// Returns the largest number of events that one pass may handle. `batches`: whether the
+    /// handler takes batches.
     #[inline(always)]
     pub(crate) fn max_pass(&self, batches: bool) -> u64 {
         if batches { self.max_batch } else { self.max_pass }
@@ -100,9 +98,8 @@ impl Pace {
     ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
     ///   events as the loop handles. After only one spacing, the loop would still poll the line
     ///   that the upstream is writing.
-    /// - After a pass of at least `short` and fewer than `DENSE` events, or of at least `long`
-    ///   events, the loop does not pause. During a pause after so many events, the upstream might
-    ///   fill the ring and wait.
+    /// - After a pass of any other length, the loop does not pause, because during a pause the
+    ///   upstream might fill the ring and wait.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0

@@ -1,5 +1,5 @@
-//! This module has the traits by which a consumer's private position moves and finds events, and
-//! the state common to all kinds of position.
+//! This module defines the traits by which a consumer's private position moves and finds events.
+//! The module also defines the state that all kinds of position share.
 //!
 //! The kinds of position are
 //! [`SequentialPosition`](crate::consumer::sequential::SequentialPosition) (a stage, or a member of
@@ -29,13 +29,13 @@ use crate::wait::HandleLearner;
 /// A consumer's place in the stream: the position of the consumer's next event, and the position of
 /// the consumer's last release.
 pub(crate) trait ConsumerPosition<E, L: Layout> {
-    /// Returns the part of the position's state that every kind of position has.
+    /// Returns a reference to the state that every kind of position has.
     fn state(&self) -> &ConsumerState<E, L>;
 
-    /// Returns the part of the position's state that every kind of position has, mutably.
+    /// Returns a mutable reference to the state that every kind of position has.
     fn state_mut(&mut self) -> &mut ConsumerState<E, L>;
 
-    /// Returns the number of the line to which `release` stores a position.
+    /// Returns the index of the line to which `release` stores a position.
     fn line(&self) -> usize;
 
     /// Returns the position of the next event.
@@ -67,15 +67,15 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     }
 }
 
-/// The availability of events at a position: the number of available events, and the reason why no
-/// more events will come.
+/// Finds the available events at a position, and detects the end of the stream.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Whether a poll that finds fewer events than requested has found all available events. A loop
     /// may pause after finding all available events; see [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
     /// Whether this position finds events by their stamps, and handles each stamped event. If
-    /// `walks_runs` returns `true`, a handler can go from run to run, beyond the polled events.
+    /// `walks_runs` returns `true`, a handler can continue with the published runs after the polled
+    /// events.
     fn walks_runs(&self) -> bool;
 
     /// Returns the number of available events from `next` on, at most `max`. The method reads
@@ -96,8 +96,8 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// except the sentinel.
     fn has_available(&self) -> bool;
 
-    /// Returns the number of the party that a wait at this position waits for: a stage, or the
-    /// producers.
+    /// Returns the index of the party for which a wait at this position waits. The party is a
+    /// stage, or the producers.
     fn waits_for(&self) -> usize;
 
     /// Whether another worker took the events that the last poll saw.
@@ -128,24 +128,24 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
 pub struct ConsumerState<E, L: Layout> {
     pub(crate) core: Owner<E, L>,
     pub(crate) slots: View<E, L>,
-    /// The stage's number.
+    /// The stage's index.
     pub(crate) stage: usize,
     /// Counts of this handle since its creation.
     pub(crate) counts: LocalCounts,
     /// The part of `counts` that the handle has already flushed to the graph's counters.
     pub(crate) flushed: LocalCounts,
-    /// Whether no event is being handled, so that a failure is not attributed to an event.
+    /// Whether the stage is between events. A failure between events is attributed to no event.
     pub(crate) between_events: bool,
     /// Whether an advance or a release does extra work: assigns shard ids, samples latencies, or
     /// saves values that a retry restores.
     pub(crate) bookkeeping: bool,
-    /// Whether a party may be asleep until this position releases.
+    /// Whether the stage has wait queues to notify at a release.
     notifies: bool,
     /// Whether an event was skipped since the last release.
     pub(crate) skipped: bool,
     /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
-    /// The number under which this handle's tasks wait.
+    /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
     /// The wait strategy's learned state, from this handle's earlier waits.
     pub(crate) learned: HandleLearner,
@@ -189,7 +189,7 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control.plan.stages[self.stage]
     }
 
-    /// Returns the numbers of the wait queues that this stage notifies at each release.
+    /// Returns the indices of the wait queues that this stage notifies at each release.
     #[inline(always)]
     pub(crate) fn notifies(&self) -> &[usize] {
         if self.notifies { &self.plan().notifies } else { &[] }

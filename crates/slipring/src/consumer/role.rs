@@ -1,5 +1,5 @@
 //! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
-//! holds the behaviour in which stages, shards and members of taps differ.
+//! adapts the position to its owner.
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
@@ -7,8 +7,7 @@ use crate::errors::WaitError;
 use crate::ring::control::Control;
 use crate::ring::slots::Layout;
 
-/// The behaviour in which the `SequentialPosition`s of stages, of shards and of members of taps
-/// differ.
+/// Adapts a `SequentialPosition` to its owner: a stage, a shard or a member of a tap.
 pub trait Role {
     /// Whether the position may start in the middle of a run.
     const STARTS_MID_RUN: bool = false;
@@ -65,7 +64,7 @@ impl Role for ShardRole {
 pub struct MemberRole {
     /// The member's seat at the tap.
     pub(crate) seat: usize,
-    /// Number of the line that holds the seat's ticket.
+    /// Index of the line that holds the seat's ticket.
     pub(crate) ticket_line: usize,
     /// The ticket that was current when the member joined.
     pub(crate) ticket: u64,

@@ -1,11 +1,11 @@
 //! The position of a consumer that goes through all events in order: a stage, a member of a tap, or
 //! a shard.
 //!
-//! A `SequentialPosition` finds available events by stamps or by a frontier. If a stage depends on
-//! no other stage and the producers stamp runs, the stage's position loads the stamp of each run. A
-//! position that does not find events by stamps loads a frontier: the frontier of its dependencies,
-//! a single producer's cursor, or the sentinel. With many producers, a position that loads a
-//! frontier also loads stamps, to recognise tombstones. The invariants are those of
+//! A `SequentialPosition` finds available events by stamps or by a frontier. In a ring with stamps,
+//! a stage that depends on no other stage and is no tap finds events by stamps. A position that
+//! does not find events by stamps loads a frontier: the frontier of its dependencies, a single
+//! producer's cursor, or the sentinel. With many producers, a position that loads a frontier also
+//! loads stamps, to recognise tombstones. The invariants are those of
 //! [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
@@ -27,10 +27,10 @@ pub(crate) type StagePosition<E, L> = SequentialPosition<E, L, StageRole>;
 pub struct SequentialPosition<E, L: Layout, R: Role> {
     state: ConsumerState<E, L>,
     role: R,
-    /// Number of the line to which `release` stores the position.
+    /// Index of the line to which `release` stores the position.
     line: usize,
-    /// Number of bits by which a release shifts the position left before storing the position: 1
-    /// for a bound, else 0.
+    /// Number of bits by which `release` shifts the stored position to the left: 1 for a member of
+    /// a tap, else 0.
     shift: u32,
     /// Whether the position finds available events by loading stamps instead of a frontier.
     reads_stamps: bool,
@@ -123,14 +123,15 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         }
     }
 
-    /// Releases the handled events before `seq`, and tombstones that directly follow those events.
+    /// Releases the handled events before `seq`. Also releases the tombstones that directly follow
+    /// the released events.
     pub(crate) fn release_until(&mut self, seq: u64) {
         let next = self.next;
         let (tombstones, end) = self.held_tombstones;
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
-            // `release` releases every position before `next`, so `next` is `seq` during the call.
-            // If `seq` is after `next`, the call releases only the positions before `next`.
+            // `release` releases every position before `self.next`. During the call of `release`,
+            // `self.next` is the earlier of `seq` and `next`.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;
@@ -214,9 +215,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             match self.state.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
-                // The position started in the middle of a run, and the stamp at the run's first
-                // slot may be overwritten. Each slot of a tombstone has a stamp, so a slot without
-                // a stamp belongs to a run of events.
+                // The position started in the middle of a run. A producer may already have
+                // overwritten the stamp at the run's first slot. Each slot of a tombstone has a
+                // stamp, so a slot without a stamp belongs to a run of events.
                 Run::Unpublished if R::STARTS_MID_RUN => {
                     let mut end = self.live_end.wrapping_add(1);
                     while end != self.limit && self.state.slots.run_at(end) == Run::Unpublished {
@@ -235,8 +236,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         true
     }
 
-    /// Passes over the tombstones at `next`. Returns `false` if live events before the tombstones
-    /// must be handled first.
+    /// Passes over the tombstones at `next`. If unhandled events precede the tombstones, returns
+    /// `false` and passes over nothing.
     #[cold]
     fn skip_tombstones(&mut self) -> bool {
         if self.next != self.live_end {
@@ -245,9 +246,9 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let holds = self.released != self.next;
         let (tombstones, end) = self.held_tombstones;
         let start = if holds && end == self.next { tombstones } else { self.next };
-        // `limit` may lie inside of a tombstone, because stages may release up to any position, and
-        // members of taps may pin any position. The loop stops at `limit`. Each slot of a tombstone
-        // has a stamp, so a later call can continue inside of a tombstone.
+        // Stages and members of taps can stop inside of a tombstone, so the frontier `limit` can
+        // lie inside of a tombstone. The loop stops at `limit`. Each slot of a tombstone has a
+        // stamp, so a later call can continue inside of a tombstone.
         while self.reads_stamps || self.next != self.limit {
             let Run::Tombstone(run) = self.state.slots.run_at(self.next) else { break };
             let len = if self.reads_stamps {
@@ -395,9 +396,9 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             && let Run::Live(run) = slots.run_at(end)
         {
             end = end.wrapping_add(run);
-            // The loop guesses that the next run is as long as the present run. While runs have
-            // equal lengths, the next stamp's address does not depend on the load of the present
-            // stamp.
+            // The loop guesses that the next run is as long as the previous run. While runs stay
+            // equally long, branch prediction lets the processor load the next stamp before the
+            // previous stamp has arrived.
             while end.wrapping_sub(self.next) < least && slots.is_run_of(end, run) {
                 end = end.wrapping_add(run);
             }

@@ -3,9 +3,10 @@
 //!
 //! Invariants
 //! - I1: each event's shard id is stored before the event is published to the stage, and stays
-//!   unchanged until a producer fills the slot again. The last upstream party that may change the
-//!   event assigns the shard id, between the party's last change of the event and the party's
-//!   release. The assigning party's publication or release makes the id visible to the shard
+//!   unchanged until a producer fills the slot again. Of the parties before the sharded stage, the
+//!   last party with write access assigns an event's shard id. The assigning party stores the id
+//!   after its last change of the event and before it publishes or releases the event. The
+//!   assigning party's publication or release makes the id visible to the shard
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
 //! - I2: a shard accesses only the shard's own events, and passes over the events of other shards.
 //!   A shard also releases the positions that it passed over. The stage's frontier is the least
@@ -28,9 +29,9 @@ pub struct ShardPosition<E, L: Layout> {
     sequence: SequentialPosition<E, L, ShardRole>,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
-    /// Whether the shard has handled an event since the shard's last release. If no event was
-    /// handled, no retry returns to the passed-over positions, so `poll` may release those
-    /// positions.
+    /// Whether the shard has handled an event since the shard's last release. While `handled` is
+    /// `false`, a retry repeats no event, so `poll` may release the positions of other shards'
+    /// events.
     handled: bool,
 }
 

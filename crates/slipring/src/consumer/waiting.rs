@@ -67,8 +67,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
-            // `guard` is dropped at the block's end without a move, because a move would copy all
-            // counts.
+            // The block's end drops `guard` in place. A move of `guard` would copy the counts in
+            // `guard.flushed`.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
             let WaitGuard { ref position, ref mut learned, ref mut flushed, .. } = guard;
@@ -112,8 +112,8 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
 
 impl<E, L: Layout, P: Availability<E, L>> Waiting<E, L> for P {}
 
-/// On drop, a `WaitGuard` stores a wait's learned data and flushed counts in the position's state,
-/// also after a panic of the wait strategy (I1).
+/// On drop, a `WaitGuard` stores its fields `learned` and `flushed` in the position's
+/// `ConsumerState`, also after a panic of the wait strategy (I1).
 struct WaitGuard<'s, E, L: Layout, P: ConsumerPosition<E, L>> {
     position: &'s mut P,
     learned: HandleLearner,
@@ -125,7 +125,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
-        // `flushed` is `None` if the wait ended before the handle flushed its counts.
+        // A wait that ends at its first polls flushes no counts, and `flushed` is `None`.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
         }

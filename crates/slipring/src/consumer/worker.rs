@@ -12,15 +12,15 @@
 //!   chunk by a compare-and-swap of the claim word. A thread that sees the claim word after the
 //!   compare-and-swap also sees the chunk's bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
-//! - I4: a chunk contains no tombstone. A worker takes the positions of a tombstone separately, and
-//!   releases these positions at once.
+//! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions apart from any
+//!   chunk, and releases these positions immediately.
 //! - I5: a claim word has only the low 48 bits of its position. A pool's landmark is a full 64-bit
 //!   position that the pool's claim word has passed. A worker computes the claim word's full
-//!   position from the low 48 bits and an earlier full position of the claim word. The earlier full
-//!   position is the pool's landmark or the claim word's position at the worker's last load,
-//!   whichever is later. The claim word is past its pool's landmark by at most 2^32 positions and
-//!   one lap of the ring (positions::I4). Working workers keep storing a recent full position of
-//!   their pool, so a worker may stay idle for any number of events.
+//!   position from the low 48 bits and a base, an earlier full position of the claim word. The base
+//!   is the later of two positions: the pool's landmark, and the claim word's position at the
+//!   worker's last load. The claim word is past its pool's landmark by at most 2^32 positions and
+//!   one lap of the ring (positions::I4). Active workers keep the pool's landmark recent, so a
+//!   worker finds a recent base even after a long idle time.
 
 use std::time::{Duration, Instant};
 
@@ -41,12 +41,11 @@ use crate::wait::HandleLearner;
 /// chunk. `CHUNK_TIME` is short enough that the workers of a pool finish a burst at about the same
 /// time.
 const CHUNK_TIME: Duration = Duration::from_micros(4);
-/// Upper bound of a chunk, in events.
+/// Largest length of a chunk, in events.
 const MAX_CHUNK: u64 = 256;
-/// log2 of the number of positions from one landmark (stored full position) of a pool to the next.
-/// The worker whose chunk crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the
-/// pool's landmark. A landmark is a full position, from which workers derive the claim word's high
-/// bits.
+/// log2 of the distance between two landmarks of a pool, in positions. The worker whose chunk
+/// crosses a multiple of `2^LANDMARK_BITS` stores the chunk's end as the pool's landmark. A
+/// landmark is a full position, from which workers derive the claim word's high bits.
 const LANDMARK_BITS: u32 = if cfg!(slipring_loom) { 1 } else { 32 };
 
 /// The position of one worker of a pool.
@@ -61,26 +60,26 @@ pub struct WorkerPosition<E, L: Layout> {
     claim_line: usize,
     /// The line of this worker's own bound.
     own_line: usize,
-    /// The line that holds the present chunk's bound.
+    /// The line that holds the current chunk's bound.
     bound_line: usize,
     /// The word that this worker stored last in `bound_line`.
     bound: u64,
     /// The position of the next event.
     next: u64,
-    /// End of the present chunk.
+    /// End of the current chunk.
     chunk_end: u64,
     /// Position of the claim word at this worker's last load. The position is kept in a plain
-    /// field. In a model, an additional load of a shared word would hide errors from the model
-    /// checker (see PROTOCOL.md).
+    /// field: in a model, a load of the claim word before each store would hide errors (see
+    /// PROTOCOL.md).
     last_seen: u64,
     /// The dependencies' frontier when this worker last loaded the frontier.
     limit: u64,
     /// Length of the next chunk, in events. The worker adapts the length to the time that chunks
     /// take.
     chunk_len: u64,
-    /// The caller's upper bound of a chunk, in events.
+    /// The caller's limit for the length of a chunk, in events.
     max_chunk: u64,
-    /// Start time and length, in events, of the present chunk; `None`: the chunk is not timed.
+    /// Start time and length, in events, of the current chunk; `None`: the chunk is not timed.
     taken: Option<(Instant, u64)>,
     /// Whether another worker won the last race for a chunk.
     contended: bool,
@@ -90,9 +89,9 @@ pub struct WorkerPosition<E, L: Layout> {
 enum Offer {
     Nothing,
     /// A chunk of events. The first field is the chunk's length, in events. The second field is the
-    /// number of events that the chunk leaves of its last run.
+    /// number of events of the last run that lie after the chunk.
     Chunk(u64, u64),
-    /// Number of positions of a tombstone that the worker may take.
+    /// A tombstone. The field is the number of the tombstone's positions that the worker can take.
     Tombstone(u64),
 }
 
@@ -217,9 +216,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
     /// any number of positions while a worker is idle.
     #[inline(always)]
     fn known(&self) -> u64 {
-        // In a model, the claim word moves only a few positions, so `last_seen` is close enough to
-        // the claim word. Each additional load of a shared word would multiply the interleavings
-        // that a model explores.
+        // In a model, the claim word moves only a few positions, so `last_seen` is always recent
+        // enough. A load of the landmark would multiply the interleavings that a model explores.
         if cfg!(slipring_loom) {
             self.last_seen
         } else {
@@ -265,8 +263,8 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns the length of a chunk, in events: `len`, or an even share of the available events if
-    /// fewer than `len` are available.
+    /// Returns the length of a chunk: `len` if `len` events are available, else the available
+    /// events divided by the number of workers, rounded up.
     fn share(&self, available: u64, len: u64) -> u64 {
         if available < len { available.div_ceil(self.workers) } else { len }
     }
@@ -301,7 +299,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
         }
     }
 
-    /// Returns the number of handled but unreleased events of the present chunk. `None`: the worker
+    /// Returns the number of handled but unreleased events of the current chunk. `None`: the worker
     /// is idle.
     fn unreleased(&self) -> Option<u64> {
         (self.bound != IDLE).then_some((self.next << 1).wrapping_sub(self.bound) >> 1)
@@ -427,8 +425,8 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
 
     fn has_available(&self) -> bool {
         let core = &*self.state.core;
-        // The load of the claim word is relaxed, because this check reads no event and taking a
-        // chunk loads the claim word again with acquire.
+        // The load of the claim word is relaxed, because `has_available` reads no event. A worker
+        // loads the claim word again, with acquire, before taking a chunk.
         let word = PoolWord(core.control.line(self.claim_line).load(Relaxed));
         let seq = word.seq(self.known());
         self.next != self.chunk_end

@@ -36,8 +36,8 @@ fn move_pool_to<L: Layout>(ring: &Ring<L>, stage: usize, seq: u64) {
         .store(seq - (seq & u64::from(u32::MAX)), Relaxed);
 }
 
-/// Numbers of positions that the pools in these tests pass: one more than 2^47, and two more than
-/// 2^48.
+/// Positions of the claim word in these tests: the first lies just above 2^47, the other two lie
+/// above 2^48.
 const FAR: [u64; 3] = [(1 << 47) + (1 << 40) + 3, (1 << 48) + 7, (5 << 48) + (1 << 47) + 1];
 
 fn takes_the_next_event<L: Layout>(ring: &Ring<L>, stage: usize, at: u64) {
