@@ -10,9 +10,9 @@ type Boxed = Box<dyn StdError + Send + Sync + 'static>;
 /// [`Error::downcast_ref`](crate::Error::downcast_ref) returns the error that the fault carries.
 ///
 /// `?` converts every error that is `Send`, `Sync` and `'static` into a `Fault`. `Fault` itself
-/// does not implement [`std::error::Error`]: the conversion of every error into a `Fault` would
-/// overlap with the standard conversion of `Fault` into itself. A `Fault` dereferences to the error
-/// that it carries.
+/// does not implement [`std::error::Error`]. If `Fault` were an error, `impl<E: Error> From<E> for
+/// Fault` would overlap with the standard `impl<T> From<T> for T`. A `Fault` dereferences to the
+/// error that it carries.
 ///
 /// ```
 /// use slipring::Fault;

@@ -1,11 +1,11 @@
 //! Atomics, locks, fences and pauses come from the standard library, or from the model checker
 //! under `--cfg slipring_loom`.
 //!
-//! Outside of tests, only `sync.rs` imports `std::sync::atomic`. The models would not cover the
-//! accesses of another file that imports `std::sync::atomic`.
+//! Outside of tests, only `sync.rs` imports `std::sync::atomic`, because the models do not cover
+//! accesses through `std::sync::atomic`.
 
-/// A counter on which no protocol depends. The models do not cover a counter on which no protocol
-/// depends.
+/// An atomic counter that the models do not cover. Only one protocol uses a `Statistic`: the count
+/// of owners (`ring/owner_count.rs`).
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
@@ -56,8 +56,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     whole(mutex.lock())
 }
 
-/// Returns an array of `len` values, or `None` if there is no memory for the values. Every
-/// allocation whose size the user chooses uses `array` or
+/// Returns an array of `len` values, or `None` if there is no memory for the values. All
+/// allocations of a user-chosen size go through `array` or
 /// [`try_reserve_exact`](Vec::try_reserve_exact).
 pub(crate) fn array<T>(len: usize, make: impl FnMut(usize) -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
@@ -80,7 +80,7 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// weakened step, and that the model covers the step.
 ///
 /// - A model chooses at most one twin by its name, with `choose_twin`.
-/// - PROTOCOL.md lists each twin, the model that catches the twin, and the failure.
+/// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.
 /// - Outside of models, only `right` is compiled.
 /// - `queue_model::sync` has a macro of the same name and arguments, because the queue model
 ///   compiles `queue.rs` against that macro.
@@ -100,8 +100,8 @@ pub(crate) use twin;
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// Name of the chosen twin; empty: none. A thread-local value suffices, because all threads of
-    /// a model run on the thread of the model's test.
+    /// Name of the chosen twin; empty: none. All threads of a model share this value, because all
+    /// of them run on one system thread.
     static TWIN: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
 }
 
@@ -119,8 +119,8 @@ pub(crate) fn choose_twin(name: &'static str) {
 
 #[cfg(all(test, slipring_loom))]
 thread_local! {
-    /// The model's threads that issued a `SeqCst` fence in the present execution. A thread-local
-    /// value suffices, because all threads of a model run on the thread of the model's test.
+    /// Threads of the model that issued a `SeqCst` fence since the last call of `fencing_threads`.
+    /// All threads of a model share this value, because all of them run on one system thread.
     static FENCING: std::cell::RefCell<Vec<loom::thread::ThreadId>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -145,18 +145,19 @@ pub(crate) fn fencing_threads() -> usize {
 
 #[cfg(all(test, slipring_loom))]
 loom::thread_local! {
-    /// Whether the present thread of a model unwinds. The standard library does not know whether a
-    /// model's thread unwinds, because all threads of a model run on one thread of the system.
+    /// Whether the current thread of the model is unwinding. The standard library does not know
+    /// whether a model's thread unwinds, because all threads of a model run on one thread of the
+    /// system.
     static UNWINDS: std::cell::Cell<bool> = std::cell::Cell::new(false);
 }
 
-/// Returns whether the present thread of a model unwinds.
+/// Returns whether the current thread of the model is unwinding.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn panicking() -> bool {
     UNWINDS.with(std::cell::Cell::get)
 }
 
-/// Makes [`panicking`] return `true` on the present thread of a model.
+/// Makes [`panicking`] return `true` on the current thread of the model.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn unwind() {
     UNWINDS.with(|unwinds| unwinds.set(true));

@@ -52,7 +52,8 @@ pub(super) struct Declared<'env, E, L: Layout> {
     pub(super) ring: Builder<'env, E>,
     pub(super) stages: StageList,
     pub(super) hooks: Hooks<'env>,
-    /// Functions that make the runners: one function for each stage, in the order of declaration.
+    /// For each stage, in the order of declaration, a function that makes the stage's runners
+    /// (`Runner`).
     pub(super) make_runners: Vec<Contained<MakeRunners<'env, E, L>>>,
     pub(super) monitors: Vec<Monitor<E, L>>,
     /// Indices of the open taps; a tap is open until a writing stage is declared after the tap.
@@ -177,9 +178,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
             place: PhantomData,
         });
         if !Arc::ptr_eq(&own, &nested.declared.identity) {
-            // The closure has returned a chain that it was not given. The fields `after` and `ends`
-            // are reset to their values before the closure, because the returned chain's stages
-            // have other indices.
+            // The closure has returned a chain that it was not given.
             nested
                 .declared
                 .stages
@@ -189,7 +188,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         nested
     }
 
-    /// Adds a stage, whose runners are made when the ring is built.
+    /// Adds a stage. The ring's build calls `make_runners`.
     pub(super) fn declare(
         mut self,
         name: &str,

@@ -25,10 +25,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
     /// Runs the producer and all stages in turn on this thread.
     ///
     /// The stages take turns in the order of their declaration, and each handles its available
-    /// events. Stages that [`Chain::on`] puts on one thread take their turns directly one after the
-    /// other, at the turn of the first of these stages. The same input gives the same order of
-    /// calls in every run. The hook of [`Chain::on_thread_start`] and the handlers' `idle` are not
-    /// called.
+    /// events. Stages that share a thread ([`Chain::on`]) take their turns together, when the first
+    /// of them has its turn. The same input gives the same order of calls in every run. The hook of
+    /// [`Chain::on_thread_start`] and the handlers' `idle` are not called.
     ///
     /// ```
     /// let mut seen = Vec::new();
@@ -70,8 +69,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // If the closure has swapped its `Inline` for another chain's `Inline`, `driven` is the
-        // other chain's ring, and this chain's graph fails. The loop below runs the stages of
+        // If the user's closure has swapped in another chain's `Inline`, `driven` is the other
+        // chain's ring. Such a swap fails this chain's graph. The loop below runs the stages of
         // `driven` to their end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
@@ -84,8 +83,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
-            // A round may handle no event while a tap's member or a joined worker holds events on
-            // another thread.
+            // The stages may all wait for a tap's reader, or for a joined worker, on another
+            // thread. A loop without progress checks the deadline.
             while let Some(handled) = threads
                 .iter_mut()
                 .filter_map(|thread| thread.turn(&driven.control))
@@ -158,8 +157,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
 
     /// Gives every stage one turn. Returns the number of events handled, summed over the stages.
     ///
-    /// After a turn in which a handler failed, the result is at least 1 and no exact count. A loop
-    /// `while p.work() > 0 {}` therefore goes on when the stage retries.
+    /// If a handler fails, `work` returns at least 1, and may miss some handled events. A loop
+    /// `while p.work() > 0 {}` does not end at a failure that the stage retries.
     ///
     /// ```
     /// slipring::ring(4, || 0)

@@ -48,7 +48,7 @@ pub(super) struct PlannedThread<'env> {
     pub(super) work: StageThread<'env>,
 }
 
-/// The runners of one planned thread.
+/// The stages, workers and shards that will run on one thread.
 struct Group<'env> {
     /// Thread name that [`Chain::on`] set for the stages of this group; `None`: no thread name was
     /// set.
@@ -242,8 +242,8 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 
 /// The work of a new thread, until the thread takes the work. If the system cannot start the
 /// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. Without the
-/// clone, a failed start would drop the work at once, and the graph would fail with
-/// [`Cause::Dropped`] instead of [`Cause::Thread`].
+/// clone of the handoff, a failed start of a thread would drop the thread's stages. The graph of
+/// dropped stages would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 
@@ -300,13 +300,13 @@ impl<'env, E: Send + 'env, L: Layout> Built<'env, E, L> {
             }
             let produced = produce_contained(&core.control, &mut producer, produce.into_inner());
             if !core_of(&producer).same(&core) {
-                // The user's closure has swapped its producer for another ring's producer. The drop
-                // of another ring's producer does not close this chain's ring.
+                // The graph fails, because the user's closure has swapped in another ring's
+                // producer. The drop of another ring's producer does not close this chain's ring.
                 core.control.fail(core.control.producer_party(), None, Cause::Dropped);
             }
-            // `producer` may be the last owner of another ring, if the user's closure has put that
-            // ring's producer into `producer`. The last owner of a ring drops the ring's events,
-            // and an event's drop is user code that may panic.
+            // If the user's closure has swapped in another ring's producer, `producer` may be the
+            // last owner of that ring. The last owner of a ring drops the ring's events, and an
+            // event's drop is user code that may panic.
             if let Some(panic) = drop_contained(producer) {
                 core.control.fail(core.control.producer_party(), None, Cause::Panic(panic));
             }

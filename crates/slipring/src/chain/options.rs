@@ -1,4 +1,4 @@
-//! Options of the whole chain, and of the stage declared last.
+//! Options of the whole chain, and of the last declared stage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,8 +96,8 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
         self
     }
 
-    /// Sets a hook that each thread calls with its own name, before its first stage starts. The
-    /// hook may pin the thread or set its priority. A panic in the hook ends the graph.
+    /// Sets a hook that each thread calls with its own name, before the thread's first stage
+    /// starts. The hook may pin the thread or set its priority. A panic in the hook ends the graph.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -116,7 +116,7 @@ impl<'env, E: Send, L: Layout> Chain<'env, E, L, Sequential> {
 }
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Changes the stage declared last. If no stage is declared, records the mistake that `missing`
+    /// Changes the last declared stage. If no stage is declared, records the mistake that `missing`
     /// returns; otherwise records a mistake that `change` returns.
     fn edit_last(
         mut self,
@@ -131,7 +131,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self
     }
 
-    /// Changes the policy of the stage declared last. `option` names the method in messages.
+    /// Changes the policy of the last declared stage. `option` is the name of the calling method,
+    /// for error messages.
     fn edit_policy(self, option: &str, change: impl FnOnce(&mut Policy)) -> Self {
         let missing = || format!("`{option}` must follow the stage that it is for");
         self.edit_last(missing, |spec| match spec {
@@ -181,7 +182,7 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("on_panic", |policy| policy.on_panic = on)
     }
 
-    /// Makes the stage declared last record its skipped events in `marks`. Later stages can look up
+    /// Lets the last declared stage record its skipped events in `marks`. Later stages can look up
     /// the skipped events in `marks`.
     ///
     /// Example: [`Marks`].
@@ -191,8 +192,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("marks", |policy| policy.marks = Some(marks.clone()))
     }
 
-    /// Limits the number of events that the stage declared last handles before the stage releases
-    /// them. The limit holds for each worker or shard of the stage; 0 counts as 1.
+    /// Sets the largest number of events that the last declared stage handles before a release.
+    /// `events` applies to each worker or shard of the stage; 0 counts as 1.
     ///
     /// Smaller batches let later stages start earlier, and let a retry repeat fewer events. Each
     /// release costs the stage one store, and a wake-up if another thread sleeps.
@@ -210,9 +211,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("max_batch", |policy| policy.max_batch = (events as u64).max(1))
     }
 
-    /// Makes the stage declared last call [`ReadHandler::idle`](crate::ReadHandler::idle) again
-    /// each time the stage has waited for `time`. By default, a stage calls `idle` once before each
-    /// wait.
+    /// Sets the interval at which the last declared stage calls
+    /// [`ReadHandler::idle`](crate::ReadHandler::idle) while the stage waits. By default, a stage
+    /// calls `idle` once before each wait.
     ///
     /// ```
     /// use slipring::{At, Fault, ReadHandler};
@@ -235,8 +236,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.edit_policy("idle_every", |policy| policy.idle_every = Some(time))
     }
 
-    /// Sets how the stage declared last waits for events, in place of [`Chain::wait`]. The strategy
-    /// applies to each worker or shard of the stage.
+    /// Sets the waiting strategy of the last declared stage, in place of [`Chain::wait`]. The
+    /// strategy applies to each worker or shard of the stage.
     ///
     /// Stages that share a thread ([`Chain::on`]) wait together, so all strategies that are set for
     /// these stages must be the same.

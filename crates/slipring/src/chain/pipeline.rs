@@ -31,8 +31,8 @@ pub struct Pipeline {
 /// A ring without its type parameters.
 trait AnyRing: Send + Sync {
     fn control(&self) -> &Control;
-    /// Ends the run for observers, if the graph has ended. The caller has seen every stage end; in
-    /// a graph without stages, producers may still publish.
+    /// Ends the observers' access to the ring, if the graph has ended. The caller has seen every
+    /// stage end. A graph without stages has not ended while producers may still publish.
     fn end_run(&self);
     /// Drops the events, if no other handle owns the ring. Returns the panic's message if a drop
     /// panics.
@@ -59,7 +59,8 @@ struct RunningThreads {
     decreased: Condvar,
 }
 
-/// A guard that decrements the number of running threads when its thread ends, also by a panic.
+/// A guard that each thread holds. The guard's drop, at the thread's end or panic, lowers the
+/// number of running threads by one.
 struct CountOut(Arc<RunningThreads>);
 
 impl Drop for CountOut {
@@ -128,7 +129,7 @@ impl<E: Send + 'static, L: Layout> Chain<'static, E, L> {
     }
 
     /// Starts the stages as [`Chain::spawn`] does, with a producer that can be cloned. The ring
-    /// closes when the last clone is dropped.
+    /// closes when the producer and all its clones are dropped.
     ///
     /// Example: [`Pipeline::join_within`].
     ///

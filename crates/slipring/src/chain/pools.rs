@@ -60,8 +60,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.pool(name, Access::Write, workers, move |worker| WriteEach::new(make(worker)))
     }
 
-    /// Lets workers join the pool declared last while the chain runs. The room of `pool` limits the
-    /// number of workers. See [`Pool`].
+    /// Lets more workers join the last declared pool while the chain runs. The room of `pool`
+    /// limits the number of workers. See [`Pool`].
     ///
     /// ```
     /// use slipring::Pool;
@@ -115,9 +115,10 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// the shards calls `key`, after that stage has handled the event. If no writing stage comes
     /// before the shards, the producer calls `key`. A panic of `key` ends the graph.
     ///
-    /// The library hashes the key in the same way in every run of one build. The hash spreads keys
-    /// evenly over the shards. Events are spread evenly only if no key has a large part of the
-    /// events. The stage takes four bytes of memory for each slot.
+    /// The library hashes each key; a key's hash is the same in every run of an executable. The
+    /// library's hash function spreads keys evenly over the shards. Events are spread evenly only
+    /// if no key has a large part of the events. The stage takes four bytes of memory for each
+    /// slot.
     ///
     /// ```
     /// use std::collections::HashMap;

@@ -40,8 +40,8 @@ pub(super) trait Runner {
     /// Calls the handler's `idle` before the thread waits. Returns the time at which `idle` is due
     /// again, if `idle` repeats.
     fn idle(&mut self) -> Result<Option<Instant>, End>;
-    /// Returns the index of the shared line on which the runner releases events. `None`: the runner
-    /// runs a user's loop, and the loop may give the stage's handle to another thread.
+    /// Returns the index of the shared line on which this runner releases events. `None`: the
+    /// runner runs a user's loop, and the loop may give the stage's handle to another thread.
     fn line(&self) -> Option<usize>;
     /// Goes back to the last release, and counts a retry.
     fn retry(&mut self);
@@ -147,7 +147,7 @@ impl<E, L: Layout, S: Availability<E, L>, H: Handler<E, L>> Runner for StageRunn
 pub(super) struct LoopRunner<E, A: sealed::Access, L: Layout, F> {
     core: Owner<E, L>,
     stage: usize,
-    /// The stage's handle, or another handle that the loop has put in its place.
+    /// The stage's handle, unless the user's loop has swapped in another handle.
     consumer: Consumer<E, A, Every, L>,
     /// The user's loop; `None` after the call of the loop.
     run: Option<F>,

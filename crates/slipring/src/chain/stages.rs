@@ -123,13 +123,13 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     /// Adds a stage with a loop of its own: `run` is called with the stage's handle, on the stage's
     /// thread.
     ///
-    /// The user's loop may release events early within a batch
-    /// ([`Batch::release_front`](crate::Batch::release_front)) or after the batch
+    /// The user's loop may release the first events of a batch early
+    /// ([`Batch::release_front`](crate::Batch::release_front)), or hold events over several batches
     /// ([`Batch::hold`](crate::Batch::hold)). Between two batches, the user's loop may also wait,
     /// for instance for a socket. `run` must return when the handle reports the end of the stream;
-    /// the graph fails if `run` returns earlier. A stage with its own loop takes no policy
-    /// ([`Chain::on_error`], [`Chain::max_batch`] and their like), shares no thread, and does not
-    /// run with [`Chain::run_inline`].
+    /// the graph fails if `run` returns earlier. A stage with its own loop takes no options for
+    /// handlers, such as [`Chain::on_error`] and [`Chain::max_batch`]. A stage with its own loop
+    /// cannot share a thread ([`Chain::on`]) or run in [`Chain::run_inline`].
     ///
     /// ```
     /// let mut lines = Vec::new();

@@ -22,7 +22,7 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 
-/// The runners of one thread; many threads have a single runner.
+/// The stages, workers and shards that run on one thread; many threads run only one.
 pub(super) struct StageThread<'env> {
     entries: Vec<Entry<'env>>,
     on_faults: Option<OnFaults<'env>>,
@@ -30,7 +30,7 @@ pub(super) struct StageThread<'env> {
     started: usize,
 }
 
-/// A runner, and the failures since its last release.
+/// A runner, and its failures since its last release.
 struct Entry<'env> {
     runner: BoxedRunner<'env>,
     /// Whether the runner has not ended yet.
@@ -111,8 +111,8 @@ impl<'env> StageThread<'env> {
                     at: first.next_seq(),
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
-                // A panic of a user's waiting strategy, or a passed deadline, fails the graph. In a
-                // failed graph, each stage ends at its next step.
+                // The graph fails if the user's waiting strategy panics, or if the graph's deadline
+                // passes. In a failed graph, each stage ends at its next step.
                 let waited = call_user(control, waiter.party, Some(waiter.at), || {
                     Ok(control.wait_at(waiter, &mut learned, until, &mut || None, &mut ready))
                 });
@@ -126,7 +126,8 @@ impl<'env> StageThread<'env> {
     }
 
     /// Lets each running stage handle its available events once. Returns the number of handled
-    /// events, at least 1 if a stage failed. `None`: all stages have ended.
+    /// events. After a failure, the result is at least 1, so that the thread takes its next turn
+    /// without waiting. `None`: all stages have ended.
     pub(super) fn turn(&mut self, control: &Control) -> Option<u64> {
         let mut handled = 0;
         let mut failed = false;
@@ -219,15 +220,15 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // Usually a wait for events checks the graph's deadline. If a handler fails repeatedly,
-        // `survive` checks the deadline, because the stage may never wait for events again.
+        // Each wait for events checks the graph's deadline. A stage that fails repeatedly may never
+        // wait, so `survive` checks the graph's deadline, too.
         if again {
             control.expire(stage, runner.next_seq());
         }
         None
     }
 
-    /// Stops the handlers that were started (I2), and drops all of them.
+    /// Calls `stop` of each started handler (I2), and drops all handlers.
     pub(super) fn stop(self, control: &Control) {
         let StageThread { entries, started, on_faults } = self;
         let mut last = control.producer_party();

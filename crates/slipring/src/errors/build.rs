@@ -81,7 +81,7 @@ pub enum BuildError {
     UnorderedWriter {
         /// Name of the stage that may write.
         writer: String,
-        /// Name of the other stage.
+        /// Name of a stage that is not ordered with `writer`.
         other: String,
     },
     /// Several stages wait for each other in a cycle.
@@ -93,7 +93,7 @@ pub enum BuildError {
     Foreign {
         /// Name of the stage that follows a stage of another graph.
         stage: String,
-        /// Name of the stage that belongs to the other graph.
+        /// Name of the followed stage, which belongs to another graph.
         after: String,
     },
     /// The key of a stage was dropped before the build, so no handle could ever attach to the

@@ -1,4 +1,4 @@
-//! This module holds the reasons why one call on a handle failed, although a later call may
+//! This module holds the reasons why one call on a handle failed. A later call on the handle may
 //! succeed.
 
 use std::error::Error as StdError;
@@ -58,7 +58,7 @@ pub enum ClaimError {
         /// Number of positions that the handle has claimed and not published.
         len: usize,
     },
-    /// A wait ended for the reason in this field, or would end for this reason at once.
+    /// The call failed for the reason in this field, for instance because the graph was halted.
     Wait(WaitError),
 }
 
@@ -126,9 +126,9 @@ impl From<WaitError> for ClaimError {
     }
 }
 
-/// The error of a call on a position that a raw handle does not hold. Either the handle never
-/// claimed or was never lent the position, or the handle has already published or released the
-/// position.
+/// The error of a call on a position that a raw handle does not hold. A raw producer holds the
+/// positions that it has claimed and not published. A raw consumer holds the positions that it was
+/// lent and has not released.
 ///
 /// Example: [`RawConsumer`](crate::RawConsumer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ pub enum BatchError {
     Contended,
     /// No event came until the call's deadline.
     TimedOut,
-    /// A wait ended for the reason in this field, or would end for this reason at once.
+    /// The call failed for the reason in this field, for instance because the graph was halted.
     Wait(WaitError),
 }
 

@@ -63,7 +63,7 @@ impl Error {
         &self.0.kind
     }
 
-    /// Returns whether the graph could not be built, so that no stage has run.
+    /// Returns whether the build of the graph failed. If the build failed, no stage has run.
     ///
     /// ```
     /// let error = slipring::ring(3, || 0).feed(0..9, |slot, i| *slot = i).unwrap_err();

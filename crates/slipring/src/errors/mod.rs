@@ -1,5 +1,5 @@
-//! This module defines errors, which say why a call or a graph failed, and reports, which hold the
-//! counts of a graph.
+//! This module defines the library's errors and reports. An error says why a call or a graph
+//! failed; a report holds the counts of a graph.
 //!
 //! - [`BuildError`] says why a graph could not be built.
 //! - [`WaitError`] says why a blocking call returned without an event or a slot.
@@ -7,7 +7,7 @@
 //!   failed.
 //! - [`Failure`] is the failure that ended a graph, with the failed stage, the event and the cause.
 //! - [`Error`] is the error of building or running a graph.
-//! - [`Report`] holds the counts of each stage, and the times that stages waited for each other.
+//! - [`Report`] holds the counts of each stage, and how long the stages waited for each other.
 
 mod build;
 mod calls;

@@ -1,4 +1,4 @@
-//! A report holds the counts of each stage, and the times that stages waited for each other.
+//! A report holds the counts of each stage, and how long the stages waited for each other.
 
 use std::fmt;
 use std::time::Duration;
@@ -90,7 +90,8 @@ pub struct StageReport {
 }
 
 impl Report {
-    /// Returns the counts of the stages in the order of declaration, and of the producers last.
+    /// Returns the counts of each stage in the order of declaration, followed by the counts of the
+    /// producers.
     ///
     /// Example: [`Report`].
     pub fn stages(&self) -> &[StageReport] {
@@ -155,14 +156,14 @@ impl Report {
 
     /// Returns the counts of the stage (or the producers) for which the other parties waited
     /// longest. The time that a stage itself spent waiting is subtracted from the time that other
-    /// parties waited for the stage. To speed the graph up, make the bottleneck faster first.
-    /// Returns `None` if no party had to wait for another party.
+    /// parties waited for the stage. To speed the graph up, begin with the bottleneck. Returns
+    /// `None` if no party had to wait for another party.
     ///
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
         // If stage C waits for stage A while A waits for stage B, then B causes both waits. `own`
-        // subtracts each stage's own waiting time, because a stage that waits itself is not the
-        // cause of the waits for it.
+        // subtracts the time that a stage waited from the time that other parties waited for the
+        // stage.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };

@@ -43,9 +43,9 @@ pub enum WaitError {
     // a `WaitError`. In a measurement with a larger `WaitError`, a batch of ten events took a fifth
     // more time than with a `WaitError` of two words.
     WaitsForItself(Box<Name>),
-    /// The wait for the progress of the stage or producer in this field exceeded the strategy's own
-    /// timeout ([`Wait::Timeout`](crate::Wait::Timeout)). A call that returns `TimedOut` has
-    /// published no event and lent no event.
+    /// The timeout of the waiting strategy passed ([`Wait::Timeout`](crate::Wait::Timeout)). The
+    /// field names the stage or producer for which the call waited. A call that returns `TimedOut`
+    /// has published no event and lent no event.
     TimedOut(Box<Name>),
     /// A call asked this reader to leave the reader's tap
     /// ([`LeaveHandle::leave`](crate::LeaveHandle::leave)). The graph continues without this

@@ -53,7 +53,7 @@ pub mod full_rings {}
 #[doc = include_str!("joining.md")]
 pub mod joining {}
 
-// Long names may break anywhere, so that the tables fit beside the sidebar.
+// The style lets long names wrap at any letter, so that the tables fit beside the sidebar.
 #[doc = include_str!("../MIGRATING.md")]
 ///
 /// <style>

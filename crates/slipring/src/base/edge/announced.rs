@@ -5,26 +5,27 @@
 //! notifiers of a quiet queue issue no fence. In place of the notifiers' fences, the sleeper of a
 //! quiet queue executes a memory barrier in every thread.
 //!
-//! Imports begin with `super`, because `queue_model.rs` compiles this file a second time, for a
-//! simulated machine.
+//! The imports of this file use `super`: where `queue_model.rs` compiles this file a second time,
+//! `super` holds the modules of a simulated machine.
 
 use super::sync::{SeqCst, compiler_fence, fence, twin};
 use super::system;
 
-/// Orders a sleeping thread's announcement before its last poll.
+/// Orders a sleeping thread's announcement before the thread's last poll.
 #[inline(always)]
 pub(crate) fn fence_sleeper() {
     twin!("sleeper-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders a sleeping task's announcement before its last poll.
+/// Orders a sleeping task's announcement before the task's last poll.
 #[inline(always)]
 pub(crate) fn fence_task() {
     twin!("task-unfenced": fence(SeqCst) => ());
 }
 
-/// Orders a sleeper's announcement in a quiet queue before its last poll, by a barrier in every
-/// thread of the process. Returns `false` if the system refused the barrier.
+/// Executes a memory barrier in every thread of the process. The barrier orders a sleeper's
+/// announcement in a quiet queue before the sleeper's last poll. Returns `false` if the system
+/// refused the barrier.
 #[inline(always)]
 pub(crate) fn fence_all_threads() -> bool {
     twin!("barrier-left-out": system::membarrier() => true)

@@ -1,8 +1,8 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
 //!
-//! In most edges, one thread stores a value in a word, and a second thread loads that value.
-//! Everything that the first thread did before the store happens before everything that the second
-//! thread does after the load. The module's name is the edge's label: PROTOCOL.md explains
+//! In most edges, a storing thread stores a value in a word, and a loading thread loads that value.
+//! Everything that the storing thread did before its store happens before everything that the
+//! loading thread does after its load. The module's name is the edge's label: PROTOCOL.md explains
 //! `edge::slot_published` under `SYNC[slot-published]`. Each module holds the functions for both
 //! threads of its edge. The compiler rejects a call of an edge that does not exist. The command
 //! `cargo xtask tidy` checks that the library calls each edge function, and that PROTOCOL.md
@@ -15,9 +15,8 @@
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin is a weakened variant that a model must catch. Some twins weaken a load or store at only
-//! one of its callers. That caller has an edge function of its own, and the function's body names
-//! the twin.
+//! A twin is a weakened variant that a model must catch. If a twin weakens the load or store of
+//! only one caller, that caller has an edge function of its own.
 
 pub(crate) mod announced;
 
@@ -45,26 +44,26 @@ pub(crate) mod slot_published {
     }
 }
 
-/// The cursor of a single producer publishes all events before the cursor.
+/// The cursor of a single producer publishes all events below the cursor.
 pub(crate) mod cursor_moved {
     use super::*;
 
-    /// Stores the cursor, after the events before the cursor were written.
+    /// Stores the cursor, after the producer has written the events below the cursor.
     #[inline(always)]
     pub(crate) fn move_to(cursor: &AtomicU64, end: u64) {
         cursor.store(end, twin!("cursor-relaxed": Release => Relaxed));
     }
 
-    /// Loads the cursor, before the caller reads the events before the cursor.
+    /// Loads the cursor, before the caller reads the events below the cursor.
     #[inline(always)]
     pub(crate) fn see(cursor: &AtomicU64) -> u64 {
         cursor.load(twin!("cursor-seen-relaxed": Acquire => Relaxed))
     }
 }
 
-/// A stage's frontier releases events to the later stages and to the producers. A worker of a pool,
-/// or a member of a tap, releases events by its *bound*. Parties that wait for the pool or the tap
-/// stop at the lowest bound.
+/// A stage's frontier releases events to the later stages and to the producers. Each worker of a
+/// pool, and each member of a tap, stores a *bound*: the position at which it holds up other
+/// parties. Parties that wait for the pool or the tap stop at the lowest bound.
 pub(crate) mod released {
     use super::*;
 
@@ -88,7 +87,7 @@ pub(crate) mod released {
         bound.store(word, twin!("pin-unreleased": Release => Relaxed));
     }
 
-    /// Loads the frontier of a stage with one handle.
+    /// Loads the frontier of a stage that has a single handle.
     #[inline(always)]
     pub(crate) fn see(line: &AtomicU64) -> u64 {
         line.load(twin!("frontier-relaxed": Acquire => Relaxed))
@@ -160,7 +159,8 @@ pub(crate) mod chunk_taken {
     }
 
     /// Takes a chunk by moving the claim word, after the worker stored its bound. A failed
-    /// compare-and-swap needs no acquire ordering, because the worker loads the claim word again.
+    /// compare-and-swap needs no acquire ordering, because the worker then calls `see`, whose load
+    /// acquires.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -182,8 +182,8 @@ pub(crate) mod chunk_taken {
 pub(crate) mod orphaned {
     use super::*;
 
-    /// Adds 1 to the number of orphans, after the orphan was stored under the lock of the orphans.
-    /// The lock orders the accesses to the orphan's data.
+    /// Adds 1 to the number of orphans, after the caller has stored the orphan under the lock of
+    /// the orphans. The lock of the orphans orders the accesses to an orphan's data.
     #[inline(always)]
     pub(crate) fn leave(count: &AtomicUsize) {
         count.fetch_add(1, Relaxed);
@@ -200,9 +200,9 @@ pub(crate) mod orphaned {
 pub(crate) mod signed_off {
     use super::*;
 
-    /// Subtracts one worker from the count and returns the previous number of workers. `count_out`
-    /// is both a release and an acquire, so the releases of events by all other workers happen
-    /// before the last worker's call returns.
+    /// Subtracts one worker from the count and returns the previous number of workers. The
+    /// subtraction is acquire-release, so the last worker sees all stores that the other workers
+    /// made before their subtractions.
     #[inline(always)]
     pub(crate) fn count_out(alive: &AtomicUsize) -> usize {
         alive.fetch_sub(1, twin!("signed-off-relaxed": AcqRel => Relaxed))
@@ -233,9 +233,10 @@ pub(crate) mod left_alone {
 pub(crate) mod counted_out {
     use super::*;
 
-    /// Subtracts one producer handle from the count, after a failed handle has recorded its
-    /// failure. Returns the previous number of producer handles. `count_out` is both a release and
-    /// an acquire, so the last handle sees the failures that all other handles have recorded.
+    /// Subtracts one producer handle from the count, and returns the previous number of producer
+    /// handles. A handle that failed records its failure before the handle calls `count_out`. The
+    /// subtraction is acquire-release, so the last handle sees the failures that all other handles
+    /// have recorded.
     #[inline(always)]
     pub(crate) fn count_out(producers: &AtomicUsize) -> usize {
         producers.fetch_sub(1, AcqRel)
@@ -253,25 +254,25 @@ pub(crate) mod left {
         bound.store(idle, twin!("idle-unreleased": Release => Relaxed));
     }
 
-    /// Subtracts one member from the count of the tap's members. The subtracted member accesses no
-    /// event afterwards.
+    /// Subtracts a leaving member from the count of the tap's members. After this call, the leaving
+    /// member accesses no event.
     #[inline(always)]
     pub(crate) fn count_out(members: &AtomicU64) {
         members.fetch_sub(1, twin!("left-unreleased": Release => Relaxed));
     }
 
-    /// Loads the number of a tap's members, before the caller passes positions that former members
-    /// of the tap have held.
+    /// Loads the number of a tap's members. If the number is 0, no member of the tap holds up the
+    /// caller.
     #[inline(always)]
     pub(crate) fn see(members: &AtomicU64) -> u64 {
         members.load(twin!("left-unseen": Acquire => Relaxed))
     }
 }
 
-/// The edge `joined` is between a member that joins a tap, and a stage or producer that is about to
-/// pass the tap. The joining member stores the position that it pins. The stage or producer
-/// announces the position up to which it will go. Either the joining member sees the announced
-/// position, or the stage or producer sees the pinned position.
+/// The edge `joined` is between a member that joins a tap, and a party (a stage or producer) that
+/// is about to pass the tap. The joining member stores the position that it pins. The passing party
+/// announces the position up to which it will pass the tap. At least one of the joining member and
+/// the passing party sees the other's position.
 pub(crate) mod joined {
     use super::*;
 
@@ -309,7 +310,7 @@ pub(crate) mod closed {
     }
 }
 
-/// The failed bit says that a failure is stored under the lock.
+/// A set failed bit says that the graph's failure is stored. A lock guards the stored failure.
 pub(crate) mod failed {
     use super::*;
 
@@ -363,20 +364,19 @@ pub(crate) mod overwritten {
     }
 }
 
-/// An observer that loads the number of completed puts then finds each of these puts, or a later
-/// put, in the put's slot.
+/// After an observer has loaded the number of completed puts, the slot of each completed put shows
+/// the observer that put or a later one.
 pub(crate) mod completed {
     use super::*;
 
-    /// Stores twice the number of completed puts, after the writer has stored the mark word of the
-    /// last completed put.
+    /// Stores the doubled number of completed puts, after the writer has stored the mark word of
+    /// the last completed put.
     #[inline(always)]
     pub(crate) fn complete(count: &AtomicU64, done: u64) {
         count.store(done, twin!("completed-relaxed": Release => Relaxed));
     }
 
-    /// Loads twice the number of completed puts, before the caller loads the mark words of the
-    /// completed puts.
+    /// Loads the doubled number of completed puts, before the caller loads the puts' mark words.
     #[inline(always)]
     pub(crate) fn see(count: &AtomicU64) -> u64 {
         count.load(twin!("completed-seen-relaxed": Acquire => Relaxed))
