@@ -2,7 +2,7 @@
 //! stages over the ring.
 //!
 //! Producers fill slots in place and publish them. Every stage sees every event, in order. No
-//! producer overwrites a slot while a stage still uses its event.
+//! producer overwrites an event that a stage still uses.
 //!
 //! ```
 //! let mut out = Vec::new();
@@ -33,8 +33,8 @@
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //!
-//! A *front* is a way to use a ring. All fronts use the same kind of ring, and one program may
-//! combine several fronts. A chain declares stages by these calls:
+//! A *front* is a way to use a ring. One program can combine several ways, because all fronts use
+//! the same kind of ring. A chain declares stages by these calls:
 //!
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
 //! |---|---|---|---|
@@ -65,21 +65,23 @@
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. If a stage that may write stands beside another stage, a chain does not
-//!   compile, and [`Graph::build`] returns an error. A reference to an event ends before the
-//!   release of the batch that lends the event.
+//!   side only read. A chain does not compile if a stage that may write stands beside another
+//!   stage. [`Graph::build`] returns an error in the same case. A reference to an event ends before
+//!   the release of the batch that lends the event.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all
-//!   waiting threads. The call that runs the chain, and each waiting call of a handle, returns the
-//!   failure with the stage's name and the event's position. Stages pass over the slots of a
-//!   dropped claim. A dropped batch is delivered again. The page [failing](guide::failing) lists
-//!   the result of each failure, and of each dropped handle, claim or batch. The library cannot see
-//!   that a handle is forgotten (`std::mem::forget`).
-//! - **Waits end.** A handler that waits for its own thread gets [`WaitError::WaitsForItself`]. The
-//!   page [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the
-//!   library does not detect. A graph's deadline ends every call that waits for events or slots,
-//!   also a call that would never return.
+//!   waiting threads. After a failure, the call that runs the chain returns an error, and so does
+//!   each waiting call of a handle. The error names the failed stage and the position of the
+//!   stage's event. Stages pass over the slots of a dropped claim. A dropped batch is delivered
+//!   again. The page [failing](guide::failing) lists the result of each failure, and of each
+//!   dropped handle, claim or batch. The library cannot see that a handle is forgotten
+//!   (`std::mem::forget`).
+//! - **Waiting ends.** A handler that would wait for its own thread gets
+//!   [`WaitError::WaitsForItself`] instead. The page
+//!   [waiting](guide::waiting#waits-that-never-would-end) lists the endless waits that the library
+//!   does not detect. A graph's deadline ends every call that waits for events or slots, also a
+//!   call that would never return.
 //! - **No allocation.** After the build the library allocates no memory for events or stages,
 //!   except one box for each new handle whose wait strategy learns.
 //!
@@ -90,10 +92,10 @@
 //! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
 //! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
 //! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one load from
-//! a cache line that seldom changes, and one store. The claim of a sole producer is an addition.
-//! While several producers may claim, each claim is a compare-and-swap. A wait strategy that parks
-//! adds to each publication one load of a wait queue's word. If waiters sleep from time to time, a
-//! wait strategy that parks also adds a full fence to each publication. The page
+//! a cache line that seldom changes, and one store. A sole producer claims by an addition, and each
+//! of several producers claims by a compare-and-swap. With a wait strategy that parks, each
+//! publication loads one word of a wait queue. If the waiters of a wait strategy that parks sleep
+//! from time to time, each publication issues a full fence. The page
 //! [performance](guide::performance) shows measured times, and names the folders of their raw
 //! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

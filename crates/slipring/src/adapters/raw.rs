@@ -3,9 +3,9 @@
 //! No call of a raw handle waits.
 //!
 //! Invariants
-//! - I1: A raw consumer lends only the events that its last call of `available` found and `done`
-//!   has not released. The field `left` is the number of lent events. No other handle moves the raw
-//!   consumer's position.
+//! - I1: A raw consumer lends only events that its last call of `available` found, until `done`
+//!   releases the events. The field `left` is the number of lent events. No other handle moves the
+//!   raw consumer's position.
 //! - I2: A raw producer lends only the slots of its open claim. An open claim contains no published
 //!   slot and no given-up slot.
 //! - I3: In a ring with many producers, a raw producer's field `open` always equals the open claim
@@ -75,7 +75,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// # Errors
     /// - [`ClaimError::Held`]: another claim of this handle is open.
     /// - [`ClaimError::Gated`]: the ring is full.
-    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
     #[allow(clippy::should_implement_trait)] // the name that users of sequences know; no iterator
     pub fn next(&mut self) -> Result<u64, ClaimError> {
@@ -158,7 +158,7 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// Publishes the open claim up to and including position `seq`. The slots at positions greater
     /// than `seq` stay claimed.
     ///
-    /// Costs as much as a [`Producer::publish`] without the claim.
+    /// Costs what [`Producer::publish`] costs, minus the cost of claiming a slot.
     ///
     /// Example: [`RawProducer::next_n`].
     ///
@@ -166,8 +166,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // `hold` shortens the record of the open claim before `commit`, because a panic in `commit`
-        // must not give up a published slot.
+        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` removes the
+        // slots to publish from the record before `commit`, because `commit` may panic after the
+        // publication.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
         Ok(())
@@ -185,8 +186,8 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::NONE;
-        // A single producer claims given-up positions again. In a ring with many producers, the
-        // field `producer` records the open claim (I3), and gives up the claim's slots.
+        // A single producer claims given-up positions again. In a ring with many producers,
+        // `give_up_open_claim` gives up the slots of the recorded open claim (I3).
         self.producer.give_up_open_claim();
     }
 
@@ -244,9 +245,9 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. If the earlier stage has no dependencies, and the ring does not know its published
-    ///   position, `next` may return `Unavailable` instead of `Gated`. A ring knows its published
-    ///   position if the ring is [contiguous](crate::Graph::contiguous) or
+    ///   event. `next` may return `Unavailable` instead of `Gated` if the earlier stage has no
+    ///   dependencies, and the ring does not know which events are published. A ring knows which
+    ///   events are published if the ring is [contiguous](crate::Graph::contiguous) or
     ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.
     /// - [`BatchError::Wait`]: no event will come any more.
@@ -438,7 +439,7 @@ impl Iterator for SeqRange {
 impl ExactSizeIterator for SeqRange {}
 impl std::iter::FusedIterator for SeqRange {}
 
-/// Upper bound of the runs that one call follows to find the published position.
+/// Maximum number of runs that one call follows to find the published position.
 const MAX_RUNS: usize = 1024;
 
 /// Returns the error of a stage that found no event at `next`. `holder` is the upstream stage that

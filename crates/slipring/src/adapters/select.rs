@@ -48,13 +48,13 @@ mod sealed {
 /// ```
 pub trait Waitable: sealed::Sealed {
     /// Registers `waker` to be woken once, when a call on the handle may succeed or the graph has
-    /// ended. Returns `true`, and does not wake `waker` later, if a call may succeed now or the
-    /// graph has ended already.
+    /// ended. Returns `true`, and registers no waker, if a call on the handle may succeed now, or
+    /// if the graph has ended.
     ///
     /// After the wake-up, a call on this handle may still fail, because another handle may have
     /// taken the events or slots. A second call of `arm` replaces the waker of the first call.
     ///
-    /// The thread that publishes the events, or that releases the slots, wakes the waker. A waker
+    /// The waker runs on a thread that publishes events, releases slots or ends the graph. A waker
     /// should be quick: for instance an executor's waker, or a waker that writes to an eventfd. If
     /// the graph's wait strategy does not park, no thread notifies, and `arm` itself wakes the
     /// waker at once. Costs a short lock of the wait queue.
@@ -157,8 +157,8 @@ impl Selector {
 
     /// Waits until a call on one of the handles may succeed. Returns the index of the ready handle.
     ///
-    /// Ready handles take turns. `None`: no handle was ready before the deadline, or the caller
-    /// gave neither a handle nor a deadline.
+    /// If several handles are ready, successive calls of `wait` return the handles in turn. `None`:
+    /// no handle was ready before the deadline, or the caller gave neither a handle nor a deadline.
     ///
     /// If the wait strategies of all graphs park, the thread sleeps until one of the handles wakes
     /// the thread. If the wait strategy of any of the graphs does not park, the thread polls every

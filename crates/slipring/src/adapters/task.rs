@@ -1,6 +1,6 @@
 //! Futures by which tasks of any runtime claim slots, publish events and take batches.
 //!
-//! The futures lend slots as the blocking calls do, without a copy and without a waiting thread.
+//! The futures lend slots in place, without a copy. A waiting task blocks no thread.
 //!
 //! Invariants
 //! - I1: A pending future has registered its waker in the wait queue, by the same steps as a thread

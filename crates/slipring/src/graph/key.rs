@@ -16,9 +16,10 @@ use crate::wait::Wait;
 /// [`Ring`](crate::Ring) exchanges the key for the handles.
 ///
 /// Before the build, a key also declares the stages that its own stage depends on
-/// ([`after`](Key::after)). A key is not `Clone`, because it is exchanged only once. Dropping a key
-/// fails the build, or the built graph, because a stage without a handle would release no event.
-/// The key of a tap may be dropped.
+/// ([`after`](Key::after)). A key is not `Clone`, because a ring exchanges each key for handles
+/// only once. Dropping a key fails the build, or the built graph: a stage without its key gets no
+/// handle, and would release no event. Dropping a tap's key is harmless, because a tap needs no
+/// reader.
 #[must_use = "a graph whose keys are not kept cannot be built: no thread could work on the stage"]
 pub struct Key<A, C> {
     stages: Arc<SharedStages>,
@@ -75,8 +76,9 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn after<B, D>(self, earlier: &Key<B, D>) -> Self {
-        // Reading the name of `earlier` locks its graph, and `edit` locks the graph of `self`. The
-        // name is read before the call of `edit`, so that no thread holds the locks of two graphs.
+        // `name` locks the stages of the graph of `earlier`, and `edit` locks the stages of the
+        // graph of `self`. `name` is called before `edit`, so that no thread holds the locks of two
+        // graphs.
         let name = earlier.stages.name(earlier.stage);
         let same_graph = Arc::ptr_eq(&self.stages, &earlier.stages);
         self.edit(&format!("put after `{name}`"), |stages, own| {
@@ -107,8 +109,8 @@ impl<A, C> Key<A, C> {
     /// # Panics
     /// Panics if the graph was built already.
     pub fn wait(self, wait: Wait) -> Self {
-        // If `edit` panics, the unwinding drops the strategy. A second panic in the strategy's drop
-        // would abort the process, so `Contained` catches the second panic.
+        // If `edit` panics, the unwinding drops the strategy. `Contained` catches a panic of the
+        // strategy's drop, because a panic during the unwinding would abort the process.
         let wait = Contained::new(wait);
         self.edit("changed", |stages, own| stages.list.spec_mut(own).wait.replace(wait))
     }
@@ -129,8 +131,7 @@ impl<A, C> Key<A, C> {
         self
     }
 
-    /// Returns the index of this key's stage, and the number of handles that this key is exchanged
-    /// for.
+    /// Returns the index of this key's stage, and how many handles this key is exchanged for.
     ///
     /// # Panics
     /// Panics if the key belongs to another graph.

@@ -34,7 +34,7 @@ use stages::SharedStages;
 /// A graph of stages that is being declared. [`Graph::build`] makes a [`Ring`] of the graph.
 ///
 /// A stage gets its events from the stages that it comes [`after`](Key::after), or from the
-/// producers. A stage that may write must come before or after every other stage.
+/// producers. If a stage may write, each other stage must come either before or after that stage.
 ///
 /// ```
 /// let graph = slipring::Graph::new(64, || 0u64);
@@ -111,8 +111,8 @@ impl<E, L: Layout, S> Graph<E, L, S> {
     /// be cloned.
     ///
     /// In a shared graph, a claim is a compare-and-swap. A sole handle claims without a
-    /// compare-and-swap. A handle is sole if no other producer handle is alive, and the [`Ring`],
-    /// which could make another handle, is dropped.
+    /// compare-and-swap. A producer handle is sole once the [`Ring`] and all other producer handles
+    /// are dropped.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0).shared();
@@ -264,7 +264,7 @@ impl<E, L: Layout, S> Graph<E, L, S> {
 
     /// Declares shards that read: an event's key selects one of `shards` shards. One shard sees all
     /// events of a key, in order. Later stages see the events in the order of their positions.
-    /// [`Chain::read_shards`](crate::Chain::read_shards) describes the key and its cost.
+    /// [`Chain::read_shards`](crate::Chain::read_shards) describes the function `key` and its cost.
     ///
     /// ```
     /// let graph = slipring::Graph::new(64, || ("", 0));

@@ -25,10 +25,10 @@ use crate::wait::HandleLearner;
 
 /// A built graph, which exchanges keys for handles and shows its stages by `Display`.
 ///
-/// Drop the ring once every handle is taken: in a [`shared`](crate::Graph::shared) graph, a sole
-/// producer handle then claims faster. Dropping the ring before every handle is taken ends the
-/// graph. If a key was not exchanged, the graph fails with [`Cause::Dropped`]; if no producer was
-/// taken, the graph closes.
+/// Drop the ring after taking every handle. Once the ring of a [`shared`](crate::Graph::shared)
+/// graph is dropped, a sole producer handle claims without a compare-and-swap. Dropping the ring
+/// before every handle is taken ends the graph. If a key was not exchanged, the graph fails with
+/// [`Cause::Dropped`]; if no producer was taken, the graph closes.
 ///
 /// Example: [`Graph`](crate::Graph).
 pub struct Ring<E, L: Layout = Interleaved, S = Single> {
@@ -115,8 +115,8 @@ impl<E, L: Layout> Ring<E, L, Many> {
 }
 
 impl<E, L: Layout, S> Ring<E, L, S> {
-    /// Makes the ring of a built graph from its `stages` and its `core`. The keys of the stages in
-    /// `required` must be exchanged.
+    /// Makes the ring of a built graph from its `stages` and its `core`. `required` lists the
+    /// stages whose keys must be exchanged for handles.
     pub(super) fn new(core: Owner<E, L>, stages: Arc<SharedStages>, required: Vec<usize>) -> Self {
         core.control.membership.add_claimant();
         let taken = Mutex::new(Taken { producer: false, unattached: required });
@@ -127,12 +127,12 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         whole(self.taken.lock())
     }
 
-    /// Takes a key, and returns the number of the key's stage with one learner for each handle of
-    /// the stage.
+    /// Takes a key. Returns the index of the key's stage, and one learner for each handle of the
+    /// stage.
     ///
     /// A user's wait strategy makes the learners, and may panic. The key is marked as exchanged
-    /// only after the learners were made. If the strategy panics, the unwinding drops the unmarked
-    /// key, and the key's drop fails the graph.
+    /// only after the learners were made. If the strategy panics, the unwinding drops the key. The
+    /// drop of a key that is not marked as exchanged fails the graph.
     fn attach<A, C>(&self, key: Key<A, C>) -> (usize, Vec<HandleLearner>) {
         let (stage, handles) = key.of_graph(&self.stages);
         let learned = (0..handles).map(|_| self.core.control.learner(stage)).collect();
@@ -141,14 +141,15 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned)
     }
 
-    /// Exchanges the key of a stage that has one handle.
+    /// Takes the key of a stage that has one handle. Returns the stage's index, and the handle's
+    /// learner.
     fn attach_one<A, C>(&self, key: Key<A, C>) -> (usize, HandleLearner) {
         let (stage, learned) = self.attach(key);
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
-    /// Exchanges the key of a stage that has several handles. `handle` makes one handle from the
-    /// ring, the stage's index, the handle's number, and a learner.
+    /// Exchanges the key of a stage that has several handles for these handles. `handle` makes one
+    /// handle from the ring, the stage's index, the handle's index, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,
@@ -204,8 +205,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::worker)
     }
 
-    /// Exchanges the key of a sharded reading stage for the handles of all its shards. The index of
-    /// a handle in the returned vector is the number of its shard.
+    /// Exchanges the key of a sharded reading stage for the handles of all its shards. A handle's
+    /// index in the returned vector is the index of the handle's shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///
@@ -215,8 +216,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         self.attach_all(key, Consumer::shard)
     }
 
-    /// Exchanges the key of a sharded writing stage for the handles of all its shards. The index of
-    /// a handle in the returned vector is the number of its shard.
+    /// Exchanges the key of a sharded writing stage for the handles of all its shards. A handle's
+    /// index in the returned vector is the index of the handle's shard.
     ///
     /// Example: [`Graph::shard_reader`](crate::Graph::shard_reader).
     ///

@@ -10,11 +10,12 @@ use crate::ring::spec::{Delivery, StageList};
 /// value is the graph's identity.
 pub(super) struct SharedStages(Mutex<Stages>);
 
-/// The data behind the lock of [`SharedStages`]. No user code runs while the lock is held.
+/// The data behind the lock of [`SharedStages`]. A thread that holds the lock of `SharedStages`
+/// runs no user code.
 #[derive(Default)]
 pub(super) struct Stages {
     pub(super) list: StageList,
-    /// Numbers of the stages whose keys were dropped before the build.
+    /// Indices of the stages whose keys were dropped before the build.
     pub(super) abandoned: Vec<usize>,
     /// Whether the build has taken the stages, so that no key may change its own stage any more.
     pub(super) frozen: bool,
@@ -43,7 +44,7 @@ impl Stages {
         matches!(self.list.specs()[stage].delivery, Delivery::Tap(_))
     }
 
-    /// Returns the stages whose keys must be exchanged.
+    /// Returns the indices of the stages whose keys must be exchanged for handles.
     pub(super) fn required(&self) -> Vec<usize> {
         (0..self.list.specs().len()).filter(|&stage| !self.is_tap(stage)).collect()
     }

@@ -1,4 +1,5 @@
-//! A monitor reports a graph's positions and counts while the graph runs.
+//! A monitor reports the positions of a graph's stages, and the graph's counters, while the graph
+//! runs.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use crate::live::place::Place;
 use crate::ring::owner::Owner;
 use crate::ring::slots::{Interleaved, Layout};
 
-/// Reports the positions and counts of a running graph, from any thread.
+/// A handle by which any thread gets the positions and the counters of a running graph.
 ///
 /// [`Chain::monitor`](crate::Chain::monitor) binds a monitor to a chain.
 /// [`Ring::monitor`](crate::Ring::monitor) returns a monitor of a ring. Clones of a monitor report

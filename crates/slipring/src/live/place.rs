@@ -44,12 +44,12 @@ impl<E, L: Layout> Place<E, L> {
     }
 
     /// Returns the graph and the index of the stage to which this `Place` refers. Fails if the
-    /// graph is not running. A caller of `find` drops the returned graph reference before the
-    /// caller's own call ends (I1).
+    /// graph is not running. Each function that calls `find` drops the returned reference before
+    /// the function returns (I1).
     pub(super) fn find(&self) -> Result<(Arc<Core<E, L>>, usize), SubscribeError> {
         // `Place::find` clones the graph's `Weak` reference under the `Place`'s lock, and drops the
-        // clone after the unlock (I2). The cloned `Weak` may be the last reference to the graph's
-        // memory.
+        // clone after releasing the lock (I2). The cloned `Weak` may be the last reference to the
+        // graph's memory.
         let (graph, stage) = {
             let place = self.lock();
             (place.0.clone(), place.1)
@@ -76,8 +76,8 @@ impl<E, L: Layout> Place<E, L> {
         }
         let replaced = std::mem::replace(&mut *place, (core.observed(), stage));
         drop(place);
-        // This `Place` may have held the last references to an earlier graph. `bind` drops the
-        // references to the earlier graph after the unlock (I2).
+        // `replaced` and `before` may be the last references to their graph. `bind` drops
+        // `replaced` and `before` only after releasing the `Place`'s lock (I2).
         drop((replaced, before));
         Ok(())
     }

@@ -56,7 +56,7 @@ impl<E, A, L: Layout> Clone for Pool<E, A, L> {
 }
 
 impl<E, L: Layout> Pool<E, Reading, L> {
-    /// Creates the handle of a pool that reads, for [`Chain::open`](crate::Chain::open).
+    /// Creates a handle for a reading pool, to be passed to [`Chain::open`](crate::Chain::open).
     ///
     /// The pool has room for `room` workers at a time, including its first workers.
     ///
@@ -77,7 +77,7 @@ impl<E, L: Layout> Pool<E, Reading, L> {
 }
 
 impl<E, L: Layout> Pool<E, Writing, L> {
-    /// Creates the handle of a pool that may write, for [`Chain::open`](crate::Chain::open).
+    /// Creates a handle for a writing pool, to be passed to [`Chain::open`](crate::Chain::open).
     ///
     /// The pool has room for `room` workers at a time, including its first workers.
     ///
@@ -144,8 +144,8 @@ impl<E, A: AccessMarker + crate::consumer::markers::sealed::Access, L: Layout> P
         let learned = core.control.learner(stage); // user code: before the worker is counted
         let room = core.control.plan.stages[stage].delivery.room();
         let worker = core.control.acquire_worker(stage)?.ok_or(SubscribeError::Full { room })?;
-        // The last step makes the new worker an owner of the ring. A joiner that an earlier step
-        // refuses never owns the ring, and therefore never drops the ring's events.
+        // The last step of `join` makes the new worker an owner of the ring. A refused worker never
+        // owns the ring, and never drops the ring's events.
         let Some(owner) = Owner::of(&core) else {
             core.control.membership.remove_worker(stage);
             core.control.membership.release_worker(stage, worker);

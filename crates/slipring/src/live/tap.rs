@@ -14,7 +14,7 @@
 //!   positions keeps its pinned position, or moves on to the furthest announced position. For each
 //!   party behind the tap, the joiner sees the party's announced position, or the party sees the
 //!   joiner's pinned position (`edge::joined`). No party behind the tap passes the joiner's
-//!   position before the joiner's release.
+//!   position before the joiner releases that position.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -40,7 +40,7 @@ use crate::ring::words::{ahead, later};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartAt {
-    /// The next event that the stages before the tap release.
+    /// The next event that reaches the tap.
     Now,
     /// The oldest event that is still held for the tap. The age of the oldest held event depends on
     /// the progress of the producers and of the stages behind the tap.
@@ -54,10 +54,10 @@ pub enum StartAt {
 ///
 /// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
 /// subscription leaves. A subscription sees each event exactly once, starting with the event at
-/// [`next_seq`](Consumer::next_seq). A subscription holds back the producers and the stages that
-/// wait for the tap, until the subscription releases its events or leaves. Of a chain's later
-/// stages, a tap holds back only the stages that may write events. A dropped subscription leaves
-/// the tap, on any thread and for any reason.
+/// [`next_seq`](Consumer::next_seq). Until a subscription releases an event or leaves, the
+/// subscription holds back the producers, and each stage that waits for the tap. Of a chain's later
+/// stages, a tap holds back only the stages that may write events. The drop of a subscription, on
+/// any thread, makes the subscription leave the tap.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
@@ -65,13 +65,13 @@ pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 /// A place of a running graph where readers join and leave.
 ///
 /// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. All
-/// clones of a tap refer to the same place in the graph. Without readers, a tap costs each producer
-/// or stage behind the tap one fence per batch.
+/// clones of a tap refer to the same place in the graph. A tap without readers costs one fence per
+/// batch in each thread that the tap could hold back.
 ///
-/// A tap stands in one running graph at a time. A tap can stand in the next graph after
-/// [`run`](crate::Chain::run) has returned, or after a pipeline has ended and was joined. A
-/// [`Subscription`] keeps the ring alive even after the graph's run. The drop of the ring's last
-/// owner, which may be a subscription, drops the ring's events.
+/// A tap stands in one running graph at a time. Once [`run`](crate::Chain::run) has returned, or an
+/// ended pipeline was joined, the tap can stand in another graph. A [`Subscription`] keeps the ring
+/// alive even after the graph's run. The drop of the ring's last owner, which may be a
+/// subscription, drops the ring's events.
 ///
 /// ```
 /// use slipring::{StartAt, Tap};
@@ -125,9 +125,9 @@ impl<E, L: Layout> Tap<E, L> {
     /// Sets how many readers can be subscribed to this tap at the same time: 1 to
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
-    /// The ring allocates 256 bytes for each reader that the tap has room for. While at least one
-    /// reader is subscribed, each producer or stage behind the tap loads one cache line per reader
-    /// that the tap has room for.
+    /// The ring allocates 256 bytes for each reader that the tap has room for. While a reader is
+    /// subscribed, each thread that the tap can hold back loads `readers` cache lines at each check
+    /// of the tap.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -195,8 +195,10 @@ impl<E: Send + Sync, L: Layout> Tap<E, L> {
     /// ```
     ///
     /// # Errors
-    /// - [`SubscribeError::Overwritten`], [`SubscribeError::NotYet`]: the position of a
-    ///   [`StartAt::At`] is no longer held, or not released yet.
+    /// - [`SubscribeError::Overwritten`]: the event at the position of [`StartAt::At`] is no longer
+    ///   held for the tap.
+    /// - [`SubscribeError::NotYet`]: the event at the position of [`StartAt::At`] has not reached
+    ///   the tap.
     /// - [`SubscribeError::Full`]: the tap has no room for another reader.
     /// - [`SubscribeError::NotRunning`]: the tap stands in no running graph.
     /// - [`SubscribeError::Ended`]: the graph was halted or has failed.
@@ -236,7 +238,7 @@ impl<E, L: Layout> Clone for LeaveHandle<E, L> {
 }
 
 impl<E, L: Layout> LeaveHandle<E, L> {
-    /// Asks the reader to leave: the reader's present wait, or its next call, returns
+    /// Asks the reader to leave: the reader's current wait, or the reader's next call, returns
     /// [`WaitError::Left`](crate::WaitError::Left).
     ///
     /// The reader holds its unreleased events until the reader is dropped. Returns `false` if the
@@ -357,8 +359,8 @@ pub(crate) fn join<E, L: Layout>(
     }
     let ticket_line = tap.ticket_line(seat);
     let member = MemberRole { seat, ticket_line, ticket: control.line(ticket_line).load(Relaxed) };
-    // The last step makes the new member an owner of the ring. A joiner that an earlier step
-    // refuses never owns the ring, and therefore never drops the ring's events.
+    // The last step of `join` makes the new member an owner of the ring. A refused member never
+    // owns the ring, and never drops the ring's events.
     let Some(owner) = Owner::of(core) else {
         control.release_member(stage, seat);
         return Err(SubscribeError::NotRunning);
@@ -403,8 +405,8 @@ mod tests {
         }
     }
 
-    /// A run ends while calls of a tap, a pool handle and a monitor are still active. The
-    /// references that a tap, a pool handle and a monitor hold during a call keep no event alive.
+    /// If a run ends during calls on a tap, a pool handle and a monitor, the calls' references to
+    /// the graph keep no event alive.
     #[test]
     fn handles_inside_their_calls_own_no_event_of_a_run() {
         let (tap, pool, monitor) = (Tap::new(), Pool::reading(2), Monitor::new());

@@ -1,4 +1,4 @@
-//! The writer of a mirror, and the handle that creates observers of the mirror.
+//! The handles of a mirror: [`Mirror`] writes values, and [`MirrorHandle`] creates observers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use crate::observe::words::{Plain, Words, bytes_per_slot};
 /// the remaining values, and then the end. A mirror that is forgotten (`std::mem::forget`) never
 /// closes.
 ///
-/// A slot takes 16 bytes plus the value's size, rounded up to a multiple of 8 bytes.
+/// A slot takes 16 bytes more than its value, whose size is rounded up to a multiple of 8 bytes.
 ///
 /// ```
 /// use slipring::{Graph, Mirror};
@@ -39,7 +39,7 @@ use crate::observe::words::{Plain, Words, bytes_per_slot};
 /// ```
 pub struct Mirror<T> {
     words: Arc<Words>,
-    /// Twice the number of the next put (see `words::PUT`).
+    /// Twice the index of the next put (see `words::PUT`).
     next: u64,
     values: PhantomData<fn(T)>,
 }
@@ -62,7 +62,7 @@ impl<T: Plain> Mirror<T> {
         Mirror::starting_at(capacity, 0)
     }
 
-    /// Creates a mirror whose count of puts begins at `start`. `start` is twice the number of the
+    /// Creates a mirror whose count of puts begins at `start`. `start` is twice the index of the
     /// first put (see `words::PUT`).
     pub(crate) fn starting_at(capacity: usize, start: u64) -> Result<Mirror<T>, BuildError> {
         let words = Arc::new(Words::new::<T>(capacity, start)?);
@@ -133,7 +133,7 @@ impl<T> Clone for MirrorHandle<T> {
 }
 
 impl<T: Plain> MirrorHandle<T> {
-    /// Returns the number of values that the mirror holds.
+    /// Returns the number of values that the mirror can hold.
     ///
     /// Example: [`MirrorHandle`].
     pub fn capacity(&self) -> usize {

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! - I1: An observer's position passes a put when the observer returns the put's value, or counts
-//!   the put as missed. The observer counts as missed all puts between two consecutive returned
-//!   values. An observer that reports [`ObserveError::Closed`] has returned the last put.
+//!   the put as missed. Each put between a returned value and the next returned value counts as
+//!   missed. An observer that reports [`ObserveError::Closed`] has returned the last put.
 //! - I2: An observer skips puts only after its next put was overwritten (words::I2), or if the
 //!   caller asks for the newest value. An observer's position never goes beyond the last put.
 
@@ -17,7 +17,7 @@ use crate::ring::words::ahead;
 use crate::wait::queue::WaitQueue;
 use crate::wait::{HandleLearner, Wait, WaitOptions, WaitStrategy, wait_until};
 
-/// Upper bound of the reads that one poll tries while the writer overtakes the observer.
+/// Maximum number of reads in one poll.
 const ATTEMPTS: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// A value that an [`Observer`] read from its mirror.
@@ -104,9 +104,10 @@ impl std::error::Error for ObserveError {}
 /// ```
 pub struct Observer<T> {
     mirror: MirrorHandle<T>,
-    /// Twice the number of the put to read next (see `words::PUT`).
+    /// Twice the index of the put to read next (see `words::PUT`).
     next: u64,
-    /// Twice the number of the put after the last returned put (see `words::PUT`).
+    /// Twice the index of the first put that is neither returned nor counted as missed (see
+    /// `words::PUT`).
     counted: u64,
     wait: Wait,
     learned: HandleLearner,
@@ -124,8 +125,8 @@ impl<T: Plain> MirrorHandle<T> {
 
     /// Creates an observer that begins at the oldest value that the mirror holds.
     ///
-    /// The oldest held value was put up to `capacity` puts ago. Values that the writer overwrites
-    /// before the observer reads them count as missed.
+    /// The mirror holds at most the `capacity` newest values. A value that the writer overwrites
+    /// before the observer reads the value counts as missed.
     ///
     /// Example: [`MirrorHandle`].
     pub fn observe_from_oldest(&self) -> Observer<T> {
@@ -144,8 +145,8 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Returns twice the number of newest puts that an overtaken observer still reads (see
-    /// `words::PUT`). An overtaken observer still reads three quarters of the slots.
+    /// Returns how many slots an overtaken observer still reads, times two (see `words::PUT`). An
+    /// overtaken observer still reads three quarters of the slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -200,8 +201,8 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the newest value, unless this observer has returned it already. Never waits.
     ///
-    /// Older values that the call skips count as missed. The writer may put newer values during the
-    /// call.
+    /// The call skips older values, and counts the skipped values as missed. The writer may put
+    /// newer values during the call.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -244,8 +245,8 @@ impl<T: Plain> Observer<T> {
 
     /// Returns the number of values that this observer has neither returned nor counted as missed.
     ///
-    /// The writer may put more values at any time, and may have overwritten some of the counted
-    /// values.
+    /// The returned number includes values that the writer has overwritten. Each put of the writer
+    /// raises the number by one.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;
@@ -266,7 +267,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is twice the number of newest puts that remain to be read (see `words::PUT`).
+    /// is how many of the newest puts to read, times two (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {
@@ -329,7 +330,8 @@ impl<T: Plain> Iterator for Observer<T> {
     fn next(&mut self) -> Option<Observed<T>> {
         loop {
             match self.wait_for(None) {
-                // The wait strategy's timeout does not end a call without a deadline.
+                // `next` has no deadline, so `next` goes on waiting after the wait strategy's
+                // timeout.
                 Err(ObserveError::TimedOut) => {}
                 polled => return polled.ok(),
             }

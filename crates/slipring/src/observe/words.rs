@@ -12,30 +12,30 @@
 //! seqlocks get along with programming language memory models?", MSPC 2012). The module needs no
 //! `unsafe`: every word that two threads share is atomic, and any copied bytes form a valid value.
 //!
-//! A *put* is one copy of a value by the writer. Puts have consecutive numbers, whatever the
-//! positions of their events. The word `completed` and the handles store twice the number of a put.
-//! A slot's mark shows the progress of put number `n`, which goes to that slot; the mark's lowest
-//! bit is [`WRITING`]:
+//! A *put* is one copy of a value by the writer. Puts have consecutive indices, whatever the
+//! positions of their events. *Put `n`* is the put with the index `n`. The word `completed` and the
+//! handles store indices of puts times two. A slot's mark shows the index of the slot's put, and
+//! whether the put is finished. The mark's lowest bit is [`WRITING`].
 //!
 //! | mark of a slot | meaning |
 //! |---|---|
-//! | `2n + 1` | the writer is storing put number `n` |
-//! | `2n + 2` | the slot holds put number `n`, whole |
+//! | `2n + 1` | the writer is storing put `n` |
+//! | `2n + 2` | the slot holds the complete put `n` |
 //!
 //! Invariants
 //! - I1: The mark of a slot only grows. The writer sets the slot's mark to `2n + 1` before storing
-//!   the first word of put number `n`. The writer sets the slot's mark to `2n + 2` after storing
-//!   the last word of put number `n`.
+//!   the first word of put `n`. The writer sets the slot's mark to `2n + 2` after storing the last
+//!   word of put `n`.
 //! - I2: [`Words::read`] copies a value between two loads of the slot's mark. [`Words::read`]
-//!   returns a copy of put number `n` only if each of the two loaded marks is `2n + 2`. The mark
-//!   load that precedes the copy acquires the words of put number `n` (edge `SYNC[mirrored]`). A
-//!   fence stands between the copy of a value and the later load of the slot's mark. If the copied
-//!   value contains a word of a later put, the mark loaded after the fence is a later mark (edge
-//!   `SYNC[overwritten]`).
-//! - I3: The word `completed` is twice the number of finished puts. An observer that has acquired
-//!   `completed` finds each finished put, or a later put, in the put's slot (`SYNC[completed]`).
-//! - I4: The writer stores nothing after `closed`. An observer that has acquired `closed` sees all
-//!   puts (`SYNC[mirror-closed]`).
+//!   returns a copy of put `n` only if each of the two loaded marks is `2n + 2`. The mark load that
+//!   precedes the copy acquires the words of put `n` (edge `SYNC[mirrored]`). A fence stands
+//!   between the copy of a value and the later load of the slot's mark. If the copy contains a word
+//!   of a later put, the load after the fence finds a changed mark (edge `SYNC[overwritten]`).
+//! - I3: The word `completed` is the number of finished puts, times two. An observer that has
+//!   acquired `completed` finds each finished put, or a later put, in the put's slot
+//!   (`SYNC[completed]`).
+//! - I4: The store to `closed` is the writer's last store. An observer that has acquired `closed`
+//!   sees all puts (`SYNC[mirror-closed]`).
 //! - I5: Observers store to none of the words, so the writer never waits for an observer.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -45,8 +45,8 @@ use crate::base::sync::{AtomicU32, AtomicU64, Line, Relaxed, twin};
 use crate::errors::BuildError;
 use crate::ring::words::ahead;
 
-/// Difference between the stored numbers of two consecutive puts. Twice the number of a put is
-/// stored, to leave the lowest bit free for [`WRITING`].
+/// Difference between the stored indices of two consecutive puts. Indices of puts are stored times
+/// two, to leave the lowest bit free for [`WRITING`].
 pub(super) const PUT: u64 = 2;
 /// Bit of a slot's mark (version word): the writer is storing the slot's words.
 const WRITING: u64 = 1;
@@ -81,9 +81,9 @@ pub(super) enum SlotRead<T> {
 /// form a valid value.
 ///
 /// Integers and floats are `Plain`, and an array of `Plain` elements is `Plain`. For a type of your
-/// own derive the traits of the crate `zerocopy` (0.8, with its feature `derive`): `#[derive(Clone,
-/// Copy, FromBytes, IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type
-/// that is `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
+/// own, derive the traits of the crate `zerocopy` (0.8, feature `derive`): `#[derive(Clone, Copy,
+/// FromBytes, IntoBytes, Immutable)]` on a `#[repr(C)]` struct without padding. Every type that is
+/// `FromBytes`, `IntoBytes`, `Immutable`, `Copy`, `Send` and `'static` is `Plain`.
 ///
 /// Example: [`Observer`](crate::Observer).
 #[doc(alias = "Pod")]
@@ -108,13 +108,13 @@ pub(super) struct Words {
     /// Whether the writer is gone. Before the writer's end, no thread stores to this field's cache
     /// line.
     closed: AtomicU32,
-    /// Twice the number of finished puts (see [`PUT`]).
+    /// Number of finished puts, times two (see [`PUT`]).
     completed: Line<AtomicU64>,
 }
 
 impl Words {
-    /// Creates slots for `capacity` values of type `T`. `start` is twice the number of the first
-    /// put (see [`PUT`]).
+    /// Creates slots for `capacity` values of type `T`. `start` is twice the index of the first put
+    /// (see [`PUT`]).
     pub(super) fn new<T>(capacity: usize, start: u64) -> Result<Words, BuildError> {
         let stride = stride::<T>();
         if !capacity.is_power_of_two() {
@@ -157,29 +157,30 @@ impl Words {
 
     // The observers' side.
 
-    /// Returns twice the number of finished puts (see [`PUT`]).
+    /// Returns the number of finished puts, times two (see [`PUT`]).
     pub(super) fn completed(&self) -> u64 {
         edge::completed::see(&self.completed.0)
     }
 
-    /// Returns twice the number of the oldest put that a slot still holds (see [`PUT`]). The writer
-    /// may already be overwriting the oldest put.
+    /// Returns twice the index of the oldest put in the slots (see [`PUT`]). The writer may already
+    /// be overwriting the oldest put.
     pub(super) fn oldest(&self) -> u64 {
         let completed = self.completed();
         completed
             .wrapping_sub((completed.wrapping_sub(self.start)).min(self.capacity() as u64 * PUT))
     }
 
-    /// Returns twice the number of all puts (see [`PUT`]), if the writer is gone. After `Some`, all
-    /// puts are visible to the observer (I4). An observer that found no value must read once more
-    /// after `closed` returns `Some`, because the writer may have put a value meanwhile.
+    /// Returns the number of all puts, times two (see [`PUT`]). `None`: the writer is not gone. If
+    /// `closed` returns `Some`, all puts are visible to the observer (I4). An observer that found
+    /// no value must read once more after `closed` returns `Some`, because the writer may have put
+    /// a value meanwhile.
     #[inline]
     pub(super) fn closed(&self) -> Option<u64> {
         let closed = edge::mirror_closed::see(&self.closed);
         (closed != 0).then(|| self.completed.0.load(Relaxed))
     }
 
-    /// Copies the value of one put, if the put's slot holds that put whole (I2).
+    /// Copies the value of one put, if the put's slot holds the put's complete value (I2).
     #[inline]
     pub(super) fn read<T: Plain>(&self, put: u64) -> SlotRead<T> {
         let slot = self.slot::<T>(put);
@@ -196,16 +197,16 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // The slot's mark and `completed` each show a count of finished puts, times two.
-        // `Overwritten` carries the more recent count.
+        // The slot's mark and `completed` each show a number of finished puts. `Overwritten`
+        // carries the larger of these two numbers, times two.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
 
     // The writer's side.
 
-    /// Copies a value and its position into the slot of a new put. `next` is twice the number of
-    /// the new put (see [`PUT`]). Returns the new value of `completed`.
+    /// Copies a value and its position into the slot of a new put. `next` is twice the index of the
+    /// new put (see [`PUT`]). Returns the new value of `completed`.
     #[inline(always)]
     pub(super) fn write<T: Plain>(&self, next: u64, seq: u64, value: &T) -> u64 {
         let slot = self.slot::<T>(next);

@@ -97,7 +97,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// # Errors
     /// - [`ClaimError::Length`]: `len` is 0 or exceeds the ring's capacity.
     /// - [`ClaimError::Gated`]: fewer than `len` slots are free.
-    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
     pub fn try_claim_n(&mut self, len: usize) -> Result<Slots<'_, E, L, S>, ClaimError> {
         self.check_length(len)?;

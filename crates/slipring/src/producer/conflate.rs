@@ -1,8 +1,8 @@
 //! Conflation keeps the newest value per key while the ring is full.
 //!
 //! Invariants
-//! - I1: The conflator numbers the entries of its queue from 0 on, in the order of insertion.
-//!   `indices` maps each kept key to the number of the key's entry.
+//! - I1: The entries of the conflator's queue have indices from 0 on, in the order of insertion.
+//!   `indices` maps each kept key to the index of the key's entry.
 //! - I2: Kept values are published in the order in which their keys were first kept, and before
 //!   every later value.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
@@ -19,8 +19,8 @@ use crate::ring::slots::Layout;
 
 /// A producer that keeps each key's newest value while the ring is full, instead of waiting.
 ///
-/// Conflation fits prices, positions and states, where only the last value counts.
-/// [`Producer::conflate`] creates a conflator with room for a number of keys.
+/// Conflation fits values of which only the newest matters, such as prices. [`Producer::conflate`]
+/// creates a conflator with room for a number of keys.
 ///
 /// Each [`send`](Conflator::send) and [`flush`](Conflator::flush) first publishes kept values, as
 /// far as the ring has free slots. Call `flush` when there is nothing to send for a while, and
@@ -46,7 +46,7 @@ pub struct Conflator<P: Publisher, K, T, F> {
     /// Number of keys that the conflator can keep at a time.
     room: usize,
     kept: VecDeque<(K, T)>,
-    /// Entry number of each kept key: the number of entries that the conflator has inserted before
+    /// Index of each kept key's entry: the number of entries that the conflator has inserted before
     /// the key's entry.
     indices: HashMap<K, usize>,
     /// Number of values that have left the queue since the conflator's creation.
@@ -280,14 +280,15 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
     /// ```
     ///
     /// # Errors
-    /// - [`ClaimError::TimedOut`]: `deadline` passed, and the unpublished values stay kept.
+    /// - [`ClaimError::TimedOut`]: `deadline` passed. The conflator still keeps the unpublished
+    ///   values.
     /// - [`ClaimError::Wait`]: the graph has ended, or only this thread could free a slot.
     pub fn flush_by(&mut self, deadline: impl Into<Option<Instant>>) -> Result<(), ClaimError> {
         let deadline = deadline.into();
         while !self.kept.is_empty() {
             match self.producer.reserve_until(deadline) {
                 Ok(seq) => self.publish_first(seq),
-                // The wait strategy's timeout does not end a call without a deadline.
+                // Without a deadline, `flush_by` goes on waiting after the wait strategy's timeout.
                 Err(ClaimError::TimedOut { .. }) if deadline.is_none() => {}
                 Err(error) => return Err(error),
             }
@@ -302,8 +303,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         self.kept.len()
     }
 
-    /// Publishes all kept values without a deadline, then drops the conflator. The drop also closes
-    /// a producer that the conflator owns.
+    /// Publishes all kept values without a deadline, then drops the conflator. If the conflator
+    /// owns its producer, the drop closes the producer.
     ///
     /// Example: [`Conflator::new`].
     ///

@@ -34,9 +34,10 @@ pub struct Many(());
 ///
 /// A ring has one producer (the default) or several ([`SharedProducer`]).
 ///
-/// - [`publish`](Producer::publish) fills one slot in a closure and publishes the event.
-///   [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots to fill without a
-///   closure. Stages see no event after an open claim until that claim is published or given up.
+/// - [`publish`](Producer::publish) calls a closure that fills one slot, and then publishes the
+///   event. [`claim`](Producer::claim) and [`claim_n`](Producer::claim_n) lend slots to fill
+///   without a closure. Stages see no event after an open claim until that claim is published or
+///   given up.
 /// - Dropping a ring's last producer closes the ring. The stages drain a closed ring.
 /// - A claimed slot still holds the event of one lap ago, so reset every field that matters.
 /// - A producer that is dropped by a panic of its thread fails the graph.
@@ -56,8 +57,8 @@ pub struct Many(());
 /// ```
 #[doc(alias = "Sender")]
 #[doc(alias = "RingBuffer")]
-// The handle fills whole cache lines, so that its stores at each publication slow down no thread
-// that uses neighbouring memory.
+// The alignment gives the handle its own cache lines, so that the handle's stores slow down no
+// thread that uses neighbouring memory.
 #[repr(align(128))]
 pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) core: Owner<E, L>,
@@ -117,9 +118,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. The caller creates `learned`
-    /// before the handle is counted, because the creation of `learned` runs the wait strategy's
-    /// code. If that code panicked after the count, the number of producers would stay too high.
+    /// Creates a handle, and adds it to the number of producers. The wait strategy that creates
+    /// `learned` may panic. The caller of `new` creates `learned` beforehand, because a later panic
+    /// would leave the number of producers too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -202,8 +203,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.ignores_panic = true;
     }
 
-    /// Ends the graph at once, without draining the ring. Published events that a stage has not
-    /// seen stay unseen. Every blocking call returns
+    /// Ends the graph at once, without draining the ring. A stage does not get the published events
+    /// that it has not seen. Every blocking call returns
     /// [`WaitError::Halted`](crate::WaitError::Halted).
     ///
     /// ```
@@ -260,8 +261,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// raw handle drops the claim.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
-        // The check for an open claim comes first, because `Option::take` alone would store to
-        // memory at every claim.
+        // Without this check, `Option::take` would store to memory at every claim.
         if self.open_claim.is_some() {
             self.take_open_claim();
         }
@@ -274,10 +274,11 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         }
     }
 
-    /// Gives up claimed positions. With many producers, stamps tombstones over the positions.
+    /// Gives up claimed positions. In a ring with many producers, turns the positions into
+    /// tombstones.
     #[cold]
     pub(crate) fn give_up(&mut self, seq: u64, len: u64) {
-        // A single producer claims the same positions again (I3).
+        // A single producer claims the given-up positions again (I3).
         if S::MANY && len != 0 {
             if let Some(samples) = &self.core.control.counters.samples {
                 samples.publishing(seq, len, false);
@@ -295,7 +296,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.flush();
     }
 
-    /// Counts `events` more events as published together with an earlier event.
+    /// Adds `events` to the number of events that were published together with an earlier event.
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn count_coalesced(&mut self, events: u64) {
         self.coalesced = self.coalesced.wrapping_add(events);
@@ -314,7 +315,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     // The end.
 
-    /// Closes the ring at the claim word's present position (I4).
+    /// Closes the ring at the claim word's current position (I4).
     fn close_shared(&self) {
         let claim = self.core.control.positions.claim();
         let word = ClaimWord(

@@ -1,5 +1,5 @@
-//! Publishing makes a claim's events visible to the stages. Some calls claim, fill and publish at
-//! once.
+//! Publishing makes a claim's events visible to the stages. A call such as [`Producer::publish`]
+//! claims a slot, fills the slot and publishes the event.
 //!
 //! Invariants
 //! - I1: A `FillGuard` is alive while user code fills a claim, or yields the next item for a claim.
@@ -115,7 +115,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// # Errors
     /// - [`ClaimError::Gated`]: the ring is full.
-    /// - [`ClaimError::Contended`]: another producer claimed first.
+    /// - [`ClaimError::Contended`]: another producer claimed slots during the call.
     /// - [`ClaimError::Wait`]: the graph has ended.
     #[inline]
     pub fn try_publish(&mut self, fill: impl FnOnce(&mut E)) -> Result<u64, ClaimError> {
@@ -190,8 +190,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     /// Publishes every item of an iterator, one by one. Returns the number of published items.
     ///
     /// Waits while the ring is full. Each event is visible before the call takes the next item.
-    /// [`Producer::publish_batches`] publishes several items at a time. If the iterator or `fill`
-    /// panics, the earlier items stay published, and the graph fails.
+    /// [`Producer::publish_batches`] publishes several items at a time. A panic of the iterator or
+    /// of `fill` fails the graph; the earlier items stay published.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;
@@ -214,7 +214,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let mut count = 0;
         let mut items = items.into_iter();
         while let Some(item) = self.next_item(&mut items) {
-            // The iterator cannot take an item back, so no timeout ends the wait for a slot.
+            // A timeout would lose `item`, because the iterator cannot take `item` back.
             let seq = self.reserve_past_timeouts(1)?;
             self.fill(seq, |slot| fill(slot, item));
             count += 1;
@@ -227,8 +227,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     ///
     /// The last batch may be shorter than `len`. `len` must be between 1 and the ring's capacity. A
     /// batch costs less per event than single publications, but stages see an item only when its
-    /// batch is published. With many producers, the unused slots of the last batch are given up. If
-    /// the iterator or `fill` panics, the unpublished batch is given up, and the graph fails.
+    /// batch is published. With many producers, the unused slots of the last batch are given up. A
+    /// panic of the iterator or of `fill` gives up the unpublished batch, and fails the graph.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0)?;

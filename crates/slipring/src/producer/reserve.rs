@@ -15,9 +15,10 @@ use crate::ring::words::{ClaimWord, ahead};
 
 /// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {
-    /// The ring is full. The field is the number of the slowest gating stage.
+    /// The ring is full. The field is the index of the slowest gating stage. If no stage gates, the
+    /// field is the index of the producers (see `Plan::producer_party`).
     Gated(usize),
-    /// Another producer moved the claim word first.
+    /// Another producer moved the claim word during the call.
     Contended,
     /// The graph takes no more events.
     Wait(WaitError),
@@ -118,9 +119,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
 
     /// Loads the position up to which other producers have claimed.
     ///
-    /// A handle skips the call of `read_claim_word` while no other handle can have moved the claim
-    /// word. A skipped call saves a load that would wait for the handle's own last store to the
-    /// claim word.
+    /// A handle calls `read_claim_word` only if another handle may have moved the claim word. Each
+    /// skipped call saves a load that would wait for the handle's own last store to the claim word.
     #[inline(always)]
     fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
         // All accesses to the claim word are relaxed, because the claim word assigns positions and
@@ -145,25 +145,24 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         let lower_bound = self.next.wrapping_sub(capacity);
         let (gate, slowest) = self.core.pass_gate(lower_bound);
         // `limit` is one lap after `gate`, and `next` is one lap after `lower_bound`. With a single
-        // producer, `gate` is never before `lower_bound`. Adding one lap to `gate` and to
-        // `lower_bound` shows that `limit` is never before `next`.
+        // producer, `limit` is never before `next`, because `gate` is never before `lower_bound`.
         debug_assert!(
             S::MANY || ahead(gate, lower_bound) >= 0,
             "the gate is before the lower bound of this producer"
         );
         let limit = gate.wrapping_add(capacity);
         // The limit of a single producer never decreases, even if `gate` is lower than at an
-        // earlier call. `gate` may decrease if a joining member stored its pin too late, or if a
-        // worker lost a race for a chunk. If `limit` fell to a position inside of an open claim,
-        // `commit` would move `next` past `limit`, to the claim's end.
+        // earlier call. A joining member can lower `gate` for a moment, and so can a worker that
+        // lost a race for a chunk. If `limit` fell to a position inside of an open claim, `commit`
+        // would move `next` past `limit`, to the claim's end.
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
         // Before the next call of `find_room`, this handle claims only positions in the lap before
-        // `limit`. No gating stage passes an open claim, so an open claim also starts in the lap
-        // before `limit`. The check covers exactly the lap before `limit`. The range from `next` to
-        // `limit` may be longer than a lap, because other producers may have claimed positions
-        // after `next`.
+        // `limit`. This handle's open claim starts in the lap before `limit`, because no gating
+        // stage passes an open claim. `may_refresh` checks the lap before `limit`. The range from
+        // `next` to `limit` may be longer than a lap, because other producers may have claimed
+        // positions after `next`.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
