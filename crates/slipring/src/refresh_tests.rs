@@ -13,9 +13,9 @@ use crate::ring::stamp::Run;
 use crate::wait::{HandleLearner, Wait};
 
 /// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
-/// begins four laps before the end of a refresh period (2^44 laps). Reads the slots' present stamps
-/// at `2 * capacity` consecutive positions, and returns one [`Run`] per position. The first read
-/// position is 2^46 laps after the start of the first published run.
+/// begins four laps before the end of a refresh period (2^44 laps). Returns what the slots' stamps
+/// mean at `2 * capacity` later positions, one [`Run`] per position. The first of these later
+/// positions is 2^46 laps after the start of the first published run.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -60,7 +60,7 @@ fn answers_later<L: Layout, S: Sharing>(
         .collect()
 }
 
-/// The check for a refresh of stamps ignores positions before the ring's start.
+/// `Core::may_refresh` ignores positions before the ring's start.
 #[test]
 fn a_ring_begins_on_the_short_way() {
     let capacity = 8u64;
@@ -80,10 +80,9 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // Each case gives a ring's first position, the first position of a lap, and whether a
-    // publication in that lap may refresh stamps. A refresh period is 2^44 laps. Some of the cases'
-    // rings start at the first position of a refresh period, and other rings start before the first
-    // position of a refresh period.
+    // Each case gives a ring's first position, the first of `capacity` checked positions, and the
+    // expected result of `may_refresh`. A refresh period is 2^44 laps. Each ring starts at the
+    // first position of a refresh period, or up to four laps earlier.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),
@@ -105,8 +104,9 @@ fn a_ring_begins_on_the_short_way() {
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
-    // A lap of single events comes first, then runs of up to a lap. In some cases the runs begin at
-    // a lap's first slot; in other cases the runs cross the ends of laps.
+    // Each case publishes a lap of single events, and then publishes the listed runs of up to a
+    // lap. In some cases the runs begin at a lap's first slot; in other cases the runs cross the
+    // ends of laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

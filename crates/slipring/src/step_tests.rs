@@ -14,10 +14,10 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
-/// A frontier is never below the caller's lower bound, even if a line holds a position that is too
-/// old. The line of a worker that lost the race for a chunk holds the chunk's start until the
-/// worker's next attempt. A joiner may store a position on its line, and withdraw the position
-/// later.
+/// A frontier is never below the caller's lower bound, even if a line holds a position below the
+/// lower bound. A worker that lost the race for a chunk leaves the chunk's start on its line until
+/// the worker tries to take another chunk. A joiner may store a position on its line, and withdraw
+/// the position later.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -84,9 +84,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     drop(member);
 }
 
-/// The first pool's frontier may fall below a chunk that a worker of the second pool has taken. The
-/// other worker of the second pool then takes no chunk, because that worker may go only up to the
-/// first pool's frontier.
+/// The first pool's frontier may fall below positions that the second pool has taken. Until the
+/// first pool's frontier rises again, the workers of the second pool take no chunk.
 #[test]
 fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     let graph = Graph::new(8, || 0u64);
@@ -105,10 +104,9 @@ fn a_worker_whose_limit_is_behind_its_pool_takes_no_chunk() {
     core.control.line(state.plan().line + 2).store(IDLE, Relaxed);
 }
 
-/// The position that gates a producer may fall for a moment. A joiner, or a worker that lost the
-/// race for a chunk, may store an earlier position on its line and withdraw the earlier position. A
-/// fall of the gating position does not move the producer's limit behind the producer's earlier
-/// claims.
+/// The position that gates a producer may fall for a moment, for example until a refused joiner
+/// withdraws its position. The fall of the gating position does not move the producer's limit
+/// behind the producer's earlier claims.
 #[test]
 fn a_producers_limit_never_falls_behind_its_claims() {
     for pool in [false, true] {
@@ -228,8 +226,8 @@ fn walk_all(position: &mut impl Availability<u64, Interleaved>) -> Vec<u64> {
     }
 }
 
-/// Gathers events and passes over tombstones, rewinds, and gathers again. Asserts that the position
-/// gathers the same events after a rewind, and never a tombstone's slot.
+/// Gathers all unreleased events, rewinds, and gathers all unreleased events again. Asserts that
+/// every round gathers the same events, and no slot of a tombstone.
 fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
     let counted = |position: &dyn Fn() -> (u64, u64), expected| {
         assert_eq!(position(), expected, "events and tombstones")
@@ -276,8 +274,8 @@ fn a_retry_passes_over_tombstones_again() {
     assert_rewinds(shards[0].position());
 }
 
-/// A shard may know how many consecutive events are its own, counted from its next position. The
-/// known number of the shard's consecutive events does not hold after a rewind to earlier events.
+/// A shard stores how many consecutive events from its next position on are its own. A rewind moves
+/// the shard's next position back, and must discard the stored number.
 #[test]
 fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);
@@ -468,7 +466,8 @@ fn a_worker_adopts_no_chunk_of_another_pool() {
     assert_eq!(first[0].poll(1, |_, _| ()).unwrap(), 1);
     assert_eq!(first[0].try_batch(1).unwrap().first_seq(), 1);
     assert_eq!(second[0].try_batch(1).unwrap().first_seq(), 0);
-    // The first pool's chunk is orphaned before the second pool's chunk.
+    // The worker of the first pool leaves its chunk, and then the worker of the second pool leaves
+    // its chunk.
     drop((first.remove(0), second.remove(0)));
     assert!(is_ready(&mut second[0]));
     let adopted = second[0].try_batch(1).unwrap();

@@ -1,6 +1,6 @@
-//! Keeps a list of the parties (stages and producers) that sleep in a model. Each twin's test names
-//! the parties that the twin leaves asleep. The test fails if a deadlock does not leave exactly the
-//! named parties asleep.
+//! Keeps a list of the parties (stages and producers) that sleep in a model. A test that expects a
+//! deadlock names the parties that must be asleep. The test passes only if the model ends in a
+//! deadlock and exactly the named parties are asleep.
 
 use std::cell::RefCell;
 use std::panic;
@@ -11,12 +11,12 @@ pub(super) const ASLEEP: &str = "asleep for ever: ";
 
 thread_local! {
     /// Names of the stages and producers that sleep; a name stands in the list once per thread that
-    /// sleeps under that name. A thread-local list suffices, because loom runs all threads of a
-    /// model on the thread of the model's test.
+    /// sleeps under that name. All threads of one model share one list, because loom runs these
+    /// threads on a single thread of the system.
     static PARTIES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A party's entry in [`PARTIES`], which the drop of the `Asleep` removes.
+/// A party's entry in [`PARTIES`]. The drop of the `Asleep` removes the entry.
 pub(crate) struct Asleep(String);
 
 /// Lists `party` (a stage's name, or `producer`) as asleep. `Control::wait_at` calls `asleep` for

@@ -15,10 +15,10 @@ use Access::{Read, Write};
 #[test]
 fn loom_a_close_drains() {
     explore(600, Some(3), || {
-        // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
-        // the closed bit, but not the stored final position, would read 0 as the final position.
-        // The ring of this model starts at position 0, so a stage that reads 0 as the final
-        // position ends without the event, and the model fails.
+        // The word `final_seq` holds 0 until the close stores the final position. A stage that sees
+        // the closed bit, but loads the old 0 from `final_seq`, ends at position 0. The ring of
+        // this model starts at position 0, so a stage that ends at position 0 loses the published
+        // event.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {
@@ -180,8 +180,8 @@ fn loom_twin_halted_unnotified() {
     caught("ending::loom_a_halt_wakes", "halted-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// Shows that a stage that drops its handle wakes the producer and the next stage. The errors of
-/// the woken producer and of the woken stage name the stage that dropped its handle.
+/// Shows that a stage that fails by dropping its handle wakes the producer and the next stage. The
+/// woken producer and the woken stage each get an error with the name of the failed stage.
 #[test]
 fn loom_a_failure_wakes_all_sleepers() {
     explore(30_000, Some(3), || {
@@ -253,10 +253,10 @@ fn loom_twin_last_failure_stays() {
 #[test]
 fn loom_a_close_is_seen_without_waiting() {
     explore_unfenced(50, None, || {
-        // The word `final_seq` holds 0 until the close stores the final position. A stage that saw
-        // the closed bit, but not the stored final position, would read 0 as the final position.
-        // The ring of this model starts at position 0, so a stage that reads 0 as the final
-        // position ends without the event, and the model fails.
+        // The word `final_seq` holds 0 until the close stores the final position. A stage that sees
+        // the closed bit, but loads the old 0 from `final_seq`, ends at position 0. The ring of
+        // this model starts at position 0, so a stage that ends at position 0 loses the published
+        // event.
         let ring = ring(Settings { start: 0, ..settings(2) }, &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {

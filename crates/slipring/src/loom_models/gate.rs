@@ -182,8 +182,8 @@ fn loom_twin_widened_forwards() {
     caught("gate::loom_two_producers_wait_for_a_pool", "widened-forwards", Caught::Race);
 }
 
-/// Shows that in a ring without stages the earlier publications gate the producers. Without a gate,
-/// two producers a lap apart would fill the same slot.
+/// Shows that, in a ring without stages, a producer fills a slot again only after the slot's
+/// previous event is published. Otherwise two producers a lap apart would fill the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {

@@ -174,8 +174,9 @@ fn loom_twin_released_relaxed_by_a_member() {
     caught("join::loom_a_reader_stays", "released-relaxed", Caught::Race);
 }
 
-/// A second member takes the seat that the first member has left. Shows that a producer that sees
-/// the position stored by the joining second member also sees the first member's release.
+/// A second member takes the seat that the first member has left, and stores its position on the
+/// seat's line. Shows that a producer that loads the second member's position also sees the first
+/// member's release.
 #[test]
 fn loom_a_seat_is_taken_again() {
     explore(6_000, Some(2), || {
@@ -347,9 +348,9 @@ fn loom_a_worker_joins_where_one_left() {
             })
             .unwrap();
         };
-        // The reader `end` polls after the joining worker's thread has ended, so `end` sees the
-        // joining worker's accesses. The reader `end` sees the adopting worker's accesses only if
-        // the joining worker has acquired the adopting worker's accesses.
+        // The reader `end` polls after the thread of the worker `third` has ended, so `end` sees
+        // the accesses of `third`. Once `third` has joined, `end` sees the accesses of the worker
+        // `second` only if `third` acquired these accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

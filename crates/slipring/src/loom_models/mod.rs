@@ -9,22 +9,24 @@
 //!   explores nothing passes as well.
 //! - **Bounded polls.** A model that polls without waiting polls a bounded number of times. In a
 //!   model with bounded polls, no thread drops its handle; the thread returns the handle instead.
-//!   Handles dropped by the threads would end the graph, and loom would explore many further
-//!   executions, one for each order of the drops. The models of how a graph ends are in
+//!   If the threads dropped their handles, the drops would end the graph. loom would explore each
+//!   order of the drops, in many further executions. The models of how a graph ends are in
 //!   `ending.rs`.
-//! - **Pure readers last.** A thread that only polls is spawned last. If a load comes after a write
-//!   of the same word, loom explores all values that the load may return. loom moves a load behind
-//!   a later write only if the load is the last access to the written word before the write. If the
-//!   writing thread loads a word right before it writes the word, loom never moves another thread's
-//!   earlier load behind the write.
+//! - **Pure readers last.** A thread that only polls is spawned last. If a load runs after a write
+//!   of the same word, loom explores all values that the load may return. If a load runs before a
+//!   write of the same word, loom may fail to try the opposite order. loom tries the opposite order
+//!   only if no third access to the word runs between the load and the write. Often the writing
+//!   thread's own load of the word is such a third access.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
 //!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
 //!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its
 //!   model's limit on preemptions.
-//! - **Data edges.** A model of a data edge runs under [`explore_unfenced`]: at most one thread of
-//!   the model issues a `SeqCst` fence. The models of data edges through a tap (`tap.rs`) run under
+//! - **Data edges.** A data edge is a release store with the acquire loads that read the stored
+//!   value. A model of a data edge runs under [`explore_unfenced`]: at most one thread of the model
+//!   issues a `SeqCst` fence. The models of data edges through a tap (`tap.rs`) run under
 //!   `explore`. PROTOCOL.md explains the unfenced models ("Unfenced models").
-//! - **Start.** Rings start one position before the wrap, unless a model sets another start.
+//! - **Start.** Rings start at position 2^64 - 1, so that the next position is 0, unless a model
+//!   sets another start.
 //! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
 //!   in the way that the twin's test expects. A test that expects a deadlock also names the stages
 //!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
@@ -85,8 +87,8 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
     });
     let (executions, took) = (executions.load(Ordering::Relaxed), began.elapsed());
     println!("{executions} executions in {took:.1?}");
-    // Mutation testing counts a mutant as caught if a model fails. A model that runs a mutant must
-    // not fail merely because the model has too few executions.
+    // Mutation testing counts a mutant as caught if a model fails. A mutant may change a model's
+    // number of executions, so the minimum is not checked for mutants.
     let mutated = std::env::var_os("SLIPRING_MUTANT").is_some();
     assert!(
         mutated || executions >= least,
@@ -98,9 +100,9 @@ fn explore(least: usize, preemptions: Option<usize>, model: impl Fn() + Send + S
 /// one thread issues a `SeqCst` fence.
 ///
 /// loom lets two `SeqCst` fences synchronise, which C++20 does not promise. Two `SeqCst` fences in
-/// different threads of a model could hide that an edge between the two threads is missing.
-/// `explore_unfenced` counts the threads that issue fences, and then drops the model's result. The
-/// drop of the model's result also issues a fence, which hides no missing edge, because no other
+/// different threads of a model could hide that an edge between the two threads is missing. If the
+/// model returns handles, `explore_unfenced` drops the returned handles only after counting the
+/// threads that issued fences. A fence during the drop hides no missing edge, because no other
 /// thread runs during the drop.
 fn explore_unfenced<T>(
     least: usize,
@@ -121,8 +123,8 @@ fn explore_unfenced<T>(
 enum Caught {
     /// Two unordered accesses to one event.
     Race,
-    /// A deadlock that leaves exactly the listed parties asleep. Each entry names one waiting
-    /// party: a stage by the stage's name, or a producer by `producer`.
+    /// A deadlock. The field lists all parties that the deadlock leaves asleep. Each entry is a
+    /// stage's name, or `producer`.
     Deadlock(&'static [&'static str]),
     /// A panic whose message contains the given text. The panic comes from an assertion of the
     /// model, or from the library.
@@ -167,7 +169,7 @@ type Ring = Owner<u64, Interleaved>;
 /// A model's stage: its access, its number of workers (0: not a pool), and its dependencies.
 type Spec<'a> = (Access, usize, &'a [usize]);
 
-/// First position of a model's ring: one before the wrap.
+/// First position of a model's ring: 2^64 - 1, so that the next position is 0.
 const START: u64 = u64::MAX;
 
 fn settings(capacity: usize) -> Settings {
@@ -237,7 +239,8 @@ fn available<T>(polled: Result<T, BatchError>) -> Option<T> {
     }
 }
 
-/// Publishes `values` in order with at most `tries` attempts; returns the first unpublished value.
+/// Publishes `values` in order, with at most `tries` attempts in total. Returns the first
+/// unpublished value.
 fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64 {
     let mut next = values.start;
     for _ in 0..tries {

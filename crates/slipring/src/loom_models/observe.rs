@@ -70,7 +70,7 @@ impl<T: Plain + Into<u64>> Watch<T> {
     }
 }
 
-/// Makes a mirror that starts one put before the wrap.
+/// Makes a mirror whose count of puts wraps to 0 at the first put.
 fn mirror<T: Plain>(capacity: usize) -> Mirror<T> {
     Mirror::starting_at(capacity, u64::MAX - 1).expect("a power of two")
 }

@@ -1,8 +1,8 @@
-//! Models of policies after a failure: after a failure a stage starts again from its last release,
-//! or skips the failed event.
+//! Models of policies after a failure: a failed stage starts again from its last release, or skips
+//! the failed event.
 //!
-//! Each model has one producer and one writing stage, on a ring of 2 or 4 slots. The writing stage
-//! is a writer or a pool of two workers, and may be followed by a reader.
+//! Each model has one producer, one writing stage and one reader behind the writing stage, on a
+//! ring of 2 or 4 slots. The writing stage is a writer or a pool of two workers.
 
 use loom::thread;
 
@@ -13,9 +13,9 @@ use crate::ring::build::build;
 use crate::ring::policy::Marks;
 use Access::{Read, Write};
 
-/// Handles up to `max` events twice, like a stage that fails once and retries. The closure `again`
-/// handles the events the first time, and rewinds the stage to the first of the events. `twice`
-/// itself handles the events the second time, and releases the events.
+/// Handles up to `max` events twice, like a stage that fails once and retries. First, the closure
+/// `again` handles the events, and rewinds the stage to the first of these events. Second, `twice`
+/// itself handles the same events again, and releases them.
 fn twice<C: crate::consumer::markers::sealed::Delivery>(
     writer: &mut Consumer<u64, crate::consumer::markers::Writing, C>,
     max: usize,

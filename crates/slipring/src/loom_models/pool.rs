@@ -1,5 +1,5 @@
-//! Models of pools: each event goes to one worker. A follower (a stage behind the pool, or the
-//! producer) gets an event only after the event's worker is done.
+//! Models of pools: each event goes to one worker. A stage behind the pool, or the producer, uses
+//! an event's slot only after a worker has released the event.
 //!
 //! The models have one producer, two workers and up to one reader, on rings of 2 or 4 slots, with
 //! chunks of 2 events.
@@ -30,7 +30,7 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
 }
 
 /// Reads one batch if a batch is available, and returns the batch's length in events. Asserts that
-/// each event was handled once and holds its own position's value.
+/// each event's value is its position, counted from the first event, plus 100.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {
@@ -90,7 +90,7 @@ fn loom_twin_word_relaxed() {
     caught("pool::loom_two_workers_share_a_run", "word-relaxed", Caught::Race);
 }
 
-/// A reader behind a pool reads an event only after the event's worker is done, and reads all
+/// A reader behind a pool reads an event only after a worker has released the event, and reads all
 /// events in order.
 #[test]
 fn loom_a_follower_behind_a_pool() {
@@ -148,9 +148,8 @@ fn loom_twin_never_idle() {
     );
 }
 
-/// A worker stores the start of its second chunk, and a reader loads the stored start. Shows that a
-/// reader that has loaded the start of the second chunk sees the worker's changes to the first
-/// chunk.
+/// A worker stores the start position of its second chunk, and a reader loads the stored position.
+/// Shows that the reader sees the worker's changes to the first chunk.
 #[test]
 fn loom_a_worker_takes_a_second_chunk() {
     explore_unfenced(900, None, || {
@@ -366,10 +365,10 @@ fn loom_twin_idle_workers_unnotified() {
     caught("pool::loom_idle_workers_end", "idle-workers-unnotified", Caught::Deadlock(&["s0"]));
 }
 
-/// The line of a worker that lost the race for a chunk holds the chunk's start until the worker's
-/// next attempt. The stage behind the pool may sleep, because a worker's line holds the start of a
-/// chunk that another worker took. Shows that a worker notifies the stage behind the pool when the
-/// worker replaces the start of a lost chunk on its line.
+/// A worker stores a chunk's start on its line before it tries to take the chunk. If another worker
+/// takes the chunk, the stored start holds back the stage behind the pool, and the stage may fall
+/// asleep. Shows that the worker wakes the stage behind the pool when the worker replaces the
+/// stored start.
 #[test]
 fn loom_a_lagging_bound_is_notified() {
     explore(60_000, Some(2), || {
@@ -415,8 +414,8 @@ fn loom_each_pool_adopts_its_own_chunks() {
         let (mut heir, mut other_heir) = (worker(&ring, 0, 1), worker(&ring, 1, 1));
         publish(&mut tx, 4);
         assert_eq!(work(&mut first), 2);
-        // Each of the two workers now keeps a chunk of two events. The first pool's chunk has later
-        // positions than the second pool's chunk.
+        // The workers `first` and `second` each take a chunk of two events, and release no event of
+        // the chunk. The first pool's chunk has later positions than the second pool's chunk.
         drop((first.try_batch(2).unwrap(), second.try_batch(2).unwrap()));
         let leaving = thread::spawn(move || {
             drop(first);

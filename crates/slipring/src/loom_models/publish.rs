@@ -1,5 +1,5 @@
-//! Models of publication by one producer or by several: an event's content is visible with its
-//! stamp or cursor, and no claim is lost.
+//! Models of publication by one producer or by several: a reader that sees a stamp or a cursor also
+//! sees the published events' content, and no claim is lost.
 //!
 //! The models have one or two producers, one reader and 2 to 4 events, on rings of 1 to 4 slots.
 
@@ -146,7 +146,8 @@ fn loom_twin_cursor_seen_relaxed() {
 }
 
 /// Shows that a reader that sees one event of a publication sees all events of that publication.
-/// The publication has two runs, or stamps each slot (`stamp::refreshes`).
+/// Depending on `start`, the publication consists of two runs, or has a stamp on each slot
+/// (`stamp::refreshes`).
 fn a_publication_is_seen_whole(start: u64) {
     explore_unfenced(7, None, move || {
         let ring = ring(Settings { start, ..settings(4) }, &[(Read, 0, &[])]);
@@ -246,8 +247,8 @@ fn loom_twin_stamp_relaxed_of_two_producers() {
     caught("publish::loom_two_producers_one_reader", "stamp-relaxed", Caught::Race);
 }
 
-/// Attempts to publish one event, and returns the number of events published. Returns 0 if another
-/// producer was faster or has closed the ring.
+/// Makes one attempt to publish an event, and returns the number of published events. Returns 0 if
+/// the claim lost a race against another producer, or if another producer has closed the ring.
 fn try_one(tx: &mut SharedProducer<u64>) -> usize {
     match tx.try_publish(|event| *event = 1) {
         Ok(_) => 1,
@@ -310,8 +311,8 @@ fn loom_twin_alone_in_company_of_a_close() {
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // The model has no `graph::Ring`, which would count as a claimant, because it can create a
-        // handle that claims. The model therefore adds a claimant.
+        // In the library, a `graph::Ring` counts as a claimant. The model has no `graph::Ring`, and
+        // adds a claimant in place of the `graph::Ring`.
         ring.control.membership.add_claimant();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

@@ -88,9 +88,10 @@ fn loom_twin_partitioned_late() {
     );
 }
 
-/// A writer changes each event's parity, and the shards behind the writer partition events by
-/// parity. Shows that each event goes to the shard for the event's new parity. Shows that a reader
-/// behind the shards sees the events in order.
+/// A writer makes even events odd, and odd events even. Of the two shards behind the writer, one
+/// gets the even events, and the other gets the odd events. Shows that the event's value after the
+/// writer's change determines the event's shard. Shows that a reader behind the shards sees the
+/// events in order.
 #[test]
 fn loom_shards_between_a_writer_and_a_reader() {
     explore_unfenced(300, Some(2), || {

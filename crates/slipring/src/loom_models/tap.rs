@@ -32,8 +32,8 @@ macro_rules! twins {
     };
 }
 
-/// Changes an event's value, as a writing stage behind a tap may do. A member that reads the event
-/// too late sees a wrong value.
+/// Changes an event's value, as a writing stage behind a tap does. A member that reads the event
+/// after the change sees a wrong value.
 fn spoil(event: &mut u64) {
     *event += 100;
 }
@@ -69,7 +69,7 @@ fn see(reader: &mut Subscription<u64>) {
     }
 }
 
-// In the next models, several parties pass one tap, or one party passes several taps.
+// Models of several parties that pass one tap, and of one party that passes several taps.
 
 /// Two producers pass a tap, and announce their positions in one shared word. A producer stores its
 /// position to the shared word only if the shared word holds an earlier position.
@@ -97,8 +97,8 @@ fn loom_two_producers_pass_a_tap() {
 }
 
 /// Two workers of a pool pass a tap, and announce their positions in one shared word. The second
-/// worker goes further than the first. Shows that the shared word of the announced positions keeps
-/// the second worker's position.
+/// worker goes further than the first. Shows that the first worker does not overwrite the second
+/// worker's later position in the shared word.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -153,7 +153,7 @@ fn loom_the_second_of_two_taps_is_passed() {
 /// A writer passes a tap, and a reader comes after the tap and the writer. The reader and the
 /// writer each announce a position on a line of their own, and a joiner begins at the furthest
 /// announced position. `reader` and `writer` are the indices of the two stages. The joiner loads
-/// the line of the stage with the smaller index first.
+/// the lines of the two stages in the order of the stages' indices.
 fn two_stages_pass_a_tap(reader: usize, writer: usize) {
     explore(200, None, move || {
         let behind: [(Access, Delivery, &[usize]); 2] = match reader {
@@ -198,7 +198,7 @@ twins! {
     loom_twin_announced_least_by_the_first: "loom_the_further_line_is_the_second", "announced-least", Caught::Race;
 }
 
-// In the next models, a pool comes before the tap.
+// Models of a tap behind a pool.
 
 /// Polls `polls` times, and asserts that the stage before the tap handled each event once.
 fn follow_handled(reader: &mut Subscription<u64>, polls: usize) {
@@ -279,7 +279,7 @@ twins! {
     loom_twin_passer_unfenced_behind_a_pool: "loom_a_reader_joins_behind_a_pool", "passer-unfenced", Caught::Race;
 }
 
-// In the next models, a member leaves while a reader joins.
+// Models of a member that leaves while a reader joins.
 
 /// A member leaves while another reader joins, in the same seat if that seat is free. The producer
 /// passes the leaving member and the joining reader. `room` is the tap's number of seats.
@@ -320,7 +320,7 @@ twins! {
     loom_twin_counted_late_beside_one_who_leaves: "loom_one_leaves_while_another_takes_a_seat_beside_it", "counted-late", Caught::Race;
 }
 
-// In the next models, a party sleeps behind a tap, and only the model's last step wakes that party.
+// Models of a party that sleeps behind a tap until the model's last step wakes the party.
 
 /// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that the
 /// member's release wakes the stage.
@@ -356,9 +356,9 @@ fn loom_a_member_leaves_and_wakes_a_follower() {
     });
 }
 
-/// Two stages follow a tap. The tap refuses a joiner that asks for a position which one of the two
-/// stages has already passed. Shows that the refused joiner wakes a stage that fell asleep while
-/// the joiner's position held the stage back.
+/// Two stages follow a tap, and one of the two stages has released the first event. The tap refuses
+/// a joiner that asks for the position of the first event. Shows that the refused joiner wakes a
+/// stage that fell asleep while the joiner's position held the stage back.
 #[test]
 fn loom_a_refused_joiner_wakes_a_follower() {
     explore(3_000, Some(3), || {
@@ -443,12 +443,12 @@ twins! {
     loom_twin_producer_behind_a_tap_alone_unnotified: "loom_a_producer_sleeps_behind_a_tap_alone", "producer-behind-tap-unnotified", Caught::Deadlock(&["producer"]);
 }
 
-// All models below this comment show data edges through a tap. In a model of a data edge the
-// releasing thread issues no fence.
+// Models of data edges (release stores with acquire loads) through a tap.
 
 /// Shows that a member directly behind the producer sees the content of published events. A
 /// producer issues a fence only when it checks the tap's members before it fills a slot again. The
-/// producer of this model fills no slot twice, and so issues no fence.
+/// producer of this model fills each slot at most once, and does not check the tap's members, so
+/// the producer issues no fence.
 #[test]
 fn loom_a_member_reads_published_events() {
     explore(100, None, || {

@@ -134,7 +134,7 @@ fn loom_a_publication_notifies_two_queues() {
     });
 }
 
-/// One release notifies two wait queues, and a stage sleeps in each queue.
+/// Two stages sleep in two different wait queues, and one release notifies both wait queues.
 #[test]
 fn loom_a_release_notifies_two_queues() {
     explore(500, Some(2), || {
