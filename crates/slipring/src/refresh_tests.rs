@@ -1,5 +1,5 @@
-//! Tests of the refresh of stamps: every stamp is refreshed before its lap repeats, and only the
-//! laps of a refresh take the slow path.
+//! Tests of the refresh of stamps. Every stamp is refreshed before the stamp's lap number, which
+//! wraps around, repeats. Only publications in laps that refresh stamps take the slow path.
 
 use crate::base::panics::Contained;
 use crate::consumer::handle::{Consumer, Reader};

@@ -245,8 +245,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
     /// # Errors
     /// - [`BatchError::Unavailable`]: the event is not published yet.
     /// - [`BatchError::Gated`]: the event is published, and an earlier stage has not released the
-    ///   event. `next` may return `Unavailable` instead of `Gated` if the earlier stage has no
-    ///   dependencies, and the ring does not know which events are published. A ring knows which
+    ///   event. `next` may return `Unavailable` instead of `Gated` in a ring that does not know
+    ///   which events are published, if the gating stage has no dependencies. A ring knows which
     ///   events are published if the ring is [contiguous](crate::Graph::contiguous) or
     ///   [shared](crate::Graph::shared), or [publishes its cursor](crate::Graph::publish_cursor).
     /// - [`BatchError::Contended`]: another worker of the pool took the event.

@@ -148,8 +148,8 @@ impl<E, L: Layout, S> Ring<E, L, S> {
         (stage, learned.into_iter().next().unwrap_or_default())
     }
 
-    /// Exchanges the key of a stage that has several handles for these handles. `handle` makes one
-    /// handle from the ring, the stage's index, the handle's index, and a learner.
+    /// Takes the key of a stage, and returns all handles of the stage. `handle` makes one handle
+    /// from the ring, the stage's index, the handle's index, and a learner.
     fn attach_all<A, C, H>(
         &self,
         key: Key<A, C>,

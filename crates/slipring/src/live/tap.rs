@@ -63,10 +63,10 @@ pub enum StartAt {
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;
 
 /// A place of a running graph where readers join and leave.
-///
 /// [`Chain::tap`](crate::Chain::tap) or [`Graph::tap`](crate::Graph::tap) declares a tap. All
-/// clones of a tap refer to the same place in the graph. A tap without readers costs one fence per
-/// batch in each thread that the tap could hold back.
+/// clones of a tap refer to the same place in the graph. Without readers, a tap costs each stage
+/// behind the tap at most one fence per batch. The tap costs each producer one fence whenever the
+/// producer looks for free slots.
 ///
 /// A tap stands in one running graph at a time. Once [`run`](crate::Chain::run) has returned, or an
 /// ended pipeline was joined, the tap can stand in another graph. A [`Subscription`] keeps the ring

@@ -198,7 +198,7 @@ impl Words {
             return SlotRead::NotYet;
         }
         // The slot's mark and `completed` each show a number of finished puts. `Overwritten`
-        // carries the larger of these two numbers, times two.
+        // carries the larger of the two numbers of finished puts, times two.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }

@@ -227,7 +227,7 @@ struct Draft<'s> {
     producer_parks: bool,
     queue_of: Vec<usize>,
     queues: usize,
-    /// Number of lines that were assigned so far, and index of the next free line.
+    /// Index of the next free line. All lines with smaller indices are assigned.
     lines: usize,
 }
 

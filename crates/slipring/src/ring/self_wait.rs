@@ -10,9 +10,9 @@
 //!   stages. Adding a stage to the list in `poll` took 2 to 3 ns of the 17 ns for publishing and
 //!   polling one event.
 //! - I2: a detected self-wait would never end, because a stage does not progress while its thread
-//!   waits. A self-wait may be detected late. Exception: a pool worker's self-wait would end if the
-//!   worker adopted a chunk that another worker abandoned. The library nevertheless refuses a pool
-//!   worker's self-wait.
+//!   waits. A self-wait may be detected late. A pool worker's self-wait is the exception: the
+//!   self-wait could still end by adopting a chunk that another worker abandons. The library
+//!   refuses a pool worker's self-wait, too.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

@@ -118,8 +118,8 @@ impl Status {
         (bits & HALTED != 0).then_some(WaitError::Halted)
     }
 
-    /// Returns why a stage that found no event at `next` will never find an event at `next`;
-    /// `None`: an event may still come.
+    /// The caller is a stage that found no event at its position `next`. Returns the reason why no
+    /// event will ever come there; `None`: an event may still come.
     ///
     /// If the ring is closed and the result is `None`, the stage polls again. After the result
     /// `None`, the stage sees all events that were published before the close.

@@ -63,8 +63,8 @@ impl Waits {
     }
 
     /// Returns `true` if `ready` returns `true`. If `ready` returns `false`, registers the task to
-    /// be woken at the queue's next notification. If no party notifies the queue, the method wakes
-    /// the task at once, and the task polls again.
+    /// be woken at the queue's next notification. If the queue is one that no party ever notifies,
+    /// the method wakes the task at once, and the task polls again.
     pub(crate) fn arm(
         &self,
         plan: &Plan,

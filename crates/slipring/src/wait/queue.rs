@@ -354,8 +354,8 @@ impl WaitQueue {
         ready
     }
 
-    /// Removes a task's waker, if the task is armed. A task that no longer waits in the queue calls
-    /// `disarm`.
+    /// Removes a task's waker, if the task is armed. A task calls `disarm` when the task gives up a
+    /// wait.
     pub(crate) fn disarm(&self, number: u64) {
         let own = self.remove(&mut lock(&self.sleepers).tasks, number);
         // The waker's drop is user code, whose panic would abort the process if the caller is

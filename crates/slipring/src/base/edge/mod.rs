@@ -1,12 +1,11 @@
 //! The ordering edges of the protocol: one module per edge, one function per end.
-//!
 //! In most edges, a storing thread stores a value in a word, and a loading thread loads that value.
 //! Everything that the storing thread did before its store happens before everything that the
-//! loading thread does after its load. The module's name is the edge's label: PROTOCOL.md explains
-//! `edge::slot_published` under `SYNC[slot-published]`. Each module holds the functions for both
-//! threads of its edge. The compiler rejects a call of an edge that does not exist. The command
-//! `cargo xtask tidy` checks that the library calls each edge function, and that PROTOCOL.md
-//! explains each edge.
+//! loading thread does after its load. Each edge is a module, named after the edge's label:
+//! PROTOCOL.md explains `edge::slot_published` under `SYNC[slot-published]`. Each module holds the
+//! functions for both threads of its edge. The compiler rejects a call of an edge that does not
+//! exist. The command `cargo xtask tidy` checks that the library calls each edge function, and that
+//! PROTOCOL.md explains each edge.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
@@ -215,7 +214,8 @@ pub(crate) mod signed_off {
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts one from the number of claimants, after the subtracted claimant's last claim.
+    /// Subtracts one from the number of claimants. The caller has made the last claim of the
+    /// claimant that leaves.
     #[inline(always)]
     pub(crate) fn leave(claimants: &AtomicU64, one: u64) {
         claimants.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));

@@ -1,12 +1,11 @@
 //! The simulated machine: its memory, its threads, and one step of a thread.
-//!
-//! The machine starts no real threads. A simulated thread makes one *call* after the other, and
-//! each step runs the thread's current call from its beginning. An access that a call made in an
-//! earlier step returns its recorded result. Each step makes at most one new access that other
-//! threads can see. If a call attempts, in one step, a second new access that other threads can
-//! see, the machine ends the call by a panic. A state is plain data, because it contains no
-//! suspended call. For each unfinished call, a state contains the results of the call's accesses up
-//! to now. The code between two accesses is the library's own code.
+//! The machine starts no real threads. A simulated thread makes one *call* after the other. A call
+//! takes several steps, and each step runs the whole call again from its beginning. An access that
+//! the call made in an earlier step returns its recorded result. Each step makes at most one new
+//! access that other threads can see. If a call attempts, in one step, a second new access that
+//! other threads can see, the machine ends the call by a panic. A state is plain data, because it
+//! contains no suspended call. For each unfinished call, a state contains the results of the call's
+//! accesses up to now. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
 //!   memory later. A load returns the newest store to its word in its own thread's buffer. If the

@@ -179,8 +179,8 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock. A thread cannot take the lock while another thread holds the lock, or while
-    /// the taking thread is asleep.
+    /// Takes the lock. The step is impossible while another thread holds the lock, and while the
+    /// calling thread is asleep.
     fn take(&self) -> MutexGuard<'_, T> {
         let seen = access(true, |step| {
             let me = step.index();
