@@ -88,14 +88,13 @@
 //! With `panic = "abort"` no failure is contained, because the process ends.
 //!
 //! # Cost
-//!
 //! The size of a slot is the size of the event and eight bytes, rounded up to the alignment. With
 //! the contiguous layout and one producer, a slot has the size of the event alone. Printing a
 //! [`Ring`] shows the size of its slots, in bytes. Publishing an event costs a claim, one load from
 //! a cache line that seldom changes, and one store. A sole producer claims by an addition, and each
 //! of several producers claims by a compare-and-swap. With a wait strategy that parks, each
-//! publication loads one word of a wait queue. If the waiters of a wait strategy that parks sleep
-//! from time to time, each publication issues a full fence. The page
+//! publication loads one word of a wait queue. With a wait strategy that parks, each publication
+//! also issues a full fence as long as waiters now and then sleep. The page
 //! [performance](guide::performance) shows measured times, and names the folders of their raw
 //! values.
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

@@ -14,8 +14,8 @@ use crate::wait::{HandleLearner, Wait};
 
 /// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
 /// begins four laps before the end of a refresh period (2^44 laps). Returns what the slots' stamps
-/// mean at `2 * capacity` later positions, one [`Run`] per position. The first of these later
-/// positions is 2^46 laps after the start of the first published run.
+/// mean at `2 * capacity` later positions, one [`Run`] per position. The first position of the
+/// result is 2^46 laps after the start of the first published run.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -80,9 +80,9 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // Each case gives a ring's first position, the first of `capacity` checked positions, and the
-    // expected result of `may_refresh`. A refresh period is 2^44 laps. Each ring starts at the
-    // first position of a refresh period, or up to four laps earlier.
+    // Each case gives the position at which the ring starts, the position at which the checked
+    // range of one lap starts, and the expected result of `may_refresh`. A refresh period is 2^44
+    // laps. Each ring starts at the first position of a refresh period, or up to four laps earlier.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),

@@ -1,5 +1,5 @@
-//! Adapters are further ways to use handles. Calls of raw handles take and return positions, tasks
-//! wait for handles by futures, and one thread waits for several handles.
+//! Adapters are further ways to use handles. The raw handles take and return positions. The futures
+//! let a task wait for a handle. The selector lets one thread wait for several handles.
 
 pub(crate) mod raw;
 pub(crate) mod select;

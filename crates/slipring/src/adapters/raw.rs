@@ -166,9 +166,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// [`NotHeld`] if `seq` is outside the open claim. A failed call publishes nothing.
     pub fn done(&mut self, seq: u64) -> Result<(), NotHeld> {
         let (done, rest) = self.open.split_after(seq)?;
-        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` removes the
-        // slots to publish from the record before `commit`, because `commit` may panic after the
-        // publication.
+        // The handle's drop gives up each slot that `hold` has recorded. `hold(rest)` comes before
+        // `commit`, because `commit` may panic after the publication. `hold(rest)` leaves only the
+        // slots of `rest` in the record of the open claim.
         self.hold(rest);
         self.producer.commit(done.next, done.len as u64);
         Ok(())

@@ -144,7 +144,7 @@ impl Wake for Parked {
     }
 }
 
-/// Time between two polls of the handles, if the handles of some graph wake no waker.
+/// Time between two polls of the handles, if at least one of the graphs cannot wake the thread.
 const NAP: Duration = Duration::from_micros(50);
 
 impl Selector {

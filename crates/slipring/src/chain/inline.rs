@@ -70,8 +70,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
             Err(None)
         };
         // If the user's closure has swapped in another chain's `Inline`, `driven` is the other
-        // chain's ring. Such a swap fails this chain's graph. The loop below runs the stages of
-        // `driven` to their end.
+        // chain's ring. A swapped `Inline` fails this chain's graph. The loop below runs the stages
+        // of `driven` to their end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
@@ -156,9 +156,8 @@ impl<E: Send, L: Layout> Inline<'_, E, L> {
     }
 
     /// Gives every stage one turn. Returns the number of events handled, summed over the stages.
-    ///
-    /// If a handler fails, `work` returns at least 1, and may miss some handled events. A loop
-    /// `while p.work() > 0 {}` does not end at a failure that the stage retries.
+    /// If a handler fails, `work` returns at least 1, and the result may leave out some handled
+    /// events. A loop `while p.work() > 0 {}` does not end at a failure that the stage retries.
     ///
     /// ```
     /// slipring::ring(4, || 0)

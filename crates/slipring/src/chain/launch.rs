@@ -242,8 +242,8 @@ fn allocate_marks<E, L: Layout>(core: &Core<E, L>) -> Result<(), BuildError> {
 
 /// The work of a new thread, until the thread takes the work. If the system cannot start the
 /// thread, the thread's closure is dropped, and a clone of the handoff keeps the work. Without the
-/// clone of the handoff, a failed start of a thread would drop the thread's stages. The graph of
-/// dropped stages would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
+/// clone of the handoff, a failed start of a thread would drop the thread's stages. If the stages
+/// were dropped here, the graph would fail with [`Cause::Dropped`] instead of [`Cause::Thread`].
 #[derive(Clone)]
 pub(super) struct Handoff<'env>(Arc<Mutex<Option<StageThread<'env>>>>);
 

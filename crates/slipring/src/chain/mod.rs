@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: a writing stage can be declared only outside of fan-outs. The types of a chain enforce the
 //!   soundness rule (plan::I1), and the plan checks the rule again.
-//! - I2: no mistake in a declaration is lost: the call that starts the chain, for instance `run`,
-//!   returns the first mistake as an error.
+//! - I2: the call that starts the chain, for instance `run`, returns the first mistake of the
+//!   declarations as an error.
 
 mod declare;
 mod fan_out;

@@ -58,8 +58,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
         self.stage(name, Access::Write, WriteEach::new(handler))
     }
 
-    /// Adds a stage whose handler reads whole batches, and gets the position of each batch's first
-    /// event.
+    /// Adds a stage whose handler reads whole batches. The handler also gets the position of each
+    /// batch's first event.
     ///
     /// A batch holds the available events, at most as many as a quarter of the ring's slots.
     /// [`Chain::max_batch`] sets a smaller maximum for the length of a batch. The stage releases

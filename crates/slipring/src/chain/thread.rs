@@ -22,7 +22,8 @@ use crate::ring::counters::LocalCounts;
 use crate::ring::policy::{Faulted, Verdict};
 use crate::ring::self_wait::enter;
 
-/// The stages, workers and shards that run on one thread; many threads run only one.
+/// The stages, workers and shards that run on one thread. Most threads run a single stage, worker
+/// or shard.
 pub(super) struct StageThread<'env> {
     entries: Vec<Entry<'env>>,
     on_faults: Option<OnFaults<'env>>,

@@ -52,12 +52,11 @@ impl Upcoming {
 }
 
 /// Finds the next events to handle, at most `max`.
-///
 /// At a long run, the handler starts at once, and then goes on to the next runs. Going from run to
-/// run reads memory in address order. At short runs, this function first gathers at least `least`
-/// events, if so many are available. The producer may still be writing to the cache line of a short
-/// run. If a consumer loaded stamps and events in turn from a line that the producer is writing,
-/// the consumer would wait for the line at each event.
+/// run reads memory in address order. If the runs are short, this function first gathers `least`
+/// events, or all available events if fewer are available. The producer may still be writing to the
+/// cache line of a short run. If a consumer loaded stamps and events in turn from a line that the
+/// producer is writing, the consumer would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,

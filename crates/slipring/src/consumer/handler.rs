@@ -126,7 +126,7 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     }
 
     /// Calls `f` for each event, run after run, until no run follows or `max` events are handled.
-    /// The loop reads each run's stamp and then the run's events, in the order of their addresses.
+    /// The loop reads a run's stamp before the run's events, so memory is read in address order.
     #[inline(always)]
     fn cells(
         self,
@@ -137,8 +137,8 @@ impl<'a, E, L: Layout> LentEvents<'a, E, L> {
         let slots = state.slots;
         let (mut from, mut to, mut run) = (0, len, len);
         loop {
-            // The events up to the ring's end are adjacent in memory. The events after the ring's
-            // end start at the ring's first slot.
+            // The events up to the ring's end are adjacent in memory. After the event in the ring's
+            // last slot, the next event is in the ring's first slot.
             let bend =
                 from + straight(&*slots, first.wrapping_add(from), (to - from) as usize) as u64;
             for (from, to) in [(from, bend), (bend, to)] {

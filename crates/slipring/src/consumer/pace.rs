@@ -14,8 +14,8 @@ pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least length of a dense pass, in events. A pass of 32 events after a pause of one spacing (250
-/// ns) shows that an event comes about every ten nanoseconds.
+/// Least length of a dense pass, in events. If 32 events came during a pause of one spacing (about
+/// 250 ns) and the pass itself, then an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop. A stage whose loop reads a clock, and whose handler takes single
@@ -98,8 +98,8 @@ impl Pace {
     ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
     ///   events as the loop handles. After only one spacing, the loop would still poll the line
     ///   that the upstream is writing.
-    /// - After a pass of any other length, the loop does not pause, because during a pause the
-    ///   upstream might fill the ring and wait.
+    /// - After a pass of `short` to `DENSE - 1` events, or of `long` events or more, the loop does
+    ///   not pause. The upstream might fill the ring during a pause.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0

@@ -96,7 +96,7 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// except the sentinel.
     fn has_available(&self) -> bool;
 
-    /// Returns the index of the party for which a wait at this position waits. The party is a
+    /// Returns the index of the party whose progress ends a wait at this position. The party is a
     /// stage, or the producers.
     fn waits_for(&self) -> usize;
 

@@ -1,9 +1,8 @@
 //! The position of a consumer that goes through all events in order: a stage, a member of a tap, or
 //! a shard.
-//!
 //! A `SequentialPosition` finds available events by stamps or by a frontier. In a ring with stamps,
-//! a stage that depends on no other stage and is no tap finds events by stamps. A position that
-//! does not find events by stamps loads a frontier: the frontier of its dependencies, a single
+//! stamps show the available events to each stage without dependencies, except to a tap. A position
+//! that does not find events by stamps loads a frontier: the frontier of its dependencies, a single
 //! producer's cursor, or the sentinel. With many producers, a position that loads a frontier also
 //! loads stamps, to recognise tombstones. The invariants are those of
 //! [`position`](crate::consumer::position).
@@ -131,7 +130,8 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         let seq = if end == next && ahead(seq, tombstones) >= 0 { next } else { seq };
         if ahead(seq, self.released) > 0 {
             // `release` releases every position before `self.next`. During the call of `release`,
-            // `self.next` is the earlier of `seq` and `next`.
+            // `self.next` holds the earlier of two positions: `seq` and the value that `self.next`
+            // had before.
             self.next = if ahead(next, seq) >= 0 { seq } else { next };
             self.release();
             self.next = next;

@@ -9,9 +9,9 @@
 //!   assigning party's publication or release makes the id visible to the shard
 //!   (`SYNC[slot-published]`, `SYNC[cursor-moved]` or `SYNC[released]`).
 //! - I2: a shard accesses only the shard's own events, and passes over the events of other shards.
-//!   A shard also releases the positions that it passed over. The stage's frontier is the least
-//!   position that any shard of the stage has released. A shard that released only its own events
-//!   would hold up the stage's frontier.
+//!   A shard also releases the positions that it passed over. Each shard of a stage has a released
+//!   position. The stage's frontier is the least of these positions. A shard that released only its
+//!   own events would hold up the stage's frontier.
 //! - I3: an event whose key function panicked belongs to no shard. A panic of a key function fails
 //!   the graph.
 

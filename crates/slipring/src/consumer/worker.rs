@@ -12,8 +12,8 @@
 //!   chunk by a compare-and-swap of the claim word. A thread that sees the claim word after the
 //!   compare-and-swap also sees the chunk's bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
-//! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions apart from any
-//!   chunk, and releases these positions immediately.
+//! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions by a separate step,
+//!   and releases the tombstone's positions immediately.
 //! - I5: a claim word has only the low 48 bits of its position. A pool's landmark is a full 64-bit
 //!   position that the pool's claim word has passed. A worker computes the claim word's full
 //!   position from the low 48 bits and a base, an earlier full position of the claim word. The base

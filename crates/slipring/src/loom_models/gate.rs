@@ -183,7 +183,8 @@ fn loom_twin_widened_forwards() {
 }
 
 /// Shows that, in a ring without stages, a producer fills a slot again only after the slot's
-/// previous event is published. Otherwise two producers a lap apart would fill the same slot.
+/// previous event is published. Without the sentinel's gate, two producers a lap apart would fill
+/// the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
     explore_unfenced(20_000, None, || {

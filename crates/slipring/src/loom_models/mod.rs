@@ -15,8 +15,8 @@
 //! - **Pure readers last.** A thread that only polls is spawned last. If a load runs after a write
 //!   of the same word, loom explores all values that the load may return. If a load runs before a
 //!   write of the same word, loom may fail to try the opposite order. loom tries the opposite order
-//!   only if no third access to the word runs between the load and the write. Often the writing
-//!   thread's own load of the word is such a third access.
+//!   only if no third access to the word runs between the load and the write. Often the third
+//!   access is the writing thread's own load of the word.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
 //!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
 //!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its

@@ -311,8 +311,8 @@ fn loom_twin_alone_in_company_of_a_close() {
 fn loom_a_producer_is_made_while_the_last_one_goes() {
     explore(2_000, None, || {
         let ring = ring(shared(settings(4)), &[(Read, 0, &[])]);
-        // In the library, a `graph::Ring` counts as a claimant. The model has no `graph::Ring`, and
-        // adds a claimant in place of the `graph::Ring`.
+        // In the library, a `graph::Ring` counts as a claimant. The model has no `graph::Ring`,
+        // which would count as a claimant. The model therefore counts one claimant more.
         ring.control.membership.add_claimant();
         let (one, mut rx) = (shared_producer(&ring), reader(&ring, 0));
         let going = thread::spawn(move || drop(one));

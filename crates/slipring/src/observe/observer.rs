@@ -5,8 +5,9 @@
 //! - I1: An observer's position passes a put when the observer returns the put's value, or counts
 //!   the put as missed. Each put between a returned value and the next returned value counts as
 //!   missed. An observer that reports [`ObserveError::Closed`] has returned the last put.
-//! - I2: An observer skips puts only after its next put was overwritten (words::I2), or if the
-//!   caller asks for the newest value. An observer's position never goes beyond the last put.
+//! - I2: An observer skips puts only if the put that it reads next was overwritten (words::I2), or
+//!   if the caller asks for the newest value. An observer's position never goes beyond the last
+//!   put.
 
 use std::fmt;
 use std::time::Instant;
@@ -244,9 +245,8 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Returns the number of values that this observer has neither returned nor counted as missed.
-    ///
     /// The returned number includes values that the writer has overwritten. Each put of the writer
-    /// raises the number by one.
+    /// raises the number of unread puts by one.
     ///
     /// ```
     /// let mut mirror = slipring::Mirror::new(4)?;

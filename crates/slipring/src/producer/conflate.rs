@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: The entries of the conflator's queue have indices from 0 on, in the order of insertion.
 //!   `indices` maps each kept key to the index of the key's entry.
-//! - I2: Kept values are published in the order in which their keys were first kept, and before
-//!   every later value.
+//! - I2: Kept values are published in the order in which their keys were first kept. A value that
+//!   is sent later is published after all kept values.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
 //!   values, and the hash table has room for twice `room` keys.
 

@@ -69,8 +69,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Known end of the free positions: the gating stages have released every position before
     /// `limit - capacity`.
     pub(super) limit: u64,
-    /// Position and length of a claim that is neither published nor given up. Only handles of many
-    /// producers use this field.
+    /// Position and length of a claim that is neither published nor given up. Only the handles of a
+    /// ring with many producers use this field.
     open_claim: Option<(u64, u64)>,
     /// Number under which the tasks of this handle wait.
     number: TaskNumber,

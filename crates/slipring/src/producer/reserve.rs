@@ -262,8 +262,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         Err(error)
     }
 
-    /// Whether a wait for `len` free positions from `next` on is over. The wait is over if the
-    /// positions are free, or if the ring takes no more claims.
+    /// Whether a wait can end: `len` positions from `next` on are free, or no position will become
+    /// free. The wait is over if the positions are free, or if the ring takes no more claims.
     ///
     /// The check may run under a wait queue's lock, because the check changes only the sentinel and
     /// notifies no queue.

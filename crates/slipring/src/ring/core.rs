@@ -147,8 +147,8 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
-    /// (stamp::I1). Also returns `true` if an open claim (claimed, not yet published) in the lap
-    /// before `from` may have to refresh stamps. The range `[from, to)` is at most a lap long.
+    /// (stamp::I1). Also returns `true` if, in the lap before `from`, an open claim (claimed, not
+    /// yet published) may have to refresh stamps. The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // Positions before the ring's start are never claimed, so the method checks none of these
         // positions. If a ring starts at position 0, `stamp::refreshes` is true for the lap before

@@ -168,8 +168,8 @@ impl Membership {
 
     // Workers.
 
-    /// Adds a worker to a pool, and returns the worker's seat. `None`: no seat is free. `Err`: no
-    /// worker of the pool is left.
+    /// Adds a worker to a pool, and returns the worker's seat. `None`: no seat is free. `Err`:
+    /// every worker of the pool has left.
     pub(crate) fn acquire_worker(
         &self,
         positions: &Positions,

@@ -111,8 +111,9 @@ pub(crate) struct Plan {
     pub(crate) guard: Option<Guard>,
     /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
     pub(crate) cursor: bool,
-    /// Whether a tap directly follows many producers, and so follows the sentinel. If `sentinel` is
-    /// true, every reader of the sentinel first moves the sentinel over the published events.
+    /// Whether the ring has many producers and a tap follows them directly. The tap then follows
+    /// the sentinel. If `sentinel` is true, every reader of the sentinel first moves the sentinel
+    /// over the published events.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,

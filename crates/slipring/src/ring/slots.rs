@@ -49,9 +49,9 @@ pub struct Interleaved;
 
 /// A layout without gaps between events, so that batches are lent as slices
 /// ([`Events::as_slices`](crate::Events::as_slices)).
-///
-/// A single producer publishes by storing one position, the cursor. Many producers stamp their runs
-/// in an array beside the events. The array of stamps takes 8 bytes per slot.
+/// A single producer publishes by storing one position, the cursor. In a ring with many producers,
+/// the producers stamp their runs in an array beside the events. The array of stamps takes 8 bytes
+/// per slot.
 ///
 /// A loop of your own over leases should pause for some 200 ns after a poll that found events, as
 /// [`for_each`](crate::Consumer::for_each) does. A loop without pauses takes the cursor's cache

@@ -17,8 +17,8 @@
 //!   In a ring of 2^18 slots or more, producers stamp each slot in the last two laps of every 2^62
 //!   events.
 //! - I2: a new slot has a blank stamp ([`blank`]), which holds the number of the lap before the
-//!   slot's first lap. No thread reads a slot for a position before the slot's first lap, so a
-//!   blank stamp never counts as a publication.
+//!   slot's first lap. No thread looks for a position of that earlier lap, so a blank stamp never
+//!   counts as a publication.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 

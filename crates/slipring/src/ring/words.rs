@@ -12,8 +12,8 @@ use crate::base::sync::twin;
 /// holds a position times two, so that the lowest bit is free for `IDLE`.
 pub(crate) const IDLE: u64 = 1;
 
-/// Width in bits of the low part of a pool's claim word, the number of events left in a run. The
-/// high part of the claim word is a position.
+/// Width, in bits, of the low part of a pool's claim word. The low part holds the number of events
+/// left in a run. The high part of the claim word is a position.
 const LEFT_BITS: u32 = 16;
 
 /// Restores a position from its low `bits` bits: of all positions with these bits, returns the

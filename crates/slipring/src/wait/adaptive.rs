@@ -322,10 +322,10 @@ impl WaitLearner for Adaptive {
         if let Some(latency) = context.wake_latency {
             self.wake_latency.learn_clamped(nanos(latency).min(MOST_WAKE_LATENCY));
         } else if self.wake_latency.mean > FIRST_WAKE_LATENCY {
-            // A wait without a wake-up lowers an average wake latency above `FIRST_WAKE_LATENCY` by
-            // one percent. Without this decay, an average wake latency that is too high could make
-            // the waiter spin in every wait. A waiter that never sleeps measures no wake latency
-            // and cannot correct the average.
+            // If the average wake latency is above `FIRST_WAKE_LATENCY`, each wait without a
+            // wake-up lowers the average by one percent. Without this decay, an average wake
+            // latency that is too high could make the waiter spin in every wait. A waiter that
+            // never sleeps measures no wake latency and cannot correct the average.
             self.wake_latency.decay();
         }
         if progress {

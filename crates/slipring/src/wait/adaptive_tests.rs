@@ -113,7 +113,7 @@ impl Machine {
     }
 
     /// Waits for `events` events; `gap` gives each event's distance from the previous event, in
-    /// nanoseconds. Returns how late the waiter handled each event after the first `events / 2`, in
+    /// nanoseconds. Returns the lateness of each event in the second half of the run, in
     /// nanoseconds, in ascending order.
     fn run(&mut self, events: u64, mut gap: impl FnMut(u64) -> u64) -> Vec<u64> {
         let (mut arrival, mut latenesses) = (self.now, Vec::new());

@@ -3,8 +3,8 @@
 //! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
 //! - The cost of a spin is the time between two consecutive readings of the clock.
-//! - The cost of a poll before the clock's first reading is the average CPU time of a poll in
-//!   earlier spins.
+//! - Polls before the clock's first reading are not timed. Each counts as much as an average poll
+//!   of earlier spins.
 //! - The cost of a sleep is the average CPU time of a sleep and its wake-up. One sleep in sixteen
 //!   is measured, because reading the CPU time is a system call.
 

@@ -77,10 +77,9 @@ pub enum Wait {
     },
     /// Polls 200 times (a few µs), then sleeps until notified. Where threads outnumber cores, the
     /// waiter polls 5 times, yields 55 times, and then sleeps.
-    ///
     /// On Linux, which has membarrier(2), `Blocking` adds one load to each publication and each
-    /// release while no waiter sleeps. While waiters sleep now and then, `Blocking` adds a full
-    /// memory fence to each publication and each release. On a system without membarrier(2),
+    /// release while no waiter sleeps. As long as waiters sleep from time to time, `Blocking` adds
+    /// a full memory fence to each publication and each release. On a system without membarrier(2),
     /// `Blocking` always adds a full memory fence to each publication and each release.
     Blocking,
     /// Spins for a time, yields for a time, then follows another strategy.

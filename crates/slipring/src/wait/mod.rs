@@ -6,9 +6,9 @@
 //! and wakes the sleepers.
 //!
 //! Invariants
-//! - I1: a strategy only returns a decision. Only the loop and the wait queue poll, and only the
-//!   wait queue makes a waiter sleep until a notification. A strategy, even a user's, cannot lose a
-//!   wake-up, because a strategy neither polls nor sleeps.
+//! - I1: a strategy only returns a decision. Polls are made only by the loop and by the wait queue.
+//!   Only the wait queue makes a waiter sleep until a notification. A strategy, even a user's,
+//!   cannot lose a wake-up, because a strategy neither polls nor sleeps.
 //! - I2: a wait ends at progress, at the end of the graph and at its deadline, whatever its
 //!   strategy decides.
 

@@ -40,12 +40,12 @@ fn make_quiet(queue: &WaitQueue) -> bool {
 }
 
 /// A sleeper and a notifier that race in rounds.
-///
 /// In each round the sleeper makes the queue quiet, stores the round's number in `asked`, and calls
 /// [`WaitQueue::sleep`]. The notifier answers by storing the round's number in `answered`, and
 /// notifies. The sleeper's poll loads `answered`, but always reports progress. The sleeper never
 /// falls asleep, so a round takes about a microsecond. A round loses a wake-up if the sleeper's
-/// poll does not see the notifier's answer and the notification does not see the sleeper.
+/// poll does not see the word that the notifier stored, and the notification does not see the
+/// sleeper.
 struct Race {
     queue: WaitQueue,
     asked: Line<AtomicU64>,

@@ -217,10 +217,9 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout. `progress`
     /// is also `false` if the wait would never have ended
     /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
-    ///
-    /// An implementation should only store values in `wait_ended`, and compute in the next wait.
-    /// The waiter calls `wait_ended` before it handles its event, so a computation in `wait_ended`
-    /// delays the event.
+    /// An implementation should only store values in `wait_ended`. It can compute with the values
+    /// at the beginning of the next wait. The waiter calls `wait_ended` before it handles its
+    /// event, so a computation in `wait_ended` delays the event.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

@@ -137,8 +137,8 @@ pub(crate) mod sentinel {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the sentinel for a tap directly behind the producers, and for the stages behind that
-    /// tap.
+    /// Loads the sentinel. The caller is a stage behind a tap that directly follows the producers,
+    /// or computes the position of such a tap.
     #[inline(always)]
     pub(crate) fn see_behind(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed))
@@ -149,9 +149,9 @@ pub(crate) mod sentinel {
 pub(crate) mod chunk_taken {
     use super::*;
 
-    /// Loads the claim word. The claim word counts the published events that remain in the run at
-    /// its position. A worker that loads the claim word may read the rest of the current run
-    /// without loading the run's stamp.
+    /// Loads the claim word. The claim word holds a position, and the number of published events
+    /// that remain in the run at that position. A worker that loads the claim word may read the
+    /// rest of the current run without loading the run's stamp.
     #[inline(always)]
     pub(crate) fn see(claim: &AtomicU64) -> u64 {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
@@ -364,8 +364,8 @@ pub(crate) mod overwritten {
     }
 }
 
-/// After an observer has loaded the number of completed puts, the slot of each completed put shows
-/// the observer that put or a later one.
+/// An observer loads the number of completed puts. The observer then finds each of these puts, or a
+/// later put, in the put's slot.
 pub(crate) mod completed {
     use super::*;
 

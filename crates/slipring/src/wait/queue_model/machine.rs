@@ -8,9 +8,10 @@
 //! accesses up to now. The code between two accesses is the library's own code.
 //!
 //! - **Memory** is x86-TSO (Sewell et al., 2010). A store enters its thread's buffer and reaches
-//!   memory later. A load returns the newest store to its word in its own thread's buffer. If the
-//!   buffer has no store to the word, the load reads memory. A fence, a read-modify-write operation
-//!   and a lock wait until the buffer is empty. A membarrier empties the buffers of all threads.
+//!   memory later. A load of a word first looks into the buffer of the loading thread, and returns
+//!   the buffer's newest store to the word. If the buffer has no store to the word, the load reads
+//!   memory. A fence, a read-modify-write operation and a lock wait until the buffer is empty. A
+//!   membarrier empties the buffers of all threads.
 //! - **The compiler** may delay a store until the next compiler or processor fence, or the next
 //!   read-modify-write operation. A membarrier does not reach a store that the compiler delays.
 //! - **Statistics** are not part of the state. Where `queue.rs` branches on the value of a
