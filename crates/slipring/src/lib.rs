@@ -33,7 +33,7 @@
 //! | is built around positions | **raw positions**: [`RawProducer`], [`RawConsumer`] |
 //! | runs on an async runtime | **tasks**: [`Producer::publish_async`], [`Consumer::batch_async`] |
 //!
-//! A *front* is a way to use a ring. One program can combine several ways, because all fronts use
+//! A *front* is a way to use a ring. One program can combine several fronts, because all fronts use
 //! the same kind of ring. A chain declares stages by these calls:
 //!
 //! | each event | to every stage thread | to one of n workers | to one of n by key |
@@ -65,9 +65,9 @@
 //!
 //! - **Order.** Every stage sees events in the order of their positions, also behind a pool.
 //! - **Soundness.** A stage that may write comes before or after every other stage; stages side by
-//!   side only read. A chain does not compile if a stage that may write stands beside another
-//!   stage. [`Graph::build`] returns an error in the same case. A reference to an event ends before
-//!   the release of the batch that lends the event.
+//!   side only read. If a stage that may write stands beside another stage, a chain does not
+//!   compile, and [`Graph::build`] returns an error. A reference to an event ends before the
+//!   release of the batch that lends the event.
 //! - **Closing drains.** Dropping the last producer closes the ring, and every stage sees the
 //!   events that were published. [`Producer::halt`] ends the graph without draining the ring.
 //! - **An end reaches every thread.** A panic or an error of user code ends the graph and wakes all

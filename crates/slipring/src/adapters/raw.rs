@@ -186,8 +186,9 @@ impl<E, L: Layout, S: producer::Sharing> RawProducer<E, L, S> {
     /// ```
     pub fn give_up(&mut self) {
         self.open = SeqRange::NONE;
-        // A single producer claims given-up positions again. In a ring with many producers,
-        // `give_up_open_claim` gives up the slots of the recorded open claim (I3).
+        // In a ring with a single producer, the producer later claims the given-up positions again.
+        // In a ring with many producers, `give_up_open_claim` gives up the slots of the recorded
+        // open claim (I3).
         self.producer.give_up_open_claim();
     }
 
@@ -328,8 +329,8 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> RawConsumer<E, A, C, L>
         Ok(())
     }
 
-    /// Returns the inner consumer. The inner consumer lends the events again that
-    /// [`RawConsumer::done`] has not released.
+    /// Returns the inner consumer. If [`RawConsumer::done`] has not released an event, the inner
+    /// consumer lends the event again.
     ///
     /// ```
     /// let (tx, rx) = slipring::unicast(8, || 0u64)?;

@@ -21,7 +21,7 @@ mod sealed {
 }
 
 /// A handle that can wake a [`Waker`] when a call on the handle may succeed. A consumer wakes the
-/// waker when events may be available, and a producer when slots may be free.
+/// waker when events may be available. A producer wakes the waker when slots may be free.
 ///
 /// This trait is sealed, and only the handles of this library implement the trait.
 ///

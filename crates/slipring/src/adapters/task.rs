@@ -28,11 +28,11 @@ impl<E, A: lease::Access, C: lease::Delivery, L: Layout> Consumer<E, A, C, L> {
     /// Works as [`Consumer::batch`], for tasks instead of threads. The future yields up to `max`
     /// events as soon as at least one is available.
     ///
-    /// Dropping the future before it is done loses no event. If the graph's wait strategy parks
-    /// ([`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the default, or
-    /// [`Wait::Blocking`](crate::Wait::Blocking)), progress, a close or a failure wakes the task.
-    /// With a wait strategy that does not park, the task asks to be polled again at once, and so
-    /// keeps its executor busy.
+    /// Dropping the future before it is done loses no event. Progress, a close or a failure wakes
+    /// the task if the graph's wait strategy parks. [`Wait::ADAPTIVE`](crate::Wait::ADAPTIVE), the
+    /// default strategy, parks, and so does [`Wait::Blocking`](crate::Wait::Blocking). With a wait
+    /// strategy that does not park, the task asks to be polled again at once, and so keeps its
+    /// executor busy.
     ///
     /// The graph's own [`deadline`](crate::Graph::deadline) wakes no task. A task notices a passed
     /// deadline at the task's next poll, so use the runtime's timeouts.

@@ -88,8 +88,8 @@ impl Failure {
         }
     }
 
-    /// Returns the source of the failure's cause. The cause itself is no source of the failure,
-    /// because the failure's message already contains the message of the cause.
+    /// Returns the result of `source()` of the failure's cause. The method does not return the
+    /// cause itself, because the failure's message already contains the cause's message.
     pub(super) fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.cause {
             Cause::Error(fault) => fault.as_error().source(),

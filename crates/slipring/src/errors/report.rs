@@ -53,8 +53,9 @@ pub struct Report {
 pub struct StageReport {
     /// Name of the stage; [`PRODUCER`](crate::PRODUCER) for the producers.
     pub name: Name,
-    /// Position before which the stage has released all events. For the producers, `seq` is the
-    /// furthest position that is known to be published (with many producers: claimed).
+    /// Position before which the stage has released all events. For a single producer, `seq` is the
+    /// position before which all events are known to be published. For many producers, `seq` is the
+    /// position before which all slots are claimed.
     pub seq: u64,
     /// Number of events that the stage is behind the producers, or behind the furthest stage if
     /// [`Report::published_seq`] is `None`.
@@ -162,8 +163,8 @@ impl Report {
     /// Example: [`Report`].
     pub fn bottleneck(&self) -> Option<&StageReport> {
         // If stage C waits for stage A while A waits for stage B, then B causes both waits. `own`
-        // subtracts the time that a stage waited from the time that other parties waited for the
-        // stage.
+        // is the time that other parties waited for the stage, minus the time that the stage
+        // waited.
         let own = |stage: &&StageReport| {
             (stage.waited_for.saturating_sub(stage.waited), stage.waited_for)
         };

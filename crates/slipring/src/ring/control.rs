@@ -257,8 +257,8 @@ impl Control {
     /// Waits until `ready` returns `true`, or until the earlier of the graph's deadline and
     /// `deadline`.
     ///
-    /// Calls the closure `lasts` once if the wait outlasts its first polls. If `lasts` returns a
-    /// stage, the waiting thread itself holds the awaited events at that stage, and the wait ends.
+    /// Calls the closure `lasts` once if the wait outlasts its first polls. If the waiting thread
+    /// would wait for its own handler, `lasts` returns the handler's stage, and the wait ends.
     /// `lasts` is not called before the first polls, because in a dense stream the call would delay
     /// the next event.
     pub(crate) fn wait_at(

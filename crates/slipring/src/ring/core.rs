@@ -147,8 +147,8 @@ impl<E, L: Layout> Core<E, L> {
     }
 
     /// Returns whether the publication of a claim in `[from, to)` may have to refresh stamps
-    /// (stamp::I1). Also returns `true` if, in the lap before `from`, an open claim (claimed, not
-    /// yet published) may have to refresh stamps. The range `[from, to)` is at most a lap long.
+    /// (stamp::I1). Also returns `true` if an open (not yet published) claim in the lap before
+    /// `from` may have to refresh stamps. The range `[from, to)` is at most a lap long.
     pub(crate) fn may_refresh(&self, from: u64, to: u64) -> bool {
         // Positions before the ring's start are never claimed, so the method checks none of these
         // positions. If a ring starts at position 0, `stamp::refreshes` is true for the lap before
@@ -214,8 +214,8 @@ impl<E, L: Layout> Core<E, L> {
         self.control.upstream(stage, lower_bound)
     }
 
-    /// Returns the position up to which `stage` may pass from now on, even if members join taps
-    /// before the stage. The position that `pass` returns is at least `lower_bound`.
+    /// Returns the position up to which `stage` may go from now on, even if members join the taps
+    /// that `stage` follows. The position that `pass` returns is at least `lower_bound`.
     #[inline]
     pub(crate) fn pass(&self, stage: usize, lower_bound: u64) -> u64 {
         let plan = &self.control.plan;
@@ -289,8 +289,8 @@ impl<E, L: Layout> Core<E, L> {
 
     /// Computes the shard ids of the events at `[first, first + len)` for the sharded stages in
     /// `stages`. The caller is the party with the index `party`. During the call no other party
-    /// accesses the events. The party `party` has made its last change to the events before the
-    /// call. A panic of a key function ends the graph (shard::I3).
+    /// accesses the events. Before the call, the party `party` has made its last change to the
+    /// events. A panic of a key function ends the graph (shard::I3).
     #[cold]
     #[inline(never)]
     pub(crate) fn partition(&self, stages: &[usize], party: usize, first: u64, len: u64) {

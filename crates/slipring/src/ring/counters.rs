@@ -77,7 +77,7 @@ pub(crate) struct Counters {
     /// by the awaited party. Each party writes to lines of its own, so that the flushes of two
     /// parties do not contend.
     waited: Box<[Line<[Statistic; PER_LINE]>]>,
-    /// Number of lines of `waited` per party.
+    /// Number of elements of `waited` per party.
     lines: usize,
     pub(crate) samples: Option<Samples>,
 }

@@ -72,8 +72,8 @@ pub(crate) struct Membership {
     /// Number of task numbers that were drawn; see
     /// [`TaskNumber`](crate::ring::task_number::TaskNumber).
     tasks: AtomicU64,
-    /// Number of each pool's current workers, indexed by stage. Only the elements of pools are
-    /// used.
+    /// Number of each pool's current workers, indexed by stage; unused for a stage that is not a
+    /// pool.
     alive: Box<[AtomicUsize]>,
     /// For each stage, a flag per seat: whether the seat is taken.
     seats: Box<[Mutex<Vec<bool>>]>,
@@ -133,7 +133,8 @@ impl Membership {
         debug_assert!(added.is_ok(), "the closure always has a value");
     }
 
-    /// Subtracts a claimant, which will never again claim or create a handle that claims.
+    /// Subtracts a claimant. After the call, the claimant neither claims nor creates other
+    /// claimants.
     pub(crate) fn remove_claimant(&self) {
         edge::left_alone::leave(&self.claimants, CLAIMANT);
     }
@@ -152,8 +153,8 @@ impl Membership {
 
     /// Records that no other claimant has existed since the caller read the claim word.
     ///
-    /// The caller is the only claimant, and has read the claim word before the call. Only a
-    /// claimant changes the field `claimants`, so no other thread changes the field during the
+    /// The caller has read the claim word before the call. The caller is the only claimant, and
+    /// only claimants change the field `claimants`, so no other thread changes the field during the
     /// call.
     pub(crate) fn settle_alone(&self) {
         self.claimants.store(CLAIMANT, Relaxed);

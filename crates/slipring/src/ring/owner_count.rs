@@ -14,7 +14,7 @@ pub(crate) struct OwnerCount(Statistic);
 impl OwnerCount {
     const OVER: u64 = 1 << 63;
 
-    /// Creates the count for a new ring, whose single owner the caller is about to make.
+    /// Creates the count for a new ring. The caller is about to make the ring's first owner.
     pub(crate) const fn one() -> OwnerCount {
         OwnerCount(Statistic::new(1))
     }
@@ -42,8 +42,8 @@ impl OwnerCount {
         last && { self.0.load(Acquire) & !Self::OVER == 0 }
     }
 
-    /// Ends the run. After the call of `end_run`, observers do not find the ring, and no observer's
-    /// reference yields an owner. Owners that exist at the call stay owners.
+    /// Ends the run. After the call, observers no longer find the ring, and `try_add` adds no
+    /// owner. Owners that exist at the call stay owners.
     pub(crate) fn end_run(&self) {
         self.0.fetch_or(Self::OVER, Relaxed);
     }

@@ -43,11 +43,11 @@ pub(crate) struct Stage {
     pub(crate) line: usize,
     /// Indices of the sharded stages whose shard ids this stage computes.
     pub(crate) partitions: Vec<usize>,
-    /// The stage's line for announced positions, and the taps that the stage follows; `None`: the
-    /// stage follows no tap.
+    /// The cache line on which the stage announces positions, and the taps that the stage follows;
+    /// `None`: the stage follows no tap.
     pub(crate) guard: Option<Guard>,
-    /// For a tap: indices of the lines on which the tap's followers announce positions. For other
-    /// stages: empty.
+    /// For a tap: indices of the lines on which the tap's followers announce positions; empty for a
+    /// stage that is not a tap.
     pub(crate) announced: Vec<usize>,
     /// Index of the queue at which the stage waits for the stages before itself.
     pub(crate) queue: usize,
@@ -106,14 +106,15 @@ pub(crate) struct Plan {
     /// Indices of the stages that no other stage follows. The stages in `gating` gate the
     /// producers.
     pub(crate) gating: Vec<usize>,
-    /// The producers' line for announced positions, and the taps that gate the producers; `None`:
-    /// no tap gates the producers.
+    /// The cache line on which the producers announce positions, and the taps that gate the
+    /// producers; `None`: no tap gates the producers.
     pub(crate) guard: Option<Guard>,
-    /// Whether a single producer stores its cursor, in place of stamps or besides stamps.
+    /// Whether a single producer stores its cursor. If publications are stamped and `cursor` is
+    /// true, the producer stores stamps and the cursor.
     pub(crate) cursor: bool,
-    /// Whether the ring has many producers and a tap follows them directly. The tap then follows
-    /// the sentinel. If `sentinel` is true, every reader of the sentinel first moves the sentinel
-    /// over the published events.
+    /// Whether the ring has many producers and a tap follows them directly. If `sentinel` is true,
+    /// the tap follows the sentinel. A thread that computes how far a stage may go first moves the
+    /// sentinel to the end of the published events.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,
@@ -228,7 +229,7 @@ struct Draft<'s> {
     producer_parks: bool,
     queue_of: Vec<usize>,
     queues: usize,
-    /// Index of the next free line. All lines with smaller indices are assigned.
+    /// Number of lines assigned so far; also the index of the next free line.
     lines: usize,
 }
 
@@ -397,8 +398,8 @@ fn assign_partitions(stages: &mut [Stage], before: &[Vec<bool>]) -> Vec<usize> {
     producers
 }
 
-/// Returns the likely number of the stages' threads: one per label of a thread, and one per handle
-/// of a stage without a label.
+/// Returns the likely number of the stages' threads. Stages with the same thread label share one
+/// thread. A stage without a thread label has one thread per handle.
 fn count_threads(specs: &[StageSpec]) -> usize {
     let first_of_thread =
         |i: usize| specs[..i].iter().all(|before| before.thread != specs[i].thread);

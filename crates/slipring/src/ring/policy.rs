@@ -83,8 +83,8 @@ impl OnFault {
         OnFault { retries: times, ..OnFault::stop() }
     }
 
-    /// Pauses the stage for this time before each retry. The end of the graph ends the pause before
-    /// a retry.
+    /// Pauses the stage for this time before each retry. If the graph ends during a pause, the
+    /// pause ends early.
     ///
     /// Example: [`OnFault`].
     pub const fn pause(self, pause: Duration) -> OnFault {
@@ -214,8 +214,8 @@ impl Marks {
     pub(crate) fn allocate(&self, start: u64, capacity: usize) -> Option<bool> {
         let slots = capacity;
         let capacity = capacity as u64;
-        // Each slot begins with the mark of a position in the lap before the ring's first lap. No
-        // stage handles an event at a position before the ring's first lap.
+        // Each slot begins with the mark of a position in the lap before `start`. The ring has no
+        // event at a position before `start`.
         let before = |slot: u64| {
             start.wrapping_add(slot.wrapping_sub(start) & (capacity - 1)).wrapping_sub(capacity)
         };

@@ -16,7 +16,7 @@
 //!   claim word, or later bounds (`edge::chunk_taken`).
 //! - I3: before a party passes a tap, the party announces the position up to which it may go. After
 //!   the announcement and a fence, the party loads the bounds of the tap's members. A party that
-//!   passes a tap goes neither beyond its announced position nor beyond a loaded bound of a member
+//!   passes a tap goes no further than its announced position and the smallest of the loaded bounds
 //!   (`edge::joined`).
 //! - I4: a pool's landmark is a recent position of the pool's claim word, at most 2^32 positions
 //!   plus one lap behind the claim word. A worker whose chunk crosses a multiple of 2^32 stores the
@@ -79,12 +79,12 @@ impl Positions {
     /// have claimed any number of positions since the caller loaded `lower_bound`.
     ///
     /// A claim word holds only the low 63 bits of a position. A claimed position is at most a lap
-    /// ahead of each stage's frontier. The method chooses the highest bit so that the returned
-    /// position is nearest to a stage's frontier. The fast path of a claim does not call this
-    /// method, because the method loads a stage's line.
+    /// ahead of each stage's frontier. The method sets the highest bit of the returned position so
+    /// that the position is nearest to a stage's frontier. The fast path of a claim does not call
+    /// this method, because the method loads a stage's line.
     pub(crate) fn claim_at(&self, plan: &Plan, word: ClaimWord, lower_bound: u64) -> u64 {
-        // A model's producers claim only a few positions, so `lower_bound` is near enough to derive
-        // the highest bit. A load of a stage's line would multiply the states of the model.
+        // A model's producers claim only a few positions, so the claimed position is within 2^62 of
+        // `lower_bound`. A load of a stage's line would multiply the states of the model.
         if cfg!(slipring_loom) {
             return word.seq(lower_bound);
         }
@@ -269,8 +269,8 @@ impl Positions {
         self.least_bound(tap, tap.delivery.room(), lower_bound)
     }
 
-    /// Returns the position up to which a party may go past the taps that it follows (I3). The
-    /// returned position is at least `lower_bound` and at most `to`.
+    /// Returns the position up to which the taps in `guard` let a party go (I3). The returned
+    /// position is at least `lower_bound` and at most `to`.
     #[inline(always)]
     pub(crate) fn secure(
         &self,

@@ -7,11 +7,11 @@
 //!   The ring is alive while a thread is inside one of the ring's stages, because the thread's loop
 //!   has a handle. A loop adds its stage to the thread's list of stages once, not for each batch.
 //!   The method `poll` handles a single batch, and does not add a stage to the thread's list of
-//!   stages. When `poll` added the stage to the list, the addition took 2 to 3 of the 17 ns for
+//!   stages. In a version of `poll` that added the stage, the addition took 2 to 3 of the 17 ns for
 //!   publishing and polling one event.
-//! - I2: a detected self-wait would never end, because a stage does not progress while its thread
-//!   waits. A self-wait may be detected late. A pool worker's self-wait is the exception: the
-//!   self-wait could still end by adopting a chunk that another worker abandons. The library
+//! - I2: except in a pool, a detected self-wait would never end, because a stage does not progress
+//!   while its thread waits. A self-wait may be detected late. A pool worker's self-wait could
+//!   still end, because the worker could adopt a chunk that another worker abandons. The library
 //!   refuses a pool worker's self-wait, too.
 
 use std::cell::Cell;
@@ -26,8 +26,8 @@ use crate::ring::words::{IDLE, ahead, bound_ahead};
 /// length, so that entering a stage allocates nothing.
 const DEPTH: usize = 16;
 
-/// The address of a ring's control, and the number of the line on which a stage, worker or shard
-/// releases.
+/// The address of a ring's control, and the index of the cache line on which a stage, worker or
+/// shard stores its progress.
 type Entry = (*const Control, usize);
 
 /// A thread's list of stages (I1). The entries from `depth` on are not in use.
@@ -66,7 +66,7 @@ pub(crate) struct Inside {
 }
 
 /// Records that the current thread runs handlers of stages, workers or shards. `lines` are the
-/// lines on which the stages, workers or shards release.
+/// indices of the cache lines on which the stages, workers or shards store their progress.
 #[inline(always)]
 pub(crate) fn enter(control: &Control, lines: impl IntoIterator<Item = usize>) -> Inside {
     let before = with(|nest| {
@@ -91,7 +91,7 @@ impl Drop for Inside {
     }
 }
 
-/// Records that a worker now releases on the line `to` instead of the line `from`.
+/// Records that a worker now stores its progress on the line `to` instead of the line `from`.
 #[cold]
 pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     let own = (ptr::from_ref(control), from);
@@ -100,9 +100,8 @@ pub(crate) fn moved(control: &Control, from: usize, to: usize) {
     });
 }
 
-/// Looks among the stages whose handlers are running on the current thread. Returns the first stage
-/// that has not released all events before `seq(stage)`. The function ignores stages for which
-/// `seq` returns `None`.
+/// Returns the first stage of the current thread's list that has not released all events before
+/// `seq(stage)`. The function ignores stages for which `seq` returns `None`.
 fn holder(control: &Control, seq: impl Fn(usize) -> Option<u64>) -> Option<usize> {
     let holds = |&(stage, line): &(usize, usize)| {
         let Some(seq) = seq(stage) else { return false };
@@ -132,8 +131,8 @@ pub(crate) fn stuck(control: &Control, seq: u64) -> Option<usize> {
 /// event at `next` is known to come. The handle gets the event only after the stages before `stage`
 /// have released it.
 ///
-/// The function ignores stages that are not before `stage`. Until the slot of the awaited event is
-/// free, a producer can still end the wait by closing the ring.
+/// The function ignores stages that are not before `stage`, because such stages do not delay an
+/// event whose slot is claimed.
 pub(crate) fn stuck_at(control: &Control, stage: usize, next: u64) -> Option<usize> {
     holder(control, |other| control.plan.before[stage][other].then_some(next.wrapping_add(1)))
 }

@@ -24,7 +24,8 @@ pub(crate) struct Settings {
     /// Whether the stages' loops and the pools read the clock, to adapt the lengths of batches and
     /// chunks. In a ring that does not read the clock, the same calls always have the same outcome.
     pub(crate) timed: bool,
-    /// Whether a single producer stores its cursor for reports, even if publications are stamped.
+    /// Whether a single producer that stamps its publications also stores its cursor. Reports show
+    /// the cursor.
     pub(crate) publish_cursor: bool,
     /// Latency sampling interval, in events.
     pub(crate) sample_every: Option<u64>,

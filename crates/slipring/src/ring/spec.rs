@@ -56,8 +56,8 @@ impl Delivery {
     pub(crate) fn has_bounds(self) -> bool {
         matches!(self, Delivery::Pool { .. } | Delivery::Tap(_))
     }
-    /// Returns the number of shared cache lines that a stage needs. See `Stage::line` for the word
-    /// on each line.
+    /// Returns the number of shared cache lines that a stage needs. The table at `Stage::line`
+    /// lists the word that each of these cache lines holds.
     pub(crate) fn lines(self) -> usize {
         match self {
             Delivery::Each => 1,

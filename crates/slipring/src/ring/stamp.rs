@@ -9,16 +9,16 @@
 //! | 0..16 | length of the run in slots, 1..=[`MAX_RUN`] |
 //!
 //! Invariants
-//! - I1: a word whose lap field equals a position's lap + 1 (modulo 2^46) was stored for exactly
-//!   that position. A slot is stamped for at most one position per lap. The lap field repeats after
-//!   2^46 laps, but producers replace each stamp before it is 2^46 laps old. In the last two laps
-//!   of each period of 2^44 laps, producers stamp every slot of a run ([`refreshes`]). In a ring of
-//!   2^18 slots or more, the lap field holds the whole lap number, and repeats after 2^64 events.
-//!   In a ring of 2^18 slots or more, producers stamp each slot in the last two laps of every 2^62
-//!   events.
+//! - I1: a stamp in a position's slot was stored for that position if the lap field is the
+//!   position's lap + 1 (modulo 2^46). A slot is stamped for at most one position per lap. The lap
+//!   field repeats after 2^46 laps, but producers replace each stamp before it is 2^46 laps old. In
+//!   the last two laps of each period of 2^44 laps, producers stamp every slot of a run
+//!   ([`refreshes`]). In a ring of 2^18 slots or more, the lap field holds the whole lap number,
+//!   and repeats after 2^64 events. In a ring of 2^18 slots or more, producers stamp each slot in
+//!   the last two laps of every 2^62 events.
 //! - I2: a new slot has a blank stamp ([`blank`]), which holds the number of the lap before the
-//!   slot's first lap. No thread looks for a position of that earlier lap, so a blank stamp never
-//!   counts as a publication.
+//!   slot's first lap. A blank stamp never counts as a publication, because no thread looks for a
+//!   position before the slot's first lap.
 //! - I3: a run has a length of 1 to [`MAX_RUN`] slots. A publication of more than [`MAX_RUN`] slots
 //!   is several runs.
 
@@ -32,8 +32,8 @@ const LAP_SHIFT: u32 = 18;
 /// two refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
 /// Upper limit of the interval between two refreshes of all stamps, as log2 of a number of events.
-/// Only rings of more than 2^18 slots reach the limit, because 2^44 laps of 2^18 slots are 2^62
-/// events.
+/// In a ring of at most 2^18 slots, 2^44 laps are at most 2^62 events, so the upper limit changes
+/// nothing.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
@@ -42,7 +42,8 @@ const TOMBSTONE: u64 = 1 << 16;
 pub(crate) enum Run {
     /// No event is published at this position yet.
     Unpublished,
-    /// A run is published from this position on. The field is the number of the run's events.
+    /// A run of published events starts at this position. The field is the number of the run's
+    /// events.
     Live(u64),
     /// The slots from this position on were claimed and given up. The field is the number of slots
     /// of the tombstone.

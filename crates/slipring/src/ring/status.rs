@@ -119,10 +119,10 @@ impl Status {
     }
 
     /// The caller is a stage that found no event at its position `next`. Returns the reason why no
-    /// event will ever come there; `None`: an event may still come.
+    /// event will ever come at `next`; `None`: an event may still come.
     ///
-    /// If the ring is closed and the result is `None`, the stage polls again. After the result
-    /// `None`, the stage sees all events that were published before the close.
+    /// If the ring is closed and the result is `None`, the stage polls again. If `ended` has seen
+    /// the close, all publications before the close are visible to the stage's next poll.
     #[inline(always)]
     pub(crate) fn ended(&self, next: u64) -> Option<WaitError> {
         let bits = edge::closed::see(&self.words.0.bits);

@@ -83,8 +83,8 @@ impl Waits {
         ready
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party` and the earlier of the graph's
-    /// deadline and the caller's.
+    /// Calls [`wait::wait_until`] with the strategy of `party`. The wait's deadline is the graph's
+    /// deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
