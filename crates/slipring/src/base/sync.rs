@@ -76,8 +76,9 @@ pub(crate) struct Line<T>(pub(crate) T);
 /// to `right` everywhere else.
 ///
 /// A *twin* is a weakened variant of one step: a weaker ordering, a missing fence, or a missing
-/// notification. A model that chose a twin must fail. The failure shows that the protocol needs the
-/// weakened step, and that the model covers the step.
+/// notification. When a model runs with a twin instead of the original step, the model must fail. A
+/// model's failure with a twin shows that the protocol needs the original step, and that the model
+/// covers that step.
 ///
 /// - A model chooses at most one twin by its name, with `choose_twin`.
 /// - PROTOCOL.md lists each twin, the model that catches the twin, and how that model fails.

@@ -1,5 +1,4 @@
-//! The stages of one graph. The graph's keys change the stages before the build, and look the
-//! stages up after the build.
+//! The stages of one graph. Until the graph is built, the key of a stage can change the stage.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -58,8 +58,8 @@ const SPIN_AROUND: f64 = 4.0;
 /// nanoseconds. If two consecutive readings of the clock in a spin are more than `PREEMPTED` apart,
 /// the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
-/// If another thread interrupts a spin for `t`, the spinning waiter's core counts as contended for
-/// `CONTENDED * t`.
+/// If another thread runs for `t` on a spinning waiter's core, the core then counts as contended
+/// for `CONTENDED * t`.
 const CONTENDED: f64 = 32.0;
 /// Longest time for which a core counts as contended, in nanoseconds.
 const LONGEST_CONTENDED: f64 = 200_000_000.0;
@@ -106,9 +106,8 @@ pub(super) struct Adaptive {
     /// Start of the first wait that timed out since the last progress; `None` if no wait timed out
     /// since the last progress.
     streak_began: Option<Instant>,
-    /// Whether the waiter's last sleep, naps aside, waited for the CPU budget to refill. A waiter
-    /// never makes two sleeps for the budget in a row, because no notification ends such a sleep
-    /// (I1).
+    /// Whether the waiter's last sleep, naps aside, waited for the CPU budget to refill. After a
+    /// sleep for the CPU budget, a notification can end the waiter's next sleep (I1).
     slept_for_budget: bool,
     contended_until: Option<Instant>,
     phase: Phase,
@@ -186,8 +185,8 @@ impl Adaptive {
             // Until the waiter has measured eight timer latenesses, the margin of a nap has an
             // upper limit. Without an upper limit on the margin, a large assumed timer lateness
             // could rule out every nap. Without naps, the waiter would never measure the timer
-            // lateness. With the upper limit, the margin may be too short, and the waiter may wake
-            // up after the event is due.
+            // lateness. Because of the upper limit on a nap's margin, the waiter may wake up after
+            // the next event is due.
             let early = if self.timer_lateness.samples < 8 {
                 learned.min(left / 2.0).min(around / 2.0)
             } else {
@@ -200,7 +199,7 @@ impl Adaptive {
             }
             // Each plan that rejects a nap lowers the average timer lateness by one percent.
             // Without this decay, an average timer lateness that is too high could rule out naps
-            // for ever. Only naps measure the timer lateness and correct the average.
+            // for ever. Without naps, the waiter never measures the timer lateness.
             self.timer_lateness.decay();
         }
         if self.short_waits >= 0.5 && affords(worth) {
@@ -259,8 +258,8 @@ impl WaitLearner for Adaptive {
         }
         self.last_reading = Some(now);
         if let Phase::Napping { wake, give_up } = self.phase {
-            // If the planned end of the nap lies ahead, a notification without progress for this
-            // waiter ended the nap early.
+            // If the waiter wakes up at least `LEAST_NAP` before a nap's planned end, and its poll
+            // finds nothing, the waiter continues the nap.
             if nanos(wake.saturating_duration_since(now)) >= LEAST_NAP {
                 self.phase = Phase::Nap { wake, give_up };
             } else {

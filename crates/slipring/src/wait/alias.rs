@@ -73,8 +73,7 @@ impl fmt::Display for Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWait {
     given: String,
-    /// The correct form of the alias that `given` attempts, if `given` begins with the name of a
-    /// strategy.
+    /// The alias form of a strategy, if `given` begins with that strategy's name.
     form: Option<&'static str>,
 }
 
@@ -119,8 +118,8 @@ impl FromStr for Wait {
     }
 }
 
-/// Deepest nesting of strategies in an alias that is parsed. Without a limit on the nesting,
-/// parsing a long alias would overflow the stack.
+/// Maximum nesting depth of an alias. The parser rejects an alias that nests strategies more
+/// deeply. Without a limit on the nesting, parsing a long alias would overflow the stack.
 const DEPTH: usize = 4;
 
 fn parse(alias: &str, depth: usize) -> Result<Wait, UnknownWait> {

@@ -3,8 +3,8 @@
 //! The budget covers waiting, not the handler's work. The cost of a wait is found in three ways:
 //!
 //! - The cost of a spin is the time between two consecutive readings of the clock.
-//! - Polls before the clock's first reading are not timed. Each counts as much as an average poll
-//!   of earlier spins.
+//! - The clock does not time the first and last polls of a wait. Each untimed poll counts as much
+//!   as an average poll of earlier spins.
 //! - The cost of a sleep is the average CPU time of a sleep and its wake-up. One sleep in sixteen
 //!   is measured, because reading the CPU time is a system call.
 
@@ -81,7 +81,8 @@ impl CpuBudget {
         self.balance < -self.sleep_cost.mean
     }
 
-    /// Charges `polls` polls that the clock has not timed, each at the average cost of a poll.
+    /// Subtracts the average cost of a poll from the balance, once for each of `polls` untimed
+    /// polls.
     pub(super) fn charge_polls(&mut self, polls: u64) {
         self.balance -= self.poll_cost.mean * polls as f64;
     }
@@ -91,7 +92,8 @@ impl CpuBudget {
         self.poll_cost.learn(nanos / CLOCK_INTERVAL as f64);
     }
 
-    /// Refills the budget and charges `nanos`. Returns whether a positive balance is left.
+    /// Refills the budget, then subtracts `nanos` from the balance. Returns whether a positive
+    /// balance is left.
     pub(super) fn charge(&mut self, now: Instant, nanos: f64) -> bool {
         self.refill(now);
         self.balance -= nanos;
@@ -106,7 +108,8 @@ impl CpuBudget {
         (missing > 0.0).then(|| duration(missing / self.share))
     }
 
-    /// Charges a sleep that begins now. One sleep in [`CpuBudget::MEASURED`] is also measured.
+    /// Subtracts the average cost of a sleep from the balance, before a sleep. Every sixteenth
+    /// sleep is also measured ([`CpuBudget::MEASURED`]).
     pub(super) fn charge_sleep(&mut self) {
         self.balance -= self.sleep_cost.mean;
         self.sleeps = self.sleeps.wrapping_add(1);

@@ -30,8 +30,8 @@ use super::strategy::{
 /// [`Wait::SLEEPING`] and [`Wait::ADAPTIVE`] have the usual parameters.
 ///
 /// A built-in strategy prints as an alias, and the alias parses to the same strategy. In the alias
-/// of a strategy, parameters follow a colon. Each time in an alias of a strategy is a whole number
-/// of `ns`, `us`, `ms` or `s`:
+/// of a strategy, parameters follow a colon. A duration in a strategy's alias is a whole number of
+/// `ns`, `us`, `ms` or `s`:
 ///
 /// ```
 /// use slipring::Wait;
@@ -248,8 +248,9 @@ impl Wait {
         (asleep, sleep_for): (Duration, fn(Duration) -> WaitAction),
     ) -> WaitAction {
         if context.oversubscribed {
-            // In a graph with more threads than cores, yields measure the awake window of a period.
-            // The clock would also count the time for which other threads use the core.
+            // In a graph with more threads than cores, the awake window ends after a number of
+            // yields, not at a time. The clock would also count the time for which other threads
+            // use the core.
             let polls =
                 u64::try_from(awake.as_nanos() / YIELD_COST.as_nanos()).unwrap_or(u64::MAX).max(1);
             return if context.polls % polls.saturating_add(1) < polls {

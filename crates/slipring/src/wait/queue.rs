@@ -55,8 +55,9 @@ pub(super) struct Sleepers {
 /// The part of a queue that notifiers access without the queue's lock. A `QueueState` has a cache
 /// line of its own.
 struct QueueState {
-    /// [`QUIET`], or [`FENCED`] plus [`SLEEPER`] for each announced sleeper; [`SLEEPER`] alone
-    /// while the first sleeper in a quiet queue issues its membarrier.
+    /// Number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`]. The bit `FENCED`
+    /// is clear while the queue is quiet, and until the queue's next sleeper has called
+    /// membarrier(2).
     word: AtomicU32,
     /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
     fenced_notifies: Statistic,
@@ -70,7 +71,7 @@ struct QueueState {
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
 ///
 /// An eventcount is a condition variable whose condition no lock guards (Dmitry Vyukov,
-/// "Eventcounts", 1024cores.net; Folly's `EventCount`). The condition of a `WaitQueue` is the
+/// "Eventcounts", 1024cores.net; Folly's `EventCount`). The sleepers of a `WaitQueue` wait for
 /// progress that notifiers store in the ring's atomic words: a stamp, a cursor, a close. All
 /// producers share one queue. All stages with the same dependencies share one queue.
 ///
@@ -99,8 +100,8 @@ struct QueueState {
 ///
 /// 1. The sleeper locks the queue.
 /// 2. The sleeper announces itself by adding [`SLEEPER`] to the state word. If the word was
-///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A task puts its waker
-///    into the queue and announces itself in the same way.
+///    [`QUIET`], the sleeper issues a membarrier and then sets [`FENCED`]. A sleeper that is a task
+///    also puts its waker into the queue.
 /// 3. The sleeper issues a `SeqCst` fence.
 /// 4. The sleeper polls. If the sleeper's poll finds progress, the sleeper withdraws its
 ///    announcement, unlocks the queue, and does not sleep.

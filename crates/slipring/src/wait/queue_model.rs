@@ -27,7 +27,7 @@
 mod announced;
 mod explore;
 mod machine;
-/// The edges of `queue.rs`, on the simulated machine.
+/// The ordering edges that `queue.rs` uses, compiled for the simulated machine.
 mod edge {
     pub(super) use super::announced;
 }
@@ -95,8 +95,7 @@ impl Shared {
     }
 
     /// Returns the [`Program`] of a sleeper's thread. Each call of the [`Program`] calls
-    /// [`WaitQueue::sleep`] once. While the thread has made fewer than `limited` calls, its sleeps
-    /// have a time limit.
+    /// [`WaitQueue::sleep`] once. The thread's first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);

@@ -137,8 +137,7 @@ impl Race {
                 true
             });
             let together = Self::wait(&self.notified_at.0, round);
-            // If a notification finds the queue not quiet, the notification wakes the sleepers or
-            // is counted.
+            // A notification that finds the queue not quiet raises `fenced_notifies` or `wake_ups`.
             let notified = self.queue.fenced_notifies().load(Relaxed) != 0
                 || lock(self.queue.sleepers()).wake_ups != wake_ups;
             delay = match saw {

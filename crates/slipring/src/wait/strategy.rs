@@ -39,8 +39,8 @@ pub struct WaitContext {
     pub now: Option<Instant>,
     /// The clock's first reading in this wait; `None` before the first reading.
     pub started: Option<Instant>,
-    /// Time from the notification that ended this waiter's sleep until the waiter ran; `None` if no
-    /// notification ended the wait's last action.
+    /// Time from the notification that ended the wait's last action until the waiter ran; `None` if
+    /// no notification ended that action.
     pub wake_latency: Option<Duration>,
 }
 
@@ -216,10 +216,10 @@ pub trait WaitLearner: fmt::Debug + Send + Sync {
     /// Records how a wait ended. `progress` is `true` if the wait ended at progress or at the end
     /// of the graph. `progress` is `false` if the wait ended at its deadline or timeout. `progress`
     /// is also `false` if the wait would never have ended
-    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)).
-    /// An implementation should only store values in `wait_ended`. It can compute with the values
-    /// at the beginning of the next wait. The waiter calls `wait_ended` before it handles its
-    /// event, so a computation in `wait_ended` delays the event.
+    /// ([`WaitError::WaitsForItself`](crate::WaitError::WaitsForItself)). An implementation should
+    /// only store values in `wait_ended`. The first call of `next_action` in the next wait can
+    /// compute with the stored values. The waiter calls `wait_ended` before it handles its event,
+    /// so a computation in `wait_ended` delays the event.
     ///
     /// Example: [`WaitLearner`].
     fn wait_ended(&mut self, context: &WaitContext, progress: bool);

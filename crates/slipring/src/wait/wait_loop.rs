@@ -52,8 +52,8 @@ pub(crate) struct WaitStats {
 /// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue.
 const UNNOTIFIED_SLEEP: Duration = Duration::from_micros(50);
 
-/// Longest sleep that no notification ends. After at most this time the waiter polls again, and
-/// sees a close or a failure.
+/// Longest duration of a [`WaitAction::Sleep`], which no notification can end early. After at most
+/// this time the waiter polls again, and sees a close or a failure.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Calls `ready` until `ready` returns `true`, or until the deadline or timeout. Between two calls

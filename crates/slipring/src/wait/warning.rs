@@ -36,7 +36,7 @@ pub enum Warning {
         /// for the producers.
         stage: Name,
         /// Name of the stage that spins on the same core as `stage`; [`PRODUCER`](crate::PRODUCER)
-        /// for the producers. The library recorded the core of `other` before the core of `stage`.
+        /// for the producers.
         other: Name,
         /// Number of the core, as the system counts cores.
         core: usize,
@@ -74,12 +74,12 @@ static HOOK: OnceLock<Hook> = OnceLock::new();
 /// Returns `false` and changes nothing if a function is set already, or if a warning was given
 /// before.
 ///
-/// The library calls `hook` on the thread that builds the graph or waits. The thread holds no lock
-/// of the library while it runs `hook`. A warning never fails a graph: a panic of `hook` is
-/// contained, and a warning that cannot be printed is dropped. If no function is set, the library
-/// writes a warning under the lock of [`std::io::Stderr`]. If a thread holds the lock of
-/// [`std::io::Stderr`] and waits for another thread that builds a graph, the two threads may
-/// deadlock.
+/// The library calls `hook` on the thread that builds the graph, or on a waiting thread of the
+/// graph. The thread holds no lock of the library while it runs `hook`. A warning never fails a
+/// graph: a panic of `hook` is contained, and a warning that cannot be printed is dropped. If no
+/// function is set, the library writes a warning under the lock of [`std::io::Stderr`]. If a thread
+/// holds the lock of [`std::io::Stderr`] and waits for another thread that builds a graph, the two
+/// threads may deadlock.
 ///
 /// ```
 /// assert!(slipring::on_warning(|warning| eprintln!("careful: {warning}")));

@@ -1,11 +1,10 @@
-//! The ordering edges of the protocol: one module per edge, one function per end.
-//! In most edges, a storing thread stores a value in a word, and a loading thread loads that value.
-//! Everything that the storing thread did before its store happens before everything that the
-//! loading thread does after its load. Each edge is a module, named after the edge's label:
-//! PROTOCOL.md explains `edge::slot_published` under `SYNC[slot-published]`. Each module holds the
-//! functions for both threads of its edge. The compiler rejects a call of an edge that does not
-//! exist. The command `cargo xtask tidy` checks that the library calls each edge function, and that
-//! PROTOCOL.md explains each edge.
+//! The ordering edges of the protocol: one module per edge, one function per end. In most edges, a
+//! storing thread stores a value in a word, and a loading thread loads that value. Everything that
+//! the storing thread did before its store happens before everything that the loading thread does
+//! after its load. Each edge is a module, named after the edge's label: PROTOCOL.md explains
+//! `edge::slot_published` under `SYNC[slot-published]`. Each module holds the functions for both
+//! threads of its edge. The command `cargo xtask tidy` checks that the library calls each edge
+//! function, and that PROTOCOL.md explains each edge.
 //!
 //! Invariants
 //! - I1: every ordering of the library that is stronger than `Relaxed` is in these modules, except
@@ -14,8 +13,8 @@
 //! - I2: no load or store is `SeqCst`. A fence is `SeqCst` where a store must come before a later
 //!   load of another word.
 //!
-//! A twin is a weakened variant that a model must catch. If a twin weakens the load or store of
-//! only one caller, that caller has an edge function of its own.
+//! A twin is a weakened variant that a model must catch. Each load or store that a twin weakens
+//! alone has an edge function of its own.
 
 pub(crate) mod announced;
 
@@ -62,7 +61,8 @@ pub(crate) mod cursor_moved {
 
 /// A stage's frontier releases events to the later stages and to the producers. Each worker of a
 /// pool, and each member of a tap, stores a *bound*: the position at which it holds up other
-/// parties. Parties that wait for the pool or the tap stop at the lowest bound.
+/// parties. A party that waits for a pool stops at the lowest bound of the pool's workers. A party
+/// that waits for a tap stops at the lowest bound of the tap's members.
 pub(crate) mod released {
     use super::*;
 
@@ -137,8 +137,8 @@ pub(crate) mod sentinel {
         sentinel.load(twin!("sentinel-relaxed": Acquire => Relaxed))
     }
 
-    /// Loads the sentinel. The caller is a stage behind a tap that directly follows the producers,
-    /// or computes the position of such a tap.
+    /// Loads the sentinel for a tap that directly follows the producers, or for a stage behind such
+    /// a tap.
     #[inline(always)]
     pub(crate) fn see_behind(sentinel: &AtomicU64) -> u64 {
         sentinel.load(twin!("sentinel-seen-relaxed": Acquire => Relaxed))
@@ -157,9 +157,9 @@ pub(crate) mod chunk_taken {
         claim.load(twin!("word-relaxed": Acquire => Relaxed))
     }
 
-    /// Takes a chunk by moving the claim word, after the worker stored its bound. A failed
-    /// compare-and-swap needs no acquire ordering, because the worker then calls `see`, whose load
-    /// acquires.
+    /// Takes a chunk for a worker by moving the claim word, after the worker's bound was stored. A
+    /// failed compare-and-swap needs no acquire ordering, because the worker then calls `see`,
+    /// whose load acquires.
     #[inline(always)]
     pub(crate) fn take(claim: &AtomicU64, seen: u64, taken: u64) -> Result<u64, u64> {
         let order = twin!("swap-unreleased": Release => Relaxed);
@@ -209,19 +209,18 @@ pub(crate) mod signed_off {
 }
 
 /// A claimant is a handle that can claim, or that can create a handle that claims. If only one
-/// claimant is left, that claimant claims without a compare-and-swap. The sole claimant's claims
-/// come after the last claims of all claimants that have left.
+/// claimant is left, that claimant claims without a compare-and-swap. Every claim of a claimant
+/// that has left happens before the sole claimant's next claim.
 pub(crate) mod left_alone {
     use super::*;
 
-    /// Subtracts one from the number of claimants. The caller has made the last claim of the
-    /// claimant that leaves.
+    /// Subtracts a leaving claimant from the number of claimants, after that claimant's last claim.
     #[inline(always)]
     pub(crate) fn leave(claimants: &AtomicU64, one: u64) {
         claimants.fetch_sub(one, twin!("left-relaxed": Release => Relaxed));
     }
 
-    /// Loads the number of claimants, before the caller's claim.
+    /// Loads the number of claimants. The caller's claim comes after the load.
     #[inline(always)]
     pub(crate) fn see(claimants: &AtomicU64) -> u64 {
         claimants.load(twin!("alone-relaxed": Acquire => Relaxed))
@@ -327,7 +326,8 @@ pub(crate) mod failed {
     }
 }
 
-/// Each slot of a mirror has a mark word, which publishes one complete put in the slot.
+/// A *put* stores one value in a slot of a mirror. The slot's mark word publishes the value when
+/// the put is complete.
 pub(crate) mod mirrored {
     use super::*;
 
@@ -344,8 +344,8 @@ pub(crate) mod mirrored {
     }
 }
 
-/// If an observer has copied a word of a later put from a slot, the slot's mark word shows the
-/// later put to the observer.
+/// An observer loads a slot's mark word before and after copying the slot's value. If the copy
+/// contains a word of a newer value, the second load of the mark word finds a newer mark.
 pub(crate) mod overwritten {
     use super::*;
 
@@ -364,8 +364,8 @@ pub(crate) mod overwritten {
     }
 }
 
-/// An observer loads the number of completed puts. The observer then finds each of these puts, or a
-/// later put, in the put's slot.
+/// An observer that loads the number of completed puts then sees the values of those puts, unless
+/// later puts have overwritten the values.
 pub(crate) mod completed {
     use super::*;
 

@@ -1,9 +1,9 @@
-//! The simulated machine: its memory, its threads, and one step of a thread.
-//! The machine starts no real threads. A simulated thread makes one *call* after the other. A call
-//! takes several steps, and each step runs the whole call again from its beginning. An access that
-//! the call made in an earlier step returns its recorded result. Each step makes at most one new
-//! access that other threads can see. If a call attempts, in one step, a second new access that
-//! other threads can see, the machine ends the call by a panic. A state is plain data, because it
+//! The simulated machine: its memory, its threads, and one step of a thread. The machine starts no
+//! real threads. A simulated thread makes one *call* after the other, and executes each call in
+//! several steps. In each step, the machine runs the call's code again from the beginning. Accesses
+//! that earlier steps of the call made return their recorded results. Each step makes at most one
+//! *new* access that other threads can see. When the code attempts a second new access that other
+//! threads can see, the machine ends the step by a panic. A state is plain data, because it
 //! contains no suspended call. For each unfinished call, a state contains the results of the call's
 //! accesses up to now. The code between two accesses is the library's own code.
 //!
@@ -168,8 +168,8 @@ impl State {
     /// A real barrier reaches the cores one after the other, but a simulated barrier reaches all
     /// cores at once. The simulated barrier hides no outcome in a model with one notifier or one
     /// sleeper. No model has both several notifiers and several sleepers. Only notifiers have
-    /// stores in buffers. With one notifier, the barrier empties only one buffer. With one sleeper,
-    /// only the thread that issues the barrier reads the notifiers' stores.
+    /// stores in their store buffers. With one notifier, the barrier empties only one buffer. With
+    /// one sleeper, only the thread that issues the barrier reads the notifiers' stores.
     pub(super) fn membarrier(&mut self) {
         for thread in 0..self.threads.len() {
             while self.threads[thread].buffer.first().is_some_and(|store| store.emitted) {

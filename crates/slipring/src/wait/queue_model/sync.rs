@@ -179,8 +179,9 @@ impl<T: Clone + Debug + 'static> Mutex<T> {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock. The step is impossible while another thread holds the lock, and while the
-    /// calling thread is asleep.
+    /// Takes the lock. The simulated thread waits while another thread holds the lock, and while
+    /// its own store buffer is not empty. A thread that sleeps on a condition variable must first
+    /// be woken.
     fn take(&self) -> MutexGuard<'_, T> {
         let seen = access(true, |step| {
             let me = step.index();
