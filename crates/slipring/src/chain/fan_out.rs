@@ -43,9 +43,9 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`Tap`].
     ///
-    /// The readers at the tap see the changes that earlier stages made to an event. Writing stages
-    /// that come later, and the producer, wait for the readers at the tap. Reading stages that come
-    /// later do not wait for the readers at the tap.
+    /// The readers at the tap see the changes that earlier stages made to an event. The producer,
+    /// and writing stages after the tap, wait for the readers at the tap. A stage after the tap
+    /// that only reads does not wait for the readers at the tap.
     #[doc(alias = "subscribe")]
     pub fn tap(self, tap: &Tap<E, L>) -> Self
     where

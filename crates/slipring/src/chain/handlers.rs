@@ -69,7 +69,7 @@ pub trait ReadHandler<E> {
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// The stage calls `stop` at its end, also after a failure, if `start` returned `Ok`.
+    /// If `start` returned `Ok`, the stage calls `stop` at its end, even if the stage has failed.
     ///
     /// Example: [`ReadHandler`].
     fn stop(&mut self) -> Result<(), Fault> {
@@ -132,7 +132,7 @@ pub trait WriteHandler<E> {
     fn idle(&mut self) -> Result<(), Fault> {
         Ok(())
     }
-    /// The stage calls `stop` at its end, also after a failure, if `start` returned `Ok`.
+    /// If `start` returned `Ok`, the stage calls `stop` at its end, even if the stage has failed.
     ///
     /// Example: [`WriteHandler`].
     fn stop(&mut self) -> Result<(), Fault> {

@@ -69,9 +69,9 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         } else {
             Err(None)
         };
-        // If the user's closure has swapped in another chain's `Inline`, `driven` is the other
-        // chain's ring. A swapped `Inline` fails this chain's graph. The loop below runs the stages
-        // of `driven` to their end.
+        // If the user's closure swapped its `Inline` for another chain's, this chain's graph fails,
+        // and `driven` is the other chain's ring. The loop below runs the stages of `driven` to
+        // their end.
         let Inline { producer, mut threads, core: driven } = inline;
         if !driven.same(&core) {
             core.control.fail(core.control.producer_party(), None, Cause::Dropped);
@@ -83,8 +83,8 @@ impl<'env, E: Send + 'env, L: Layout> Chain<'env, E, L> {
         }
         if started {
             let _within = enter(&driven.control, threads.iter().flat_map(StageThread::lines));
-            // The stages may all wait for a tap's reader, or for a joined worker, on another
-            // thread. A loop without progress checks the deadline.
+            // All stages may have to wait for another thread that runs a tap's reader or a joined
+            // worker. A turn of all stages without progress checks the graph's deadline.
             while let Some(handled) = threads
                 .iter_mut()
                 .filter_map(|thread| thread.turn(&driven.control))

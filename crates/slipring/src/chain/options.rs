@@ -154,8 +154,8 @@ impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
     ///
     /// Example: [`OnFault`].
     ///
-    /// The policy also applies to an error of `batch_end` or `idle`. No single event causes an
-    /// error of `batch_end` or `idle`. After an error of `batch_end` or `idle`, a stage with
+    /// The policy also applies to an error of `batch_end` or `idle`. An error of `batch_end` or
+    /// `idle` belongs to no event. After an error of `batch_end` or `idle`, a stage with
     /// [`OnFault::skip`] skips no event, and releases the events that its handler has handled.
     pub fn on_error(self, on: OnFault) -> Self {
         self.edit_policy("on_error", |policy| policy.on_error = on)

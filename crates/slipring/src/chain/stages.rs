@@ -14,7 +14,7 @@ use crate::ring::slots::Layout;
 use crate::ring::spec::Access;
 
 impl<'env, E: Send + 'env, L: Layout, P: sealed::Place> Chain<'env, E, L, P> {
-    /// Adds a stage whose handler reads every event, and gets the event's position.
+    /// Adds a stage whose handler reads every event. The handler also gets each event's position.
     ///
     /// ```
     /// let mut lines = Vec::new();

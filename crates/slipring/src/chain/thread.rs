@@ -221,8 +221,8 @@ impl<'env> StageThread<'env> {
             }
             Verdict::Skipped => runner.skip(),
         }
-        // Each wait for events checks the graph's deadline. A stage that fails repeatedly may never
-        // wait, so `survive` checks the graph's deadline, too.
+        // Each wait for events checks the graph's deadline. A stage that keeps failing can go on
+        // without any wait, so `survive` also checks the graph's deadline.
         if again {
             control.expire(stage, runner.next_seq());
         }
@@ -249,8 +249,8 @@ impl<'env> StageThread<'env> {
         }
     }
 
-    /// Returns the indices of the shared lines on which the thread's runners release events. The
-    /// indices do not include lines of a user's loop.
+    /// Returns the indices of the shared lines on which the thread's runners release events. A
+    /// runner of a user's loop adds no index.
     pub(super) fn lines(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().filter_map(|entry| entry.runner.line())
     }

@@ -38,8 +38,8 @@ pub(crate) enum End {
 pub(crate) struct Upcoming {
     /// Number of polled events; 0 if no event is available.
     pub(crate) len: u64,
-    /// Largest number of events to handle. If `max` exceeds `len`, the handler goes on to the runs
-    /// after the polled events.
+    /// Largest number of events to handle. If `max` exceeds `len`, the handler may handle up to
+    /// `max - len` further events after the `len` polled events.
     max: u64,
     /// Whether the poll showed that no more events are available.
     pub(crate) exhausted: bool,
@@ -52,11 +52,12 @@ impl Upcoming {
 }
 
 /// Finds the next events to handle, at most `max`.
-/// At a long run, the handler starts at once, and then goes on to the next runs. Going from run to
-/// run reads memory in address order. If the runs are short, this function first gathers `least`
-/// events, or all available events if fewer are available. The producer may still be writing to the
-/// cache line of a short run. If a consumer loaded stamps and events in turn from a line that the
-/// producer is writing, the consumer would wait for the line at each event.
+/// If the next run is long, this function polls only that run. The handler handles the long run,
+/// and then the runs that follow the long run. Going from run to run reads memory in address order.
+/// If the runs are short, this function first gathers `least` events, or all available events if
+/// fewer are available. A short run often lies in a cache line that the producer is still writing.
+/// If a consumer loaded stamps and events in turn from a line that the producer is writing, the
+/// consumer would wait for the line at each event.
 #[inline(always)]
 pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     position: &mut P,

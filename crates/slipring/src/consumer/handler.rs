@@ -59,17 +59,18 @@ pub(crate) struct LentEvents<'a, E, L: Layout> {
     first: u64,
     /// Number of events that were polled.
     len: u64,
-    /// Largest number of events to handle. If `max` exceeds `len`, the handler goes on to the runs
-    /// after the polled events.
+    /// Largest number of events to handle. If `max` exceeds `len`, the handler may handle up to
+    /// `max - len` further events after the `len` polled events.
     max: u64,
     lent: PhantomData<&'a mut E>,
 }
 
 impl<'a, E, L: Layout> LentEvents<'a, E, L> {
     /// # Safety
-    /// The position that owns `state` has polled the events of `[first, first + len)`
-    /// (position::I2). The position releases none of the polled events while the `LentEvents`
-    /// lives. `max` may exceed `len` only if the position's `walks_runs` returns `true`.
+    /// A poll by the consumer that owns `state` has found the events at `[first, first + len)`
+    /// (position::I2). The consumer releases none of the polled events while the `LentEvents`
+    /// lives. `max` may exceed `len` only if `walks_runs` of the consumer's position returns
+    /// `true`.
     #[inline(always)]
     pub(crate) unsafe fn new(
         state: &'a ConsumerState<E, L>,

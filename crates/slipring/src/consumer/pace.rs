@@ -14,8 +14,8 @@ pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
 const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
 /// Upper bound of the number of events between two readings of the clock.
 const LONGEST_STRETCH: u64 = 256;
-/// Least length of a dense pass, in events. If 32 events came during a pause of one spacing (about
-/// 250 ns) and the pass itself, then an event comes about every ten nanoseconds.
+/// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
+/// (about 250 ns), then an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
 
 /// The pace of a stage's loop. A stage whose loop reads a clock, and whose handler takes single
@@ -39,7 +39,7 @@ pub(crate) struct Pace {
     /// Length of a pass, in events, below which the loop pauses for one spacing; see
     /// [`Pace::spacings`].
     short: u64,
-    /// Length of a pass, in events, from which on the loop never pauses.
+    /// Length of a pass, in events. After a pass of `long` or more events, the loop never pauses.
     long: u64,
 }
 
@@ -92,14 +92,15 @@ impl Pace {
     /// At the end of the available events, an immediate poll would load the cache line that the
     /// upstream is writing, and slow down the upstream.
     ///
-    /// - After a pass of fewer than `short` events, the loop pauses for one spacing, and handles an
-    ///   event late by at most one spacing.
+    /// - After a pass of fewer than `short` events, the loop pauses for one spacing. The pause
+    ///   delays the handling of an event by at most one spacing.
     /// - After a pass of at least `DENSE` and fewer than `long` events, the loop pauses for four
     ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
-    ///   events as the loop handles. After only one spacing, the loop would still poll the line
-    ///   that the upstream is writing.
-    /// - After a pass of `short` to `DENSE - 1` events, or of `long` events or more, the loop does
-    ///   not pause. The upstream might fill the ring during a pause.
+    ///   events as the loop handles. If the loop paused for only one spacing, the loop would then
+    ///   poll the line that the upstream is still writing.
+    /// - After a pass of `long` or more events, the loop does not pause. In a small ring, the loop
+    ///   also does not pause after a pass of `short` to `DENSE - 1` events. The upstream might fill
+    ///   the ring during a pause.
     pub(crate) fn spacings(&self, handled: u64) -> u32 {
         if !self.keeps_up || handled == 0 {
             0

@@ -13,8 +13,8 @@
 //!   changes `released`, `next` and `live_end`.
 //! - I2: a stage may access an event from the poll that finds the event until the event's release.
 //!   Later stages and the producers access an event only after the stage's release.
-//! - I3: a position passes over tombstones. A position moves `next` over a tombstone and releases
-//!   the tombstone like an event, but never lends the tombstone to a handler.
+//! - I3: a consumer never lends a tombstone to a handler. The consumer passes over the tombstone,
+//!   and releases the tombstone's slots as it releases an event's slot.
 
 use crate::errors::{Cause, WaitError};
 use crate::ring::control::Control;
@@ -69,8 +69,9 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
 
 /// Finds the available events at a position, and detects the end of the stream.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
-    /// Whether a poll that finds fewer events than requested has found all available events. A loop
-    /// may pause after finding all available events; see [`space`](crate::consumer::pace::space).
+    /// Whether a poll that finds fewer events than requested has found all available events. A
+    /// stage's loop may pause after it has handled all available events; see
+    /// [`space`](crate::consumer::pace::space).
     const SHORT_MEANS_EXHAUSTED: bool;
 
     /// Whether this position finds events by their stamps, and handles each stamped event. If

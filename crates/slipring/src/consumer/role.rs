@@ -1,5 +1,5 @@
 //! Stages, shards and members of taps share one type of position, `SequentialPosition`. A role
-//! adapts the position to its owner.
+//! gives a `SequentialPosition` the behaviour of a stage, of a shard or of a tap's member.
 
 use crate::base::sync::Relaxed;
 use crate::consumer::position::ConsumerState;
@@ -26,7 +26,7 @@ pub trait Role {
     }
 
     /// Called when a handle's position is dropped: fails the graph, or gives back the handle's
-    /// seat. The dropped position has released every event before `released`.
+    /// seat. The handle has released every event before the position `released`.
     fn leave<E, L: Layout>(&self, state: &ConsumerState<E, L>, released: u64);
 }
 

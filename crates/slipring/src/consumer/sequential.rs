@@ -1,11 +1,11 @@
 //! The position of a consumer that goes through all events in order: a stage, a member of a tap, or
 //! a shard.
 //! A `SequentialPosition` finds available events by stamps or by a frontier. In a ring with stamps,
-//! stamps show the available events to each stage without dependencies, except to a tap. A position
-//! that does not find events by stamps loads a frontier: the frontier of its dependencies, a single
-//! producer's cursor, or the sentinel. With many producers, a position that loads a frontier also
-//! loads stamps, to recognise tombstones. The invariants are those of
-//! [`position`](crate::consumer::position).
+//! a consumer finds available events by stamps if its stage has no dependencies and is no tap. A
+//! consumer that does not find events by stamps loads a frontier: the frontier of its stage's
+//! dependencies, a single producer's cursor, or the sentinel. With many producers, a consumer that
+//! finds events by a frontier also loads stamps, to recognise tombstones. The invariants are those
+//! of [`position`](crate::consumer::position).
 
 use crate::base::sync::twin;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
@@ -215,7 +215,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
             match self.state.slots.run_at(self.live_end) {
                 Run::Live(len) => self.run_end = self.live_end.wrapping_add(len),
                 Run::Tombstone(_) => return self.skip_tombstones(),
-                // The position started in the middle of a run. A producer may already have
+                // A tap's member can start in the middle of a run. A producer may already have
                 // overwritten the stamp at the run's first slot. Each slot of a tombstone has a
                 // stamp, so a slot without a stamp belongs to a run of events.
                 Run::Unpublished if R::STARTS_MID_RUN => {

@@ -29,9 +29,9 @@ pub struct ShardPosition<E, L: Layout> {
     sequence: SequentialPosition<E, L, ShardRole>,
     /// Number of consecutive events from `next` on that this shard is known to own.
     own: u64,
-    /// Whether the shard has handled an event since the shard's last release. While `handled` is
-    /// `false`, a retry repeats no event, so `poll` may release the positions of other shards'
-    /// events.
+    /// Whether the shard has handled an event since the shard's last release. `poll` releases other
+    /// shards' events only while `handled` is `false`. A release while `handled` is `true` would
+    /// also release handled events, which a retry must repeat.
     handled: bool,
 }
 

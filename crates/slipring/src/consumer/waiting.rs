@@ -67,7 +67,7 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
         let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
-            // The block's end drops `guard` in place. A move of `guard` would copy the counts in
+            // This block does not move `guard`, because a move would copy the counts in
             // `guard.flushed`.
             let mut guard =
                 WaitGuard { position: &mut *self, learned, flushed: None, kind: PhantomData };
@@ -125,7 +125,7 @@ impl<E, L: Layout, P: ConsumerPosition<E, L>> Drop for WaitGuard<'_, E, L, P> {
     fn drop(&mut self) {
         let state = self.position.state_mut();
         std::mem::swap(&mut state.learned, &mut self.learned);
-        // A wait that ends at its first polls flushes no counts, and `flushed` is `None`.
+        // `flushed` is `None` if the wait ended before any flush of the counts.
         if let Some(flushed) = self.flushed {
             state.flushed = flushed;
         }

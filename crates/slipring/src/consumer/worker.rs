@@ -6,11 +6,12 @@
 //!   compare-and-swap moved the word past the position. A worker moves the claim word only past
 //!   published events and tombstones. The pool's dependencies release each position before a worker
 //!   moves the claim word past the position.
-//! - I2: while a worker holds a chunk, the chunk's bound line holds a position no later than the
-//!   chunk's first unreleased event. A chunk's bound line is the worker's own line, or the line
-//!   that came with an adopted chunk. A worker first stores a chunk's bound, and then takes the
-//!   chunk by a compare-and-swap of the claim word. A thread that sees the claim word after the
-//!   compare-and-swap also sees the chunk's bound.
+//! - I2: while a worker holds a chunk, a shared line holds the chunk's bound: a position no later
+//!   than the chunk's first unreleased event. A worker stores bounds on its own line. The bound of
+//!   an adopted chunk stays on the line where the chunk's first worker stored the bound. A worker
+//!   first stores a chunk's bound, and then takes the chunk by a compare-and-swap of the claim
+//!   word. A thread that sees the claim word after the compare-and-swap also sees the chunk's
+//!   bound.
 //! - I3: an idle worker's bound is [`IDLE`], so an idle worker holds up no other party.
 //! - I4: a chunk contains no tombstone. A worker takes a tombstone's positions by a separate step,
 //!   and releases the tombstone's positions immediately.

@@ -269,8 +269,8 @@ impl<'p, E, L: Layout, S: sealed::Sharing> Slots<'p, E, L, S> {
 
     /// Publishes all events of the claim at once, and returns the first event's position.
     ///
-    /// Costs one store per 2^15 events. With a wait strategy that parks, each call also loads the
-    /// wait queue's state once.
+    /// For a claim of at most 2^15 events, the call usually makes a single store. With a wait
+    /// strategy that parks, each call also loads the wait queue's state once.
     ///
     /// Example: [`Producer::claim_n`].
     #[inline]

@@ -3,8 +3,8 @@
 //! Invariants
 //! - I1: The entries of the conflator's queue have indices from 0 on, in the order of insertion.
 //!   `indices` maps each kept key to the index of the key's entry.
-//! - I2: Kept values are published in the order in which their keys were first kept. A value that
-//!   is sent later is published after all kept values.
+//! - I2: Kept values are published in the order in which their keys were first kept. A call of
+//!   `send` publishes its own value at once only if no kept value is left.
 //! - I3: The conflator allocates nothing after its creation. The queue never holds more than `room`
 //!   values, and the hash table has room for twice `room` keys.
 
@@ -121,8 +121,8 @@ pub enum Sent<T> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConflateError<T> {
-    /// The ring is full, and the conflator keeps values of `room` other keys. The error carries the
-    /// value that the conflator did not take.
+    /// The ring is full, and the conflator has no room for another key. The error carries the value
+    /// that the conflator did not take.
     Full {
         /// Number of keys that the conflator has room for.
         room: usize,
@@ -303,8 +303,8 @@ impl<P: Publisher, K: Hash + Eq + Clone, T, F: FnMut(&mut P::Event, &K, T)> Conf
         self.kept.len()
     }
 
-    /// Publishes all kept values without a deadline, then drops the conflator. If the conflator
-    /// owns its producer, the drop closes the producer.
+    /// Publishes all kept values, and waits for free slots as long as necessary. Then drops the
+    /// conflator, and also closes the producer if the conflator owns the producer.
     ///
     /// Example: [`Conflator::new`].
     ///

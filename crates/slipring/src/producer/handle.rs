@@ -77,7 +77,7 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     /// Whether a publication needs the slow path of [`Producer::commit`]. The slow path samples
     /// latencies, assigns shard ids, stores a cursor beside the stamps, and refreshes stamps.
     pub(super) slow_path: bool,
-    /// Whether every publication needs the slow path, in any lap.
+    /// Whether every publication needs the slow path, even if no stamp needs a refresh.
     pub(super) always_slow_path: bool,
     pub(super) learned: HandleLearner,
     /// The check by which a publication decides whether to notify wait queues.
@@ -118,9 +118,9 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
 pub type SharedProducer<E, L = Interleaved> = Producer<E, L, Many>;
 
 impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
-    /// Creates a handle, and adds it to the number of producers. The wait strategy that creates
-    /// `learned` may panic. The caller of `new` creates `learned` beforehand, because a later panic
-    /// would leave the number of producers too high.
+    /// Creates a handle, and adds it to the number of producers. The caller of `new` creates
+    /// `learned`, because the wait strategy that creates `learned` may panic. A panic inside of
+    /// `new` would leave the number of producers too high.
     pub(crate) fn new(core: Owner<E, L>, learned: HandleLearner) -> Self {
         core.control.membership.add_producer();
         let start = core.control.start;
@@ -203,8 +203,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.ignores_panic = true;
     }
 
-    /// Ends the graph at once, without draining the ring. A stage does not get the published events
-    /// that it has not seen. Every blocking call returns
+    /// Ends the graph at once, without draining the ring. The stages end, and leave the remaining
+    /// published events unhandled. Every blocking call returns
     /// [`WaitError::Halted`](crate::WaitError::Halted).
     ///
     /// ```
@@ -257,8 +257,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.open_claim = None;
     }
 
-    /// Gives up the open claim, if any. A claim is still open if its lease was forgotten, or if a
-    /// raw handle drops the claim.
+    /// Gives up the open claim, if any. A lease that was forgotten leaves its claim open. A raw
+    /// handle's claim is open until the claim is published or given up.
     #[inline(always)]
     pub(crate) fn give_up_open_claim(&mut self) {
         // Without this check, `Option::take` would store to memory at every claim.

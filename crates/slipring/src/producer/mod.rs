@@ -19,9 +19,10 @@
 //!   the event of an unstamped position. No producer claims a slot again before every stage has
 //!   passed the slot's event.
 //! - I3: In a ring with several producers, every claimed position becomes part of a run or of a
-//!   tombstone. The publication of a claim stamps runs, and the drop of an unpublished claim stamps
-//!   a tombstone. A forgotten claim gets its tombstone at the next use, or at the drop, of its
-//!   handle. A single producer claims an unpublished position again.
+//!   tombstone. A producer stamps runs when it publishes a claim, and stamps a tombstone when it
+//!   drops an unpublished claim. A forgotten claim gets its tombstone at the next use, or at the
+//!   drop, of its handle. A single producer stamps no tombstone: after dropping an unpublished
+//!   claim, the producer claims the same positions again.
 //! - I4: The closing producer sets the ring's end position once. No producer claims the ring's end
 //!   position or a later position.
 

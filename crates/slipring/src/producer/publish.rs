@@ -2,9 +2,9 @@
 //! claims a slot, fills the slot and publishes the event.
 //!
 //! Invariants
-//! - I1: A `FillGuard` is alive while user code fills a claim, or yields the next item for a claim.
-//!   If a panic of user code drops a `FillGuard`, the `FillGuard` gives the claim up and fails the
-//!   graph.
+//! - I1: A `FillGuard` is alive while a user's closure fills a claim, and while a user's iterator
+//!   yields an item to publish. If a panic of user code drops a `FillGuard`, the `FillGuard` gives
+//!   the claim up and fails the graph.
 
 use std::time::Instant;
 

@@ -15,8 +15,8 @@ use crate::ring::words::{ClaimWord, ahead};
 
 /// The reason why a reservation did not succeed at once.
 pub(crate) enum Refusal {
-    /// The ring is full. The field is the index of the slowest gating stage. If no stage gates, the
-    /// field is the index of the producers (see `Plan::producer_party`).
+    /// The ring is full. The field is the index of the slowest gating stage. In a ring without
+    /// gating stages, the field is the index of the producers (see `Plan::producer_party`).
     Gated(usize),
     /// Another producer moved the claim word during the call.
     Contended,
