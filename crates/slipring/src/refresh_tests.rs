@@ -1,5 +1,6 @@
-//! Tests of the refresh of stamps. Every stamp is refreshed before the stamp's lap number, which
-//! wraps around, repeats. Only publications in laps that refresh stamps take the slow path.
+//! Tests of the refresh of stamps. A stamp's lap number wraps around. Every stamp is refreshed
+//! before its lap number repeats. Publications take the slow path only in the few laps around a
+//! refresh.
 
 use crate::base::panics::Contained;
 use crate::consumer::handle::{Consumer, Reader};
@@ -14,8 +15,8 @@ use crate::wait::{HandleLearner, Wait};
 
 /// Publishes one run of events per entry of `lens`; the entry is the run's length. The first run
 /// begins four laps before the end of a refresh period (2^44 laps). Returns what the slots' stamps
-/// mean at `2 * capacity` later positions, one [`Run`] per position. The first position of the
-/// result is 2^46 laps after the start of the first published run.
+/// mean at each position of two laps. The two laps begin 2^46 laps after the first published run
+/// begins.
 fn answers_later<L: Layout, S: Sharing>(
     capacity: usize,
     many: bool,
@@ -80,9 +81,9 @@ fn a_ring_begins_on_the_short_way() {
         .unwrap();
         ring.may_refresh(from, from.wrapping_add(capacity))
     };
-    // Each case gives the position at which the ring starts, the position at which the checked
-    // range of one lap starts, and the expected result of `may_refresh`. A refresh period is 2^44
-    // laps. Each ring starts at the first position of a refresh period, or up to four laps earlier.
+    // Each case gives the ring's first position, the first position of the checked range (one lap),
+    // and the expected result of `may_refresh`. A refresh period is 2^44 laps. Each ring starts at
+    // the first position of a refresh period, or up to four laps earlier.
     for (start, from, refreshes) in [
         (0, 0, false),
         (0, 1, false),
@@ -104,9 +105,9 @@ fn a_ring_begins_on_the_short_way() {
 #[test]
 fn a_stamp_is_refreshed_before_its_lap_repeats() {
     let singles = |count| [1].repeat(count);
-    // Each case publishes a lap of single events, and then publishes the listed runs of up to a
-    // lap. In some cases the runs begin at a lap's first slot; in other cases the runs cross the
-    // ends of laps.
+    // Each case publishes a lap of single events, and then the listed runs. Each listed run is at
+    // most a lap long. In some cases the runs begin at a lap's first slot; in other cases the runs
+    // cross the ends of laps.
     for (capacity, runs) in [
         (2, vec![2; 6]),
         (2, vec![1, 2, 2, 2, 2]),

@@ -15,9 +15,9 @@ use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 // Frontiers and limits.
 
 /// A frontier is never below the caller's lower bound, even if a line holds a position below the
-/// lower bound. A worker that lost the race for a chunk leaves the chunk's start on its line until
-/// the worker tries to take another chunk. A joiner may store a position on its line, and withdraw
-/// the position later.
+/// lower bound. The line of a worker that lost the race for a chunk holds that chunk's start until
+/// the worker's next try. A joiner may store a position on its line, and withdraw the position
+/// later.
 #[test]
 fn a_frontier_never_falls_below_its_lower_bound() {
     let graph = Graph::new(8, || 0u64);
@@ -47,8 +47,8 @@ fn a_frontier_never_falls_below_its_lower_bound() {
         (stage("pool"), stage("shards"), stage("tap"), stage("end"));
     let line = |stage: usize| control.plan.stages[stage].line;
 
-    // A pool's frontier stays at the lower bound, even while a worker's line still holds the start
-    // of a chunk that another worker took.
+    // A pool's frontier stays at the caller's lower bound, even while a worker's line holds an
+    // earlier position.
     let bound = control.line(line(pool_stage) + 2);
     assert_eq!(bound.load(Relaxed), IDLE);
     bound.store(0, Relaxed);
@@ -56,14 +56,14 @@ fn a_frontier_never_falls_below_its_lower_bound() {
     assert_eq!(control.frontier(pool_stage, 4), 4, "a pool's frontier goes back");
     assert_eq!(control.least_frontier(&[pool_stage], 4).0, 4);
     bound.store(IDLE, Relaxed);
-    // The frontiers of shards and of a reader stay at the lower bound, even if the lower bound is
-    // beyond the released positions.
+    // The frontiers of shards and of a reader stay at the caller's lower bound, even if that bound
+    // is beyond the released positions.
     assert_eq!(control.frontier(shard_stage, 4), 4);
     assert_eq!(control.frontier(shard_stage, 6), 6, "the frontier of shards goes back");
     assert_eq!(control.least_frontier(&[end_stage], 6).0, 6, "the least frontier goes back");
     assert_eq!(core.gate(6).0, 6, "a gate goes back");
-    // A tap's frontier stays at the lower bound while a joiner's line holds a position below the
-    // lower bound.
+    // A tap's frontier stays at the caller's lower bound while a joiner's line holds an earlier
+    // position.
     let member = tap.subscribe(crate::StartAt::Now).unwrap();
     let pin = control.line(line(tap_stage) + 1);
     pin.store(2 << 1, Relaxed);
@@ -240,8 +240,8 @@ fn assert_rewinds(position: &mut impl Availability<u64, Interleaved>) {
         assert_eq!(position.next(), 0);
         counted(&|| (position.handled(), position.state().counts.tombstones), (0, 0));
     }
-    // The stage now releases only the first event of a run of two, so that later rewinds lead to
-    // the middle of the run.
+    // Events 0 and 1 form one run. The stage now releases event 0, so that each later rewind
+    // returns to event 1, in the middle of the run.
     assert_eq!(position.gather(1, 1), 1);
     position.advance(1, 1);
     position.release();
@@ -275,7 +275,7 @@ fn a_retry_passes_over_tombstones_again() {
 }
 
 /// A shard stores how many consecutive events from its next position on are its own. A rewind moves
-/// the shard's next position back, and must discard the stored number.
+/// the shard's next position back, and must discard the stored number of own events.
 #[test]
 fn a_shard_that_retries_gets_only_its_own_events() {
     let graph = Graph::new(32, || 0u64);

@@ -176,8 +176,8 @@ impl Selector {
         }
         let waker = Waker::from(self.parked.clone());
         let wakes = handles.iter().all(|handle| handle.wakes());
-        // `arm` fails the graph of its handle if the graph's deadline has passed, and reports a
-        // handle of a failed graph as ready.
+        // If the deadline of a handle's graph has passed, `arm` makes the graph fail. `arm` returns
+        // `true` (ready) for a handle of a failed graph.
         let earliest = handles.iter().filter_map(|handle| handle.deadline()).chain(deadline).min();
         loop {
             // `wait` resets the flag `woken` before it arms the handles, because a reset after the

@@ -1,10 +1,9 @@
 //! A tap is a declared place where readers join and leave while the graph runs.
 //!
-//! A tap is a stage whose members change. The stages before a tap and the tap's members limit the
-//! tap's frontier: the frontier is the smallest of their positions. A tap without members holds
-//! nothing back. A party behind a tap is a stage, or the producers if no stage follows. Each party
-//! behind a tap first announces the position up to which it will go, and then loads the members'
-//! bounds (positions::I3).
+//! A tap is a stage whose members change. A tap's frontier is the smallest position among the tap's
+//! members and the stages before the tap. A tap without members holds nothing back. A party behind
+//! a tap is a stage, or the producers if no stage follows. Each party behind a tap first announces
+//! the position up to which it will go, and then loads the members' bounds (positions::I3).
 //!
 //! Invariants
 //! - I1: A member's line holds the member's first unreleased position, or `IDLE`. Between joining
@@ -125,9 +124,9 @@ impl<E, L: Layout> Tap<E, L> {
     /// Sets how many readers can be subscribed to this tap at the same time: 1 to
     /// [`MAX_STAGE_HANDLES`](crate::MAX_STAGE_HANDLES).
     ///
-    /// The ring allocates 256 bytes for each reader that the tap has room for. While a reader is
-    /// subscribed, each thread that the tap can hold back loads `readers` cache lines at each check
-    /// of the tap.
+    /// The ring allocates 256 bytes for each reader that the tap has room for. Each thread that the
+    /// tap can hold back checks the tap. While a reader is subscribed, each check loads one cache
+    /// line per reader that the tap has room for.
     ///
     /// ```
     /// use slipring::{StartAt, SubscribeError, Tap};
@@ -353,8 +352,8 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // A party behind the tap may sleep because the joiner's position holds the party back. The
-        // joiner must wake the sleeping party when the joiner moves its position.
+        // A party behind the tap may sleep because the joiner's position holds the party back. A
+        // joiner that moves its own position must wake the sleeping party.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);

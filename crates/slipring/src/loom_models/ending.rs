@@ -17,8 +17,8 @@ fn loom_a_close_drains() {
     explore(600, Some(3), || {
         // The word `final_seq` holds 0 until the close stores the final position. A stage that sees
         // the closed bit, but loads the old 0 from `final_seq`, ends at position 0. The ring of
-        // this model starts at position 0. If an error let the stage end at position 0, the
-        // published event would be lost, and the model would fail.
+        // this model starts at position 0. A stage that ended at position 0 would lose the
+        // published event, and the model would fail.
         let ring = ring(Settings::new(2), &[(Read, 0, &[])]);
         let (mut tx, mut rx) = (producer(&ring), reader(&ring, 0));
         let publishing = thread::spawn(move || {

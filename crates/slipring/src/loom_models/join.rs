@@ -26,8 +26,8 @@ pub(super) fn subscribe_to(ring: &Ring, stage: usize, from: StartAt) -> Subscrip
     join(&observed(ring), stage, from).expect("a free member seat and a running graph")
 }
 
-/// Polls `polls` times, and asserts that each event's value is its position, counted from the first
-/// event, and that no position is missing.
+/// Polls `polls` times, and asserts that each event's value is its position, counted from the
+/// ring's first event, and that no position is missing.
 pub(super) fn follow(reader: &mut Subscription<u64>, polls: usize) {
     let mut next = reader.next_seq();
     for _ in 0..polls {
@@ -128,7 +128,7 @@ fn loom_twin_bound_relaxed_behind_a_tap() {
     caught("join::loom_a_reader_joins_before_the_producer", "bound-relaxed", Caught::Race);
 }
 
-/// Shows that the producer gets a member's slot only after the member has read the event and left.
+/// Shows that the producer refills a slot only after the member has read the slot's event and left.
 #[test]
 fn loom_a_reader_leaves() {
     explore(4_000, None, || {
@@ -349,8 +349,8 @@ fn loom_a_worker_joins_where_one_left() {
             .unwrap();
         };
         // The reader `end` polls after the thread of the worker `third` has ended, so `end` sees
-        // the accesses of `third`. Once `third` has joined, `end` sees the accesses of the worker
-        // `second` only if `third` acquired these accesses.
+        // the accesses of `third`. By joining, `third` must acquire the accesses of the worker
+        // `second`; otherwise the reads of `end` could race with these accesses.
         let joined = joining.join().unwrap();
         read_handled(&mut end);
         drop((adopting.join().unwrap(), joined, tx, end));

@@ -15,18 +15,19 @@
 //! - **Pure readers last.** A thread that only polls is spawned last. If a load runs after a write
 //!   of the same word, loom explores all values that the load may return. If a load runs before a
 //!   write of the same word, loom may fail to try the opposite order. loom tries the opposite order
-//!   only if no third access to the word runs between the load and the write. Often the third
-//!   access is the writing thread's own load of the word.
+//!   only if no third access to the word runs between the load and the write. A writing thread that
+//!   loads the word just before its write can keep loom from trying the write before the other
+//!   thread's load.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
 //!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
 //!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its
 //!   model's limit on preemptions.
 //! - **Data edges.** A data edge is a release store with the acquire loads that read the stored
-//!   value. A model of a data edge runs under [`explore_unfenced`]: at most one thread of the model
-//!   issues a `SeqCst` fence. The models of data edges through a tap (`tap.rs`) run under
+//!   value. A model of a data edge runs under [`explore_unfenced`], which asserts that at most one
+//!   thread issues `SeqCst` fences. The models of data edges through a tap (`tap.rs`) run under
 //!   `explore`. PROTOCOL.md explains the unfenced models ("Unfenced models").
-//! - **Start.** Rings start at position 2^64 - 1, so that the next position is 0, unless a model
-//!   sets another start.
+//! - **Start.** The first event's position is 2^64 - 1 and the second event's position is 0, unless
+//!   a model sets another start.
 //! - **Twins.** Each edge has a *twin*: the edge's model with one step weakened. A twin must fail
 //!   in the way that the twin's test expects. A test that expects a deadlock also names the stages
 //!   and producers that stay asleep. A twin runs in a child process, because a failing model drops
@@ -66,7 +67,7 @@ mod task;
 mod tombstone;
 mod wait;
 
-/// Name of the environment variable that tells a child process its twin.
+/// Name of the environment variable that holds the twin's name for a child process.
 const TWIN: &str = "SLIPRING_TWIN";
 
 /// Runs `model` in every order of its threads, and asserts that there are at least `least`
@@ -118,7 +119,7 @@ fn explore_unfenced<T>(
     });
 }
 
-/// The failure by which a model must catch a twin.
+/// The kind of failure that a model must show when one step is weakened.
 #[derive(Clone, Copy)]
 enum Caught {
     /// Two unordered accesses to one event.
@@ -163,7 +164,8 @@ fn caught(model: &str, twin: &str, how: Caught) {
     }
 }
 
-/// A model's ring. By convention, each event's value is its position, counted from the first event.
+/// A model's ring. By convention, each event's value is its position, counted from the ring's first
+/// event.
 type Ring = Owner<u64, Interleaved>;
 
 /// A model's stage: its access, its number of workers (0: not a pool), and its dependencies.
@@ -173,7 +175,7 @@ type Spec<'a> = (Access, usize, &'a [usize]);
 const START: u64 = u64::MAX;
 
 fn settings(capacity: usize) -> Settings {
-    // Spinning strategies need no notification; models of waiting use `blocking`.
+    // A handle that spins needs no notification. Models in which handles sleep use `blocking`.
     Settings { start: START, wait: Contained::new(Wait::BusySpin), ..Settings::new(capacity) }
 }
 
@@ -251,8 +253,8 @@ fn publish_some(tx: &mut Producer<u64>, values: Range<u64>, tries: usize) -> u64
     next
 }
 
-/// Polls `polls` times, and returns the number of events; asserts that each event's value is its
-/// position, counted from the first event.
+/// Polls `polls` times, and returns the number of events. Asserts that each event's value is its
+/// position, counted from the ring's first event.
 fn read_some(reader: &mut Reader<u64>, polls: usize) -> usize {
     let mut seen = 0;
     for _ in 0..polls {

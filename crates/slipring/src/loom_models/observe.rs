@@ -13,7 +13,7 @@ use crate::observe::mirror::{Mirror, MirrorHandle};
 use crate::observe::observer::{ObserveError, Observed, Observer};
 use crate::observe::words::Plain;
 
-/// An observer that accounts for each put.
+/// An observer, with a count of the puts that the observer has seen or missed.
 struct Watch<T> {
     observer: Observer<T>,
     /// Number of puts that the observer has seen or missed so far.

@@ -30,7 +30,7 @@ fn work_off(worker: &mut PoolWriter<u64>) -> u64 {
 }
 
 /// Reads one batch if a batch is available, and returns the batch's length in events. Asserts that
-/// each event's value is its position, counted from the first event, plus 100.
+/// each event's value is its position, counted from the ring's first event, plus 100.
 fn read_handled(reader: &mut Reader<u64>) -> u64 {
     available(reader.try_batch(4)).map_or(0, |batch| {
         for (i, event) in batch.iter().enumerate() {

@@ -36,7 +36,7 @@ fn loom_twin_stamp_seen_relaxed() {
 }
 
 /// One of two producers drops its handle. The remaining producer then claims by a plain store.
-/// Shows that the remaining producer's later claims come after all claims of the dropped handle.
+/// Shows that the remaining producer claims no position that the dropped handle has claimed.
 #[test]
 fn loom_a_producer_is_left_alone() {
     explore_unfenced(50, None, || {

@@ -147,8 +147,8 @@ fn loom_twin_others_held() {
     );
 }
 
-/// Two shards pass over a tombstone and over an event that belongs to one of the two shards. The
-/// producer gets a slot again only after both shards have passed the slot.
+/// The ring's two slots hold an event of one shard, and a tombstone. Shows that the producer
+/// refills a slot only after both shards have moved past the slot.
 #[test]
 fn loom_shards_pass_over_a_tombstone() {
     explore_unfenced(1_000, Some(3), || {

@@ -1,13 +1,13 @@
-//! Models of taps in larger graphs: several parties pass one tap, one party passes several taps, a
-//! pool comes before a tap, or parties sleep behind a tap. The models at the end of this file show
-//! the data edges through a tap.
+//! Models of taps in larger graphs: several parties behind one tap, one party behind several taps,
+//! a pool before a tap, and parties that sleep behind a tap. The models at the end of this file
+//! show the data edges through a tap.
 //!
 //! loom lets any two `SeqCst` fences synchronise, which C++20 does not promise. A fence between a
 //! thread's access to an event and the thread's releasing store could hide that the releasing store
 //! is too weak. In the models of data edges, the releasing thread issues no fence after its access
 //! to an event. In the models of data edges, all threads poll instead of sleeping, so a release
-//! notifies no queue and issues no fence. In the models of data edges, the releasing thread passes
-//! no tap, because a thread that passes a tap issues a fence.
+//! notifies no queue and issues no fence. To issue no fence, the releasing thread in the models of
+//! data edges never checks a tap's members.
 
 use loom::thread;
 
@@ -38,8 +38,8 @@ fn spoil(event: &mut u64) {
     *event += 100;
 }
 
-/// Publishes one event whose value is its position, counted from the first event; returns whether
-/// there was room.
+/// Publishes one event whose value is its position, counted from the ring's first event; returns
+/// whether there was room.
 fn try_fill(tx: &mut SharedProducer<u64>) -> bool {
     tx.try_claim().is_ok_and(|mut slot| {
         *slot = slot.seq().wrapping_sub(START);
@@ -56,8 +56,8 @@ fn work(worker: &mut PoolWriter<u64>) {
     }
 }
 
-/// Polls once, and asserts that a found event's value is its position, counted from the first
-/// event.
+/// Polls once, and asserts that a found event's value is its position, counted from the ring's
+/// first event.
 fn see(reader: &mut Subscription<u64>) {
     if let Some(batch) = available(reader.try_batch(1)) {
         assert_eq!(
@@ -69,9 +69,9 @@ fn see(reader: &mut Subscription<u64>) {
     }
 }
 
-// Models of several parties that pass one tap, and of one party that passes several taps.
+// Models of several parties behind one tap, and of one party behind several taps.
 
-/// Two producers pass a tap, and announce their positions in one shared word. A producer stores its
+/// Two producers behind a tap announce their positions in one shared word. A producer stores its
 /// position to the shared word only if the shared word holds an earlier position.
 #[test]
 fn loom_two_producers_pass_a_tap() {
@@ -96,9 +96,8 @@ fn loom_two_producers_pass_a_tap() {
     });
 }
 
-/// Two workers of a pool pass a tap, and announce their positions in one shared word. The second
-/// worker goes further than the first. Shows that the first worker does not overwrite the second
-/// worker's later position in the shared word.
+/// Two workers of a pool behind a tap announce their positions in one shared word. Shows that the
+/// earlier position of one worker does not overwrite the other worker's later position.
 #[test]
 fn loom_two_workers_pass_a_tap() {
     explore(40_000, Some(2), || {
@@ -123,7 +122,7 @@ fn loom_two_workers_pass_a_tap() {
     });
 }
 
-/// The producer passes two taps, and a reader joins one of the two taps.
+/// The producer is behind two taps, and a reader joins one of the two taps.
 fn passes_two_taps(joined: usize) {
     explore(100, Some(3), move || {
         let ring = ring_of(settings(1), [(Read, Tap(1), &[][..]), (Read, Tap(1), &[][..])]);
@@ -150,7 +149,7 @@ fn loom_the_second_of_two_taps_is_passed() {
     passes_two_taps(1);
 }
 
-/// A writer passes a tap, and a reader comes after the tap and the writer. The reader and the
+/// A writer depends on a tap, and a reader depends on the tap and the writer. The reader and the
 /// writer each announce a position on a line of their own, and a joiner begins at the furthest
 /// announced position. `reader` and `writer` are the indices of the two stages. The joiner loads
 /// the lines of the two stages in the order of the stages' indices.
@@ -281,8 +280,8 @@ twins! {
 
 // Models of a member that leaves while a reader joins.
 
-/// A member leaves while another reader joins, in the same seat if that seat is free. The producer
-/// passes the leaving member and the joining reader. `room` is the tap's number of seats.
+/// A member leaves while another reader joins, in the same seat if that seat is free. Meanwhile,
+/// the producer tries to fill the ring's only slot again. `room` is the tap's number of seats.
 fn one_leaves_and_another_joins(room: usize) {
     explore(1_000, Some(2), move || {
         let ring = ring_of(settings(1), [(Read, Tap(room), &[][..])]);
@@ -340,8 +339,8 @@ fn loom_a_member_releases_and_wakes_a_follower() {
     });
 }
 
-/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that the
-/// member wakes the stage by leaving, without a read.
+/// The stage behind a tap sleeps, because a member's position holds the stage back. Shows that a
+/// member that leaves without reading an event wakes the stage.
 #[test]
 fn loom_a_member_leaves_and_wakes_a_follower() {
     explore(3_000, Some(3), || {

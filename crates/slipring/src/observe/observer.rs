@@ -4,7 +4,8 @@
 //! Invariants
 //! - I1: An observer's position passes a put when the observer returns the put's value, or counts
 //!   the put as missed. Each put between a returned value and the next returned value counts as
-//!   missed. An observer that reports [`ObserveError::Closed`] has returned the last put.
+//!   missed. If any put follows the observer's start, the observer returns the last put's value
+//!   before it reports [`ObserveError::Closed`].
 //! - I2: An observer skips puts only if the put that it reads next was overwritten (words::I2), or
 //!   if the caller asks for the newest value. An observer's position never goes beyond the last
 //!   put.
@@ -146,8 +147,8 @@ impl<T: Plain> Observer<T> {
         }
     }
 
-    /// Returns how many slots an overtaken observer still reads, times two (see `words::PUT`). An
-    /// overtaken observer still reads three quarters of the slots.
+    /// Returns twice the number of newest puts that an overtaken observer does not skip (see
+    /// `words::PUT`). An overtaken observer skips only the oldest quarter of the slots.
     fn kept(&self) -> u64 {
         let capacity = self.mirror.capacity();
         (capacity - capacity.div_ceil(4)).max(1) as u64 * PUT
@@ -267,7 +268,7 @@ impl<T: Plain> Observer<T> {
     }
 
     /// Reads the next put. If the next put is overwritten, continues with the newest puts. `kept`
-    /// is how many of the newest puts to read, times two (see `words::PUT`).
+    /// is twice the number of newest puts that the observer does not skip (see `words::PUT`).
     #[inline]
     fn poll(&mut self, kept: u64) -> Result<Observed<T>, ObserveError> {
         for _ in 0..ATTEMPTS {

@@ -127,8 +127,8 @@ impl Words {
             .map_err(|_| no_memory())?;
         let mask = capacity - 1;
         for slot in 0..capacity as u64 {
-            // A new slot's mark (version word) says that the slot holds a put of the lap before
-            // `start`.
+            // A new slot's mark (version word) names the put that comes `capacity` puts before the
+            // slot's first put.
             let lap = slot.wrapping_sub(start / PUT) & mask as u64;
             let first = start.wrapping_add(lap * PUT);
             slots.push(AtomicU64::new(first.wrapping_sub(mask as u64 * PUT)));
@@ -162,8 +162,8 @@ impl Words {
         edge::completed::see(&self.completed.0)
     }
 
-    /// Returns twice the index of the oldest put in the slots (see [`PUT`]). The writer may already
-    /// be overwriting the oldest put.
+    /// Returns twice the index of the oldest put that the slots hold (see [`PUT`]). The writer may
+    /// already be overwriting the oldest put.
     pub(super) fn oldest(&self) -> u64 {
         let completed = self.completed();
         completed
@@ -197,8 +197,8 @@ impl Words {
         } else if ahead(mark, holds) < 0 {
             return SlotRead::NotYet;
         }
-        // The slot's mark and `completed` each show a number of finished puts. `Overwritten`
-        // carries the larger of the two numbers of finished puts, times two.
+        // `Overwritten` carries the larger of two counts of finished puts, times two: `completed`,
+        // or the slot's mark without its lowest bit.
         let (completed, marked) = (self.completed(), mark & !WRITING);
         SlotRead::Overwritten(if ahead(completed, marked) > 0 { completed } else { marked })
     }
