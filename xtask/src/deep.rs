@@ -82,7 +82,8 @@ pub fn tsan(step: &mut Step, filters: &[String]) -> Result<(), Trouble> {
             // The sanitizer slows each test down many times.
             .env("SLIPRING_TEST_LIMIT", "7200")
             // A test forgets a pipeline and its threads on purpose.
-            .env("TSAN_OPTIONS", "report_thread_leaks=0"),
+            // Some tests ask for more memory than there is, and expect an error.
+            .env("TSAN_OPTIONS", "report_thread_leaks=0 allocator_may_return_null=1"),
     )?;
     step.some_tests()
 }
