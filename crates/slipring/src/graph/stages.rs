@@ -1,4 +1,5 @@
-//! The stages of one graph. Until the graph is built, the key of a stage can change the stage.
+//! The stages of one graph. Until the graph is built, the user can change a stage through the
+//! stage's key.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -41,8 +41,8 @@ use crate::ring::words::{ahead, later};
 pub enum StartAt {
     /// The next event that reaches the tap.
     Now,
-    /// The oldest event that is still held for the tap. The age of the oldest held event depends on
-    /// the progress of the producers and of the stages behind the tap.
+    /// The oldest event that is still held for the tap. How old this event is depends on how far
+    /// the producers, and the stages that come after the tap, have gone on.
     Oldest,
     /// The given position, e.g. the [`next_seq`](Consumer::next_seq) of a subscription that has
     /// left.
@@ -50,13 +50,12 @@ pub enum StartAt {
 }
 
 /// A reader that has joined a tap.
-///
 /// A subscription works as a [`Reader`](crate::Reader), but the graph continues after the
 /// subscription leaves. A subscription sees each event exactly once, starting with the event at
 /// [`next_seq`](Consumer::next_seq). Until a subscription releases an event or leaves, the
-/// subscription holds back the producers, and each stage that waits for the tap. Of a chain's later
-/// stages, a tap holds back only the stages that may write events. The drop of a subscription, on
-/// any thread, makes the subscription leave the tap.
+/// subscription holds back the producers, and each stage that waits for the tap. Among the stages
+/// behind a tap, the tap holds back only those that may write events. The drop of a subscription,
+/// on any thread, makes the subscription leave the tap.
 ///
 /// Example: [`Tap::subscribe`].
 pub type Subscription<E, L = Interleaved> = Consumer<E, Reading, Joined, L>;

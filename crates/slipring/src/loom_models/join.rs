@@ -1,6 +1,6 @@
-//! Models of membership: readers that join and leave a tap, and workers that join a pool, while
-//! producers and stages pass the tap or pool. In the names of twins, a *passer* is a producer or
-//! stage directly behind a tap.
+//! Models of membership. Readers join and leave a tap, and workers join a pool, while producers and
+//! stages go on working. In the names of twins, a *passer* is a producer or stage directly behind a
+//! tap.
 //!
 //! The models have one producer and up to two other threads, on rings of 1 to 4 slots.
 

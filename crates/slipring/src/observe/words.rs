@@ -31,9 +31,9 @@
 //!   precedes the copy acquires the words of put `n` (edge `SYNC[mirrored]`). A fence stands
 //!   between the copy of a value and the later load of the slot's mark. If the copy contains a word
 //!   of a later put, the load after the fence finds a changed mark (edge `SYNC[overwritten]`).
-//! - I3: The word `completed` is the number of finished puts, times two. An observer that has
-//!   acquired `completed` finds each finished put, or a later put, in the put's slot
-//!   (`SYNC[completed]`).
+//! - I3: The word `completed` is the number of finished puts, times two. An observer acquires
+//!   `completed`. In the slot of each put that `completed` counts, the observer then finds that put
+//!   or a later one (`SYNC[completed]`).
 //! - I4: The store to `closed` is the writer's last store. An observer that has acquired `closed`
 //!   sees all puts (`SYNC[mirror-closed]`).
 //! - I5: Observers store to none of the words, so the writer never waits for an observer.

@@ -113,8 +113,8 @@ pub(crate) struct Plan {
     /// true, the producer stores stamps and the cursor.
     pub(crate) cursor: bool,
     /// Whether the ring has many producers and a tap follows them directly. If `sentinel` is true,
-    /// the tap follows the sentinel. A thread that computes how far a stage may go first moves the
-    /// sentinel to the end of the published events.
+    /// the tap follows the sentinel. A thread moves the sentinel to the end of the published events
+    /// before the thread computes how far a stage may go.
     pub(crate) sentinel: bool,
     /// Waiting strategy of each stage that has no strategy of its own.
     pub(crate) wait: Contained<Wait>,

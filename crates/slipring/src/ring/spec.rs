@@ -16,7 +16,7 @@ pub(crate) enum Access {
 /// The rule by which a stage's events are delivered to its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// One handle sees every event.
+    /// A single handle sees all events.
     Each,
     /// Each event goes to exactly one worker of the pool. A pool starts with `workers` workers, and
     /// never has more than `room` workers at once.
@@ -76,8 +76,8 @@ pub(crate) struct StageSpec {
     pub(crate) delivery: Delivery,
     /// Indices of the stages that this stage follows.
     pub(crate) after: Vec<usize>,
-    /// Label of the stage's thread; `None`: the stage has a thread of its own. Stages with the same
-    /// label share a thread, and so a wait queue.
+    /// Label of a thread that the stage shares with other stages; `None`: the stage has a thread of
+    /// its own. Stages with the same label share a thread, and so a wait queue.
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
     /// Waiting strategy of the stage; `None`: the stage uses the graph's strategy.

@@ -37,7 +37,7 @@ const REFRESH_BITS: u32 = 44;
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 
-/// The meaning of a stamp at a position.
+/// What a slot's stamp says about one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
     /// No event is published at this position yet.

@@ -38,8 +38,8 @@ impl Waits {
         }
     }
 
-    /// Notifies the queues of a publication. Producers call the method if `QuietCheck::is_quiet`
-    /// returned `false`.
+    /// Notifies the queues of the stages that wait for a publication. Producers call the method
+    /// after a publication, if `QuietCheck::is_quiet` returned `false`.
     pub(crate) fn notify_publication(&self, plan: &Plan) {
         if !plan.producer_notifies.is_empty() {
             queue::notify_fenced(&self.queues, &plan.producer_notifies);

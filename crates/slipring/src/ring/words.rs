@@ -48,8 +48,8 @@ pub(crate) fn bound_ahead(bound: u64, lower_bound: u64) -> i64 {
     ((bound >> 1).wrapping_sub(lower_bound) << 1) as i64 >> 1
 }
 
-/// A pool's claim word: the end of the last chunk that a worker took, and the number of events left
-/// in that chunk's last run.
+/// A pool's claim word. The word holds the position up to which workers have taken chunks, and the
+/// number of events from there to the end of the run.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolWord(pub(crate) u64);
 

@@ -113,7 +113,7 @@ struct QueueState {
 ///
 /// 1. The notifier stores its progress.
 /// 2. After a compiler fence, the notifier loads the state word. If the word is [`QUIET`], the
-///    notification is over.
+///    notification ends at this step.
 /// 3. The notifier issues a `SeqCst` fence and loads the state word again.
 /// 4. If sleepers are announced, the notifier locks the queue, takes all sleepers out, withdraws
 ///    the threads' announcements, and unlocks the queue.
@@ -469,7 +469,7 @@ pub(crate) fn notify_fenced(queues: &[WaitQueue], notifies: &[usize]) {
     notifies.iter().for_each(|&queue| queues[queue].notify_fenced());
 }
 
-/// Notifies all queues, at the end of a graph.
+/// Notifies all queues. Called when the graph ends.
 pub(crate) fn notify_all(queues: &[WaitQueue]) {
     announced::fence_ending(); // The ending comes before the state words (I1).
     queues.iter().for_each(WaitQueue::notify_fenced);

@@ -94,8 +94,8 @@ impl Shared {
         })
     }
 
-    /// Returns the [`Program`] of a sleeper's thread. Each call of the [`Program`] calls
-    /// [`WaitQueue::sleep`] once. The thread's first `limited` sleeps have a time limit.
+    /// Returns the [`Program`] of a sleeper's thread. The [`Program`] consists of calls of
+    /// [`WaitQueue::sleep`]. The thread's first `limited` sleeps have a time limit.
     fn sleeps(&self, queue: usize, limited: u8) -> Program<'_> {
         Box::new(move |calls| {
             let limit = (calls < limited).then_some(Duration::MAX);

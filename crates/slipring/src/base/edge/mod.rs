@@ -309,7 +309,7 @@ pub(crate) mod closed {
     }
 }
 
-/// A set failed bit says that the graph's failure is stored. A lock guards the stored failure.
+/// If the failed bit is set, the graph's failure is stored. A lock guards the stored failure.
 pub(crate) mod failed {
     use super::*;
 
