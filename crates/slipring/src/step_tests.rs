@@ -343,8 +343,8 @@ fn a_release_covers_only_lent_events() {
     }
 }
 
-/// Two tombstones that the reader found one after the other are released with the event before
-/// them.
+/// A reader finds two adjacent tombstones in two polls. Both tombstones are released together with
+/// the event before the tombstones.
 #[test]
 fn releasing_a_held_event_releases_the_tombstones_behind_it() {
     let graph = Graph::new(8, || 0u64).shared();

@@ -135,10 +135,8 @@ fn note_fence(thread: loom::thread::ThreadId) {
 }
 
 /// Returns the number of threads that issued a `SeqCst` fence since the last call.
-///
 /// In the model checker any two `SeqCst` fences synchronise, even if no load sees the other
-/// thread's store. If only one thread issued `SeqCst` fences, the fences ordered nothing between
-/// threads.
+/// thread's store. The `SeqCst` fences of a single thread order nothing between threads.
 #[cfg(all(test, slipring_loom))]
 pub(crate) fn fencing_threads() -> usize {
     FENCING.take().len()

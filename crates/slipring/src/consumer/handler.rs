@@ -45,8 +45,8 @@ pub(crate) trait Handler<E, L: Layout> {
 pub(crate) struct Progress {
     /// Number of handled events.
     pub(crate) handled: u64,
-    /// Number of lent events, counted from the first lent event, that are known to be published.
-    /// The number `found` is at least `handled`.
+    /// Number of lent events that are known to be published. These are the first of the lent
+    /// events. The number `found` is at least `handled`.
     pub(crate) found: u64,
     /// Whether the handler stopped because the next event was not published yet.
     pub(crate) exhausted: bool,

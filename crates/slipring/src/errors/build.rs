@@ -102,8 +102,7 @@ pub enum BuildError {
         /// Name of the stage.
         stage: String,
     },
-    /// A declaration has no meaning at the declaration's place in the chain or graph, or
-    /// contradicts another declaration.
+    /// A declaration stands where it cannot apply, or contradicts another declaration.
     Declaration {
         /// A sentence that names the declaration and says how to correct the mistake.
         problem: String,

@@ -351,8 +351,8 @@ pub(crate) fn join<E, L: Layout>(
     }
     let at = if late { oldest } else { asked };
     if late {
-        // A party behind the tap may sleep because the joiner's position holds the party back. A
-        // joiner that moves its own position must wake the sleeping party.
+        // Possibly a party behind the tap is asleep, because the joiner's position holds the party
+        // back. A joiner that moves its own position must wake the sleeping party.
         control.release(bound, at << 1, twin!("late-unnotified": &tap.notifies[..] => &[]));
     }
     let ticket_line = tap.ticket_line(seat);

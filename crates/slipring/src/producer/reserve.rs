@@ -158,10 +158,10 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         if S::MANY || ahead(limit, self.limit) > 0 {
             self.limit = limit;
         }
-        // Before the next call of `find_room`, this handle claims only positions in the lap before
-        // `limit`. This handle's open claim starts in the lap before `limit`, because no gating
-        // stage passes an open claim. `may_refresh` checks the lap before `limit`. The range from
-        // `next` to `limit` may be longer than a lap, because other producers may have claimed
+        // Until the next call of `find_room`, this handle claims only positions of the lap that
+        // ends at `limit`. This handle's open claim starts in that lap, too, because no gating
+        // stage passes an open claim. `may_refresh` checks the lap that ends at `limit`. The range
+        // from `next` to `limit` may be longer than a lap, because other producers may have claimed
         // positions after `next`.
         self.slow_path = self.always_slow_path
             || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);

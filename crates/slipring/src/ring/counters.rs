@@ -41,8 +41,8 @@ pub(crate) struct LocalCounts {
 }
 
 impl LocalCounts {
-    /// Counts a handle's wait for another party. If the wait read the clock, the handle flushed its
-    /// earlier counts before this call.
+    /// Counts a handle's wait for another party. If the wait read the clock, then the handle has
+    /// already flushed the counts from before the wait.
     pub(crate) fn wait(&mut self, upstream: usize, stats: WaitStats) {
         self.waits += 1;
         if !stats.time.is_zero() {

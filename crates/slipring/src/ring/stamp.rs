@@ -32,8 +32,8 @@ const LAP_SHIFT: u32 = 18;
 /// two refreshes is far shorter than the 2^46 laps after which a lap field repeats.
 const REFRESH_BITS: u32 = 44;
 /// Upper limit of the interval between two refreshes of all stamps, as log2 of a number of events.
-/// In a ring of at most 2^18 slots, 2^44 laps are at most 2^62 events, so the upper limit changes
-/// nothing.
+/// In a ring of at most 2^18 slots, 2^44 laps are at most 2^62 events, so a limit of 2^62 events
+/// changes nothing.
 const REFRESH_EVENT_BITS: u32 = 62;
 const TOMBSTONE: u64 = 1 << 16;
 

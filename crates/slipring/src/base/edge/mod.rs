@@ -364,8 +364,8 @@ pub(crate) mod overwritten {
     }
 }
 
-/// An observer that loads the number of completed puts then sees the values of those puts, unless
-/// later puts have overwritten the values.
+/// After an observer has loaded the number of completed puts, the observer sees the values of these
+/// puts, unless later puts have overwritten the values.
 pub(crate) mod completed {
     use super::*;
 
