@@ -2,6 +2,7 @@
 
 mod batches;
 mod behind_stage;
+mod busy;
 mod layouts;
 mod one_by_one;
 mod oversubscribed;
@@ -16,6 +17,7 @@ pub fn all(size: Size) -> Vec<Figure> {
     let figures = [
         one_by_one::figures(size),
         batches::figures(size),
+        busy::figures(size),
         round_trip::figures(size),
         behind_stage::figures(size),
         producers::figures(size),
