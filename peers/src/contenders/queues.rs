@@ -38,9 +38,10 @@ pub trait Queue<E: Event> {
     }
 }
 
-/// Receives available events one by one, at most `max`, and calls `f` with each.
+/// Receives available events one by one, at most `max`, and calls `f` with each. Returns the number
+/// of events.
 #[inline(always)]
-fn receive_each<E: Event, Q: Queue<E> + ?Sized>(
+pub fn receive_each<E: Event, Q: Queue<E> + ?Sized>(
     rx: &mut Q::Rx,
     max: u64,
     mut f: impl FnMut(&E),
@@ -55,8 +56,9 @@ fn receive_each<E: Event, Q: Queue<E> + ?Sized>(
     had
 }
 
+/// Sends an event, and spins while the queue is full.
 #[inline(always)]
-fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
+pub fn send<E: Event, Q: Queue<E> + ?Sized>(tx: &mut Q::Tx, event: E) {
     while !Q::try_send(tx, event) {
         spin_loop();
     }
@@ -82,7 +84,7 @@ pub fn stream<E: Event, Q: Queue<E>>(spec: StreamSpec) -> f64 {
 
 /// Receives so many events, and spins while the queue is empty.
 #[inline(always)]
-fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
+pub fn drain(events: u64, mut receive: impl FnMut(u64) -> u64) {
     let mut seen = 0;
     while seen < events {
         let had = receive(events - seen);

@@ -7,11 +7,13 @@ use std::thread;
 use std::time::Instant;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
-use slipring::{Contiguous, Graph, Interleaved, Layout, Producer};
+use slipring::{Contiguous, Interleaved, Layout, Producer, Reader};
 use slipring_support::machine::pin;
 
 use crate::contenders::ours::GraphLayout;
-use crate::contenders::queues::{Array, Crossfire, Queue, Ringbuf, Rtrb};
+use crate::contenders::queues::{
+    self, Array, Crossfire, Queue, Ringbuf, Rtrb, drain, receive_each,
+};
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{Check, amount, steps, steps_for};
 
@@ -102,22 +104,20 @@ fn publisher<L: Layout>(mut tx: Producer<u64, L>) -> impl FnMut(u64) + Send {
 }
 
 /// A consumer that slipring's own loop drives.
-fn for_each<L: GraphLayout>(spec: Spec) -> f64 {
-    let (tx, mut rx) = L::unicast::<u64>(spec.ring);
+fn driven<L: Layout>(spec: Spec, (tx, mut rx): (Producer<u64, L>, Reader<u64, L>)) -> f64 {
     run(spec, publisher(tx), move |busy| {
         rx.for_each(|event, _| busy.handle(event)).expect("the stream ended with a failure");
     })
 }
 
-/// A consumer that slipring's own loop drives, with the default wait strategy.
+/// The library's loop, spinning.
+fn for_each<L: GraphLayout>(spec: Spec) -> f64 {
+    driven(spec, L::unicast(spec.ring))
+}
+
+/// The library's loop, with the default wait strategy.
 fn for_each_default(spec: Spec) -> f64 {
-    let graph = Graph::new(spec.ring, || 0u64);
-    let reader = graph.reader("reader");
-    let ring = graph.build().expect("the graph is sound");
-    let (tx, mut rx) = (ring.producer(), ring.reader(reader));
-    run(spec, publisher(tx), move |busy| {
-        rx.for_each(|event, _| busy.handle(event)).expect("the stream ended with a failure");
-    })
+    driven(spec, slipring::unicast(spec.ring, || 0u64).expect("the ring is sound"))
 }
 
 /// A loop of the user's own that polls.
@@ -193,35 +193,21 @@ fn disruptor_poller(spec: Spec) -> f64 {
 /// A loop that receives from a queue one by one.
 fn queue<Q: Queue<u64>>(spec: Spec) -> f64 {
     let (mut tx, mut rx) = Q::new(spec.ring);
-    let send = move |number| {
-        while !Q::try_send(&mut tx, number) {
-            spin_loop();
-        }
-    };
+    let send = move |number| queues::send::<u64, Q>(&mut tx, number);
     run(spec, send, move |busy| {
-        while busy.is_open() {
-            match Q::try_receive(&mut rx) {
-                Some(event) => busy.handle(&event),
-                None => spin_loop(),
-            }
-        }
+        drain(spec.all(), |max| receive_each::<u64, Q>(&mut rx, max, |event| busy.handle(event)));
     })
 }
 
 /// A loop that takes batches of at most an eighth of the queue, by the queue's own batch call.
 fn queue_batches<Q: Queue<u64>>(spec: Spec) -> f64 {
     let (mut tx, mut rx) = Q::new(spec.ring);
-    let send = move |number| {
-        while !Q::try_send(&mut tx, number) {
-            spin_loop();
-        }
-    };
+    let send = move |number| queues::send::<u64, Q>(&mut tx, number);
+    let most = spec.ring as u64 / 8;
     run(spec, send, move |busy| {
-        while busy.is_open() {
-            if Q::receive_batch(&mut rx, spec.ring as u64 / 8, |event| busy.handle(event)) == 0 {
-                spin_loop();
-            }
-        }
+        drain(spec.all(), |max| {
+            Q::receive_batch(&mut rx, max.min(most), |event| busy.handle(event))
+        });
     })
 }
 
