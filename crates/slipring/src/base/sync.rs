@@ -4,8 +4,8 @@
 //! Outside of tests, only `sync.rs` imports `std::sync::atomic`, because the models do not cover
 //! accesses through `std::sync::atomic`.
 
-/// An atomic counter that the models do not cover. Only one protocol uses a `Statistic`: the count
-/// of owners (`ring/owner_count.rs`).
+/// An atomic counter that the models do not cover. No protocol depends on the value of a
+/// `Statistic`, except the count of owners (`ring/owner_count.rs`).
 pub(crate) use std::sync::atomic::AtomicU64 as Statistic;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 pub(crate) use std::sync::atomic::compiler_fence;
