@@ -110,6 +110,7 @@ impl<'env> StageThread<'env> {
                     party: first.stage(),
                     waits_for: first.waits_for(),
                     at: first.next_seq(),
+                    polls: 0,
                 };
                 let mut ready = || self.running().any(|runner| runner.is_ready());
                 // The graph fails if the user's waiting strategy panics, or if the graph's deadline

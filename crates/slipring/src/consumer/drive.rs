@@ -7,12 +7,11 @@
 //! - I2: the loop releases every handled event before each wait.
 
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
 
 use crate::base::fault::Fault;
 use crate::base::sync::twin;
 use crate::consumer::handler::{Handler, LentEvents, Progress};
-use crate::consumer::pace::{Pace, RELEASE_AFTER, space};
+use crate::consumer::pace::{Pace, space};
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::consumer::waiting::{Counting, Waiting};
 use crate::errors::{BatchError, WaitError};
@@ -71,10 +70,10 @@ pub(crate) fn find_next<E, L: Layout, P: Availability<E, L>>(
     if len == 0 || len.saturating_mul(L::Storage::<E>::STRIDE as u64) >= LONG_RUN {
         return Upcoming { len, max, exhausted: false };
     }
-    let least = least.min(max);
+    let found = if len < least.min(max) { position.gather(least, u64::MAX) } else { len };
     // With `least` 1, `exhausted` is false, because `find_next` does not check whether a second run
     // follows the first run.
-    Upcoming::gathered(if len < least { position.gather(least, max) } else { len }, least)
+    Upcoming { len: found.min(max), max: found.min(max), exhausted: found < least.min(max) }
 }
 
 /// Lends the upcoming events to the handler, and advances the position over the handled events.
@@ -129,26 +128,25 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 ) -> (u64, Result<(), Fault>) {
     let max_pass = pace.max_pass(H::GATHERS);
     let mut handled = 0;
-    let mut clock = None;
-    let mut since_reading = 0;
+    let mut least = if pace.keeps_up { 1 } else { GATHER_AT_LEAST };
     pace.keeps_up = false;
     while handled < max_pass {
         let remaining = max_pass - handled;
-        let max = if H::GATHERS { remaining } else { pace.stretch().min(remaining) };
+        let max = if H::GATHERS { remaining } else { pace.stride().min(remaining) };
         // The first event often comes alone, so the loop handles the first event before polling for
         // a second event.
         let upcoming = if H::GATHERS {
             Upcoming::gathered(position.gather(max, max), max)
         } else {
-            find_next(position, if handled == 0 { 1 } else { GATHER_AT_LEAST }, max)
+            find_next(position, least, max)
         };
+        least = GATHER_AT_LEAST;
         if upcoming.len == 0 {
             pace.keeps_up = true;
             break;
         }
         let (progress, outcome) = handle_next(position, handler, &upcoming);
         handled += progress.handled;
-        since_reading += progress.handled;
         if outcome.is_err() {
             return (handled, outcome);
         }
@@ -157,22 +155,13 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             pace.keeps_up = true;
             break;
         }
-        if pace.timed && since_reading >= pace.stretch() {
-            since_reading = 0;
-            match &mut clock {
-                // The first reading of the clock comes after `stretch` events, so that a pass of
-                // fewer events never reads the clock.
-                None => clock = Some((Instant::now(), Duration::ZERO)),
-                Some((started_at, last_reading)) => {
-                    let elapsed = started_at.elapsed();
-                    pace.adapt(elapsed - *last_reading);
-                    if elapsed > RELEASE_AFTER {
-                        break;
-                    }
-                    *last_reading = elapsed;
-                }
-            }
+        let starves = || position.state().has_starving_follower(position.first_unreleased());
+        if pace.is_release_due(progress.handled, starves) {
+            break;
         }
+    }
+    if pace.keeps_up {
+        pace.pause();
     }
     (handled, Ok(()))
 }
@@ -202,6 +191,7 @@ pub(crate) fn step<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
     position.state_mut().between_events = true;
     if handled > 0 {
         end_batch(position, handler)?;
+        pace.released();
     }
     Ok(handled)
 }
@@ -245,7 +235,9 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                 if let Err(end) = idle(position, handler) {
                     return end;
                 }
-                match position.wait(pace.idles_until()) {
+                let waited = position.wait(pace.idles_until());
+                pace.waited(position.state().polls);
+                match waited {
                     Ok(())
                     | Err(
                         BatchError::TimedOut

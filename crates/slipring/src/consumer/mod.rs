@@ -7,6 +7,8 @@ pub(crate) mod handle;
 pub(crate) mod handler;
 pub(crate) mod markers;
 pub(crate) mod pace;
+#[cfg(all(test, not(slipring_loom)))]
+mod pace_tests;
 pub(crate) mod position;
 pub(crate) mod role;
 pub(crate) mod sequential;

@@ -7,20 +7,42 @@ use crate::ring::control::Control;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target time between two releases. A shorter time between releases would cost more, because each
-/// release is a store to a line that other threads poll.
-pub(crate) const RELEASE_AFTER: Duration = Duration::from_micros(1);
-/// Least time between two readings of the clock. A reading of the clock takes 20 to 40 ns.
-const CLOCK_INTERVAL: Duration = Duration::from_nanos(250);
-/// Upper bound of the number of events between two readings of the clock.
-const LONGEST_STRETCH: u64 = 256;
+/// Longest time between two releases, up to one interval of the clock's readings. A release and the
+/// readings before the release cost about 200 ns under a backlog, which is less than two percent of
+/// `RELEASE_AFTER`.
+const RELEASE_AFTER: Duration = Duration::from_micros(32);
+/// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
+/// processor's work on the next event, so a reading costs up to 80 ns.
+const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
+/// Target time of a stride.
+const STRIDE: Duration = Duration::from_micros(1);
+/// Upper bound of a stride's length, in events.
+const LONGEST_STRIDE: u64 = 256;
+/// Upper bound of the number of strides between two readings of the clock.
+const MOST_STRIDES: u64 = 64;
 /// Least length of a dense pass, in events. If a pass finds 32 events after a pause of one spacing
 /// (about 250 ns), then an event comes about every ten nanoseconds.
 const DENSE: u64 = 32;
+/// Largest value of [`Pace::density`], at which the loop begins to pause after short passes.
+const DENSEST: u8 = 8;
+/// Least number of events that make a pause worth its delay. A pause that gathers only one event
+/// delays the event and saves nothing.
+const GATHERED: u64 = 3;
 
-/// The pace of a stage's loop. A stage whose loop reads a clock, and whose handler takes single
-/// events, releases after about a microsecond of work. With a clock and a handler of single events,
-/// one pass handles at most 1,024 events, and at most an eighth of the ring's capacity.
+/// The pace of a stage's loop. The loop releases events at the earliest of these times:
+///
+/// - the loop has handled all available events;
+/// - about a microsecond has passed since the last release, and a later stage waits for the next
+///   event of this stage;
+/// - the loop has handled a quarter of the ring, or 1,024 events;
+/// - about `RELEASE_AFTER` has passed since the last release, or about a microsecond in a stage that
+///   may retry events.
+///
+/// A release under a backlog costs much more than a store. The store takes a cache line away from
+/// the threads that poll the line, and these threads then take cache lines away from this thread.
+/// So a stage with a backlog in front of itself releases rarely, unless another stage starves.
+/// Producers do not starve while a quarter of the ring is handled, because most of the ring's
+/// events are still in front of the stage.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -28,17 +50,39 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Number of events between two readings of the clock. The loop doubles `stretch` if the time
-    /// between two readings is less than `CLOCK_INTERVAL`. The loop halves `stretch` if the time
-    /// between two readings exceeds `RELEASE_AFTER`.
-    stretch: u64,
+    /// Length of a stride, in events. A stride takes about `STRIDE`. At the end of each stride, the
+    /// loop looks for a later stage that starves.
+    stride: u64,
+    /// Number of events since the end of the last stride.
+    since_stride: u64,
+    /// Number of strides between two readings of the clock.
+    strides: u64,
+    /// Number of strides and of events since the clock's last reading.
+    since_reading: (u64, u64),
+    /// The clock's last reading, and the first reading since the last release. `None`: the clock
+    /// was not read since the loop last handled all available events.
+    readings: Option<(Instant, Instant)>,
+    /// Whether the loop releases at the end of each stride.
+    after_each_stride: bool,
     /// Whether the loop reads the clock.
-    pub(crate) timed: bool,
+    timed: bool,
     /// Whether the last pass reached the end of the available events.
     pub(crate) keeps_up: bool,
     /// Length of a pass, in events, below which the loop pauses for one spacing; see
     /// [`Pace::spacings`].
     short: u64,
+    /// Half a spacing, in spin hints.
+    half_spacing: u32,
+    /// Number of polls of the last wait that found nothing, if the loop waited after the last pass.
+    polls: u32,
+    /// A measure of how densely events come, from 0 to `DENSEST`. While the loop does not pause, a
+    /// short wait raises the measure, and a longer wait lowers it. While the loop pauses, a pause
+    /// that gathers `GATHERED` events raises the measure, and a pause that gathers one event lowers
+    /// it.
+    density: u8,
+    /// Whether the loop pauses after short passes. The loop begins to pause when `density` reaches
+    /// `DENSEST`, and stops when `density` reaches 0.
+    pauses: bool,
     /// Length of a pass, in events. After a pass of `long` or more events, the loop never pauses.
     long: u64,
 }
@@ -49,28 +93,27 @@ impl Pace {
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
         let Policy { max_batch, idle_every, .. } = state.plan().policy;
-        let gather = (capacity / 4).max(1).min(max_batch);
-        match state.control().timed {
-            true => Pace {
-                max_pass: (capacity / 8).clamp(1, 1024).min(max_batch),
-                max_batch: gather,
-                idle_every,
-                stretch: 1,
-                timed: true,
-                keeps_up: false,
-                short: (capacity / 8).min(DENSE),
-                long: (capacity / 4).min(256),
-            },
-            false => Pace {
-                max_pass: capacity.min(max_batch),
-                max_batch: gather,
-                idle_every,
-                stretch: capacity,
-                timed: false,
-                keeps_up: false,
-                short: 0,
-                long: 0,
-            },
+        let quarter = (capacity / 4).max(1);
+        let timed = state.control().timed;
+        Pace {
+            max_pass: if timed { quarter.min(1024) } else { capacity }.min(max_batch),
+            max_batch: quarter.min(max_batch),
+            idle_every,
+            stride: if timed { 1 } else { capacity },
+            since_stride: 0,
+            strides: 1,
+            since_reading: (0, 0),
+            readings: None,
+            // A retry repeats all unreleased events, so a stage that may retry releases often.
+            after_each_stride: state.plan().policy.rewinds(),
+            timed,
+            keeps_up: false,
+            half_spacing: state.control().spacing / 2,
+            polls: 0,
+            density: 0,
+            pauses: false,
+            short: if timed { (capacity / 8).min(DENSE) } else { 0 },
+            long: if timed { quarter.min(256) } else { 0 },
         }
     }
 
@@ -81,10 +124,70 @@ impl Pace {
         if batches { self.max_batch } else { self.max_pass }
     }
 
-    /// Returns the number of events between two readings of the clock.
+    /// Returns the length of a stride, in events.
     #[inline(always)]
-    pub(crate) fn stretch(&self) -> u64 {
-        self.stretch
+    pub(crate) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Counts handled events. Returns whether the events handled since the last release must be
+    /// released now. `starves` returns whether a later stage waits for these events.
+    #[inline(always)]
+    pub(crate) fn is_release_due(&mut self, handled: u64, starves: impl FnOnce() -> bool) -> bool {
+        self.since_stride += handled;
+        self.timed && self.since_stride >= self.stride && self.end_stride(starves)
+    }
+
+    #[inline]
+    fn end_stride(&mut self, starves: impl FnOnce() -> bool) -> bool {
+        let (strides, events) = &mut self.since_reading;
+        *strides += 1;
+        *events += std::mem::take(&mut self.since_stride);
+        let is_due = *strides >= self.strides && self.read_clock();
+        is_due || self.after_each_stride || starves()
+    }
+
+    /// Reads the clock, and learns how long a stride is. Returns whether the last release is longer
+    /// ago than a stage may hold events under a backlog.
+    #[cold]
+    #[inline(never)]
+    fn read_clock(&mut self) -> bool {
+        let (_, events) = std::mem::take(&mut self.since_reading);
+        let now = Instant::now();
+        let Some((last, released)) = self.readings else {
+            self.readings = Some((now, now));
+            return false;
+        };
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let took = nanos(now.saturating_duration_since(last)).max(1);
+        self.stride = (nanos(STRIDE) * events / took).clamp(1, LONGEST_STRIDE);
+        let strides = nanos(CLOCK_INTERVAL).saturating_mul(events) / took / self.stride;
+        self.strides = strides.clamp(1, MOST_STRIDES);
+        self.readings = Some((now, released));
+        now.saturating_duration_since(released) >= RELEASE_AFTER
+    }
+
+    /// Notes that the stage has released all handled events.
+    #[inline(always)]
+    pub(crate) fn released(&mut self) {
+        if let Some((last, released)) = &mut self.readings {
+            *released = *last;
+        }
+    }
+
+    /// Notes that other work follows on this thread, so that the time until the next event does not
+    /// count as time of this stage's handler.
+    #[inline(always)]
+    pub(crate) fn pause(&mut self) {
+        self.readings = None;
+        (self.since_stride, self.since_reading) = (0, (0, 0));
+    }
+
+    /// Notes the number of polls of a wait that found nothing. `polls` is `u32::MAX` if the wait
+    /// lasted longer than its first polls.
+    #[inline(always)]
+    pub(crate) fn waited(&mut self, polls: u32) {
+        self.polls = polls;
     }
 
     /// Returns the length of the pause after a pass of `handled` events, in spacings (see
@@ -92,40 +195,47 @@ impl Pace {
     /// At the end of the available events, an immediate poll would load the cache line that the
     /// upstream is writing, and slow down the upstream.
     ///
-    /// - After a pass of fewer than `short` events, the loop pauses for one spacing. The pause
-    ///   delays the handling of an event by at most one spacing.
+    /// - After a pass of fewer than `short` events, the loop pauses for one spacing if events come
+    ///   so densely that several come within a spacing; see [`Pace::density`]. Where events come
+    ///   less densely, a pause would delay an event and save nothing.
     /// - After a pass of at least `DENSE` and fewer than `long` events, the loop pauses for four
     ///   spacings. During a pass of `DENSE` or more events, the upstream writes about as many
     ///   events as the loop handles. If the loop paused for only one spacing, the loop would then
-    ///   poll the line that the upstream is still writing.
+    ///   poll the line that the upstream is still writing. The loop also pauses after the next
+    ///   short pass.
     /// - After a pass of `long` or more events, the loop does not pause. In a small ring, the loop
     ///   also does not pause after a pass of `short` to `DENSE - 1` events. The upstream might fill
     ///   the ring during a pause.
-    pub(crate) fn spacings(&self, handled: u64) -> u32 {
+    #[inline(always)]
+    pub(crate) fn spacings(&mut self, handled: u64) -> u32 {
+        // After a pass without a wait, the loop found its events at the first poll.
+        let polls = std::mem::take(&mut self.polls);
         if !self.keeps_up || handled == 0 {
-            0
-        } else if handled < self.short {
-            1
-        } else if handled >= DENSE && handled < self.long {
-            4
-        } else {
-            0
+            return 0;
         }
+        if handled >= DENSE {
+            (self.density, self.pauses) = (DENSEST, true);
+            return if handled < self.long { 4 } else { 0 };
+        }
+        if handled >= self.short {
+            return 0;
+        }
+        let (rises, falls) = match self.pauses {
+            true => (handled >= GATHERED, handled == 1),
+            false => (polls <= self.half_spacing, polls > self.half_spacing),
+        };
+        if rises {
+            self.density = (self.density + 1).min(DENSEST);
+        } else if falls {
+            self.density = self.density.saturating_sub(2);
+        }
+        self.pauses = if self.pauses { self.density != 0 } else { self.density == DENSEST };
+        u32::from(self.pauses)
     }
 
     /// Returns the time at which the handler's `idle` is called again, if a wait starts now.
     pub(crate) fn idles_until(&self) -> Option<Instant> {
         self.idle_every.and_then(|every| Instant::now().checked_add(every))
-    }
-
-    /// Adapts the number of events between two readings of the clock. `took` is the time between
-    /// the last two readings of the clock.
-    pub(crate) fn adapt(&mut self, took: Duration) {
-        if took < CLOCK_INTERVAL {
-            self.stretch = (self.stretch * 2).min(LONGEST_STRETCH);
-        } else if took > RELEASE_AFTER {
-            self.stretch = (self.stretch / 2).max(1);
-        }
     }
 }
 

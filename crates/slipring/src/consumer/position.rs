@@ -57,6 +57,9 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
     /// Returns a word that changes whenever a release makes progress.
     fn released(&self) -> u64;
 
+    /// Returns the position of the first event that this position has not released.
+    fn first_unreleased(&self) -> u64;
+
     /// Whether the position has handled an event since its last release. Positions that were only
     /// passed over do not count as handled events.
     fn has_unreleased(&self) -> bool;
@@ -146,6 +149,11 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) skipped: bool,
     /// Length, in events, of the last batch that a batch handler got.
     pub(crate) batch_len: u64,
+    /// Number of polls with which each wait begins, without asking the wait strategy.
+    first_polls: u32,
+    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait did not end at its
+    /// first polls.
+    pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,
     /// The wait strategy's learned state, from this handle's earlier waits.
@@ -164,6 +172,8 @@ impl<E, L: Layout> ConsumerState<E, L> {
             || core.control.counters.samples.is_some();
         let notifies = !plan.notifies.is_empty();
         ConsumerState {
+            first_polls: core.control.first_polls(stage),
+            polls: u32::MAX,
             slots: core.slots,
             core,
             stage,
@@ -184,6 +194,12 @@ impl<E, L: Layout> ConsumerState<E, L> {
         &self.core.control
     }
 
+    /// Returns the number of polls with which each wait begins.
+    #[inline(always)]
+    pub(crate) fn first_polls(&self) -> u32 {
+        self.first_polls
+    }
+
     /// Returns the declaration of this handle's stage in the graph's plan.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &Stage {
@@ -200,6 +216,13 @@ impl<E, L: Layout> ConsumerState<E, L> {
     #[cold]
     pub(crate) fn partition(&self, first: u64, len: u64) {
         self.core.partition(&self.plan().partitions, self.stage, first, len);
+    }
+
+    /// Whether a stage behind this stage waits for an event at `seq`. The result is only a hint.
+    #[inline]
+    pub(crate) fn has_starving_follower(&self, seq: u64) -> bool {
+        let Control { positions, plan, .. } = self.control();
+        self.plan().followers.iter().any(|&follower| positions.waits_at(plan, follower, seq))
     }
 
     /// Tells the model checker that this stage accesses the events of `[first, first + len)`.

@@ -356,6 +356,11 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
     }
 
     #[inline(always)]
+    fn first_unreleased(&self) -> u64 {
+        self.released
+    }
+
+    #[inline(always)]
     fn has_unreleased(&self) -> bool {
         self.released != self.next
     }

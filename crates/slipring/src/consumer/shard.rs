@@ -116,6 +116,10 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
         self.sequence.released()
     }
 
+    fn first_unreleased(&self) -> u64 {
+        self.sequence.released()
+    }
+
     fn has_unreleased(&self) -> bool {
         self.handled
     }

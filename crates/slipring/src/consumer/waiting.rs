@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::base::sync::spin_loop;
 use crate::consumer::position::{Availability, ConsumerPosition};
 use crate::errors::BatchError;
 use crate::ring::control::Waiter;
@@ -63,8 +64,40 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
     #[cold]
     #[inline(never)]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
+        if self.wait_shortly() { Ok(()) } else { self.wait_on(deadline) }
+    }
+
+    /// Spins until a poll is due, for the wait's first polls. Returns whether a poll is due.
+    ///
+    /// The method does nothing else, because everything that a wait does after its last poll delays
+    /// the event.
+    #[inline]
+    fn wait_shortly(&mut self) -> bool {
+        for poll in 0..self.state().first_polls() {
+            if self.is_ready() {
+                let state = self.state_mut();
+                state.polls = poll;
+                state.counts.waits += 1;
+                state.learned.note_short_wait();
+                return true;
+            }
+            spin_loop();
+        }
+        self.state_mut().polls = u32::MAX;
+        false
+    }
+
+    /// Waits as the wait strategy decides, after the wait's first polls.
+    #[cold]
+    #[inline(never)]
+    fn wait_on(&mut self, deadline: Option<Instant>) -> Result<(), BatchError> {
         let waits_for = self.waits_for();
-        let waiter = Waiter { party: self.state().stage, waits_for, at: self.next() };
+        let waiter = Waiter {
+            party: self.state().stage,
+            waits_for,
+            at: self.next(),
+            polls: self.state().first_polls(),
+        };
         let learned = std::mem::take(&mut self.state_mut().learned);
         let (waited, stats) = {
             // This block does not move `guard`, because a move would copy the counts in

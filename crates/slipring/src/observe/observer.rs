@@ -309,6 +309,7 @@ impl<T: Plain> Observer<T> {
         let (wait, mut learned) = (self.wait.clone(), std::mem::take(&mut self.learned));
         let site = WaitOptions {
             wait: &wait,
+            polls: 0,
             oversubscribed: false,
             parks: false,
             queue: &WaitQueue::new(),

@@ -244,7 +244,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         self.flush();
         let (core, next) = (&*self.core, self.next);
         let control = &core.control;
-        let waiter = Waiter { party: control.producer_party(), waits_for: slowest, at: next };
+        let waiter =
+            Waiter { party: control.producer_party(), waits_for: slowest, at: next, polls: 0 };
         let (waited, stats) = control.wait_at(
             waiter,
             &mut self.learned,

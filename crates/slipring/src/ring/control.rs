@@ -36,6 +36,8 @@ pub(crate) struct Waiter {
     pub(crate) waits_for: usize,
     /// The waiter's position.
     pub(crate) at: u64,
+    /// Number of polls that the waiter has made since the wait began.
+    pub(crate) polls: u32,
 }
 
 /// The data that a ring's handles share besides the slots.
@@ -240,6 +242,12 @@ impl Control {
         })
     }
 
+    /// Returns the number of polls with which each wait of `party` begins; see
+    /// [`Waits::first_polls`].
+    pub(crate) fn first_polls(&self, party: usize) -> u32 {
+        self.waits.first_polls(&self.plan, party)
+    }
+
     pub(crate) fn next_task(&self) -> NonZeroU64 {
         self.membership.next_task()
     }
@@ -275,7 +283,7 @@ impl Control {
         let mut holder = None;
         let (in_time, stats) = self.waits.wait(
             &self.plan,
-            party,
+            (party, waiter.polls),
             learned,
             (self.status.deadline(), deadline),
             &mut || {

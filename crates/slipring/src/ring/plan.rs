@@ -29,6 +29,9 @@ pub(crate) struct Stage {
     pub(crate) delivery: Delivery,
     /// Indices of the stages that this stage follows directly.
     pub(crate) after: Vec<usize>,
+    /// Indices of the stages that follow this stage directly, without the stages on the same
+    /// thread.
+    pub(crate) followers: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
     /// Index of the stage's first line. The table below shows the words on the stage's lines, in
@@ -264,6 +267,12 @@ impl<'s> Draft<'s> {
             access: spec.access,
             delivery: spec.delivery,
             after: spec.after.clone(),
+            followers: self
+                .followers(Some(number))
+                .filter(|&follower| {
+                    spec.thread.is_none() || spec.thread != self.specs[follower].thread
+                })
+                .collect(),
             thread: spec.thread.clone(),
             policy: spec.policy.clone(),
             line,
@@ -298,12 +307,18 @@ impl<'s> Draft<'s> {
         upstream.map_or(after.is_empty(), |stage| after.contains(&stage))
     }
 
+    /// Returns the stages that directly follow `upstream`, which is a stage's index, or `None` for
+    /// the producers.
+    fn followers(&self, upstream: Option<usize>) -> impl Iterator<Item = usize> {
+        (0..self.specs.len()).filter(move |&follower| self.follows(upstream, follower))
+    }
+
     /// Returns the queues to notify when `upstream` progresses: the queues of the parties that
     /// follow `upstream` directly or through a tap. Queues at which no party sleeps are left out.
     fn notified_by(&self, upstream: Option<usize>) -> Vec<usize> {
         let stages = 0..self.specs.len();
         let mut queues = Vec::new();
-        for follower in stages.clone().filter(|&follower| self.follows(upstream, follower)) {
+        for follower in self.followers(upstream) {
             let sleeps = self.parks[follower];
             let sleeps = twin!("behind-member-unnotified": sleeps => sleeps && !upstream.is_some_and(|stage| self.is_tap(stage)));
             queues.extend(sleeps.then_some(self.queue_of[follower]));

@@ -244,6 +244,27 @@ impl Positions {
         self.line(pool.landmark_line()).load(Relaxed) // no data goes with it: a position only
     }
 
+    /// Returns whether `stage` waits for an event at `seq`: the stage has released every event before
+    /// `seq`, or a pool's workers have taken every event before `seq`. For a tap, the stage is any
+    /// member and any stage behind the tap.
+    ///
+    /// The result is only a hint, so the loads are relaxed. Another thread may change the result
+    /// during the call.
+    #[inline]
+    pub(crate) fn waits_at(&self, plan: &Plan, stage: usize, seq: u64) -> bool {
+        let stage = &plan.stages[stage];
+        let word = |line: usize| self.line(line).load(Relaxed);
+        match stage.delivery {
+            Delivery::Each => word(stage.line) == seq,
+            Delivery::Pool { .. } => ahead(PoolWord(word(stage.line)).seq(seq), seq) >= 0,
+            Delivery::Shards(shards) => (0..shards).any(|shard| word(stage.line + shard) == seq),
+            Delivery::Tap(room) => {
+                (0..room).any(|seat| word(stage.bound_line(seat)) == seq << 1)
+                    || stage.followers.iter().any(|&stage| self.waits_at(plan, stage, seq))
+            }
+        }
+    }
+
     // Taps.
 
     /// Returns the furthest position that a follower of `tap` has announced.

@@ -83,12 +83,18 @@ impl Waits {
         ready
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party`. The wait's deadline is the graph's
+    /// Returns the number of polls with which each wait of `party` begins. During these polls the
+    /// waiter spins without asking the strategy; see [`Wait::first_polls`].
+    pub(crate) fn first_polls(&self, plan: &Plan, party: usize) -> u32 {
+        if self.oversubscribed { 0 } else { plan.wait_of(party).first_polls(wait::first_polls()) }
+    }
+
+    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls. The wait's deadline is the graph's
     /// deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
-        party: usize,
+        (party, polls): (usize, u32),
         learned: &mut HandleLearner,
         (own, theirs): (Option<Instant>, Option<Instant>),
         lasts: &mut dyn FnMut() -> bool,
@@ -97,6 +103,7 @@ impl Waits {
         let wait: &Wait = plan.wait_of(party);
         let site = WaitOptions {
             wait,
+            polls: u64::from(polls),
             oversubscribed: self.oversubscribed,
             parks: plan.parks(party),
             queue: self.queue_of(plan, party),

@@ -270,6 +270,20 @@ impl Wait {
     }
 }
 
+impl Wait {
+    /// Returns the number of polls with which each wait begins: the waiter spins between these polls
+    /// and does not ask the strategy. At most `most`; 0 for a strategy that may do something else
+    /// first, and for a user's strategy.
+    pub(crate) fn first_polls(&self, most: u32) -> u32 {
+        match *self {
+            Wait::BusySpin | Wait::Blocking | Wait::Adaptive { budget: None } => most,
+            Wait::Yielding { spins } | Wait::Sleeping { spins, .. } => most.min(spins),
+            Wait::Timeout { ref wait, .. } => wait.first_polls(most),
+            _ => 0,
+        }
+    }
+}
+
 impl WaitStrategy for Wait {
     fn next_action(&self, context: &WaitContext) -> WaitAction {
         let polls = context.polls;

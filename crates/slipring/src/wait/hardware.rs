@@ -37,6 +37,14 @@ pub(crate) fn spacing() -> u32 {
     })
 }
 
+/// Returns the number of spin hints that take about a microsecond.
+///
+/// A wait of a strategy that spins begins with so many polls, without any other work. The answer to
+/// a request often comes within a microsecond, and other work would delay the answer's handling.
+pub(crate) fn first_polls() -> u32 {
+    4 * spacing()
+}
+
 /// The spacing: a consumer's pause after a short batch, before the consumer polls again. A consumer
 /// that polled without a pause would fetch the cache line that the producer is about to write.
 const SPACING: Duration = Duration::from_nanos(250);

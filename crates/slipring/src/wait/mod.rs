@@ -34,6 +34,6 @@ pub(crate) mod warning;
 use crate::base::{edge, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;
-pub(crate) use hardware::{cores, spacing};
+pub(crate) use hardware::{cores, first_polls, spacing};
 pub use strategy::{WaitAction, WaitContext, WaitLearner, WaitStrategy};
 pub(crate) use wait_loop::{HandleLearner, WaitOptions, WaitStats, wait_until};

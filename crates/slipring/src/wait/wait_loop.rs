@@ -11,18 +11,44 @@ use crate::base::system;
 
 /// The learner of one handle, if its strategy has one. A panic of the learner's drop is contained.
 #[derive(Default)]
-pub(crate) struct HandleLearner(Option<Box<dyn WaitLearner>>);
+pub(crate) struct HandleLearner {
+    learner: Option<Box<dyn WaitLearner>>,
+    /// Number of waits that ended at their first polls, and that the learner does not know yet.
+    short_waits: u32,
+}
+
+/// Largest number of short waits of which a learner is told before a longer wait. After so many
+/// short waits in a row, an average over the waits has forgotten all earlier waits.
+const MOST_SHORT_WAITS: u32 = 32;
+
+impl HandleLearner {
+    /// Notes a wait that ended at its first polls (see [`Wait::first_polls`]). The learner is told
+    /// of the wait before the next longer wait, so that the learner delays no event.
+    #[inline(always)]
+    pub(crate) fn note_short_wait(&mut self) {
+        self.short_waits = self.short_waits.saturating_add(1);
+    }
+
+    /// Tells the learner of the short waits since the last longer wait.
+    fn learn_short_waits(&mut self, oversubscribed: bool) {
+        let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
+        if let Some(learner) = &mut self.learner {
+            let context = WaitContext::new(oversubscribed);
+            (0..waits).for_each(|_| learner.wait_ended(&context, true));
+        }
+    }
+}
 
 impl From<Option<Box<dyn WaitLearner>>> for HandleLearner {
     fn from(learner: Option<Box<dyn WaitLearner>>) -> HandleLearner {
-        HandleLearner(learner)
+        HandleLearner { learner, short_waits: 0 }
     }
 }
 
 impl Drop for HandleLearner {
     fn drop(&mut self) {
-        if self.0.is_some() {
-            drop_contained(self.0.take());
+        if self.learner.is_some() {
+            drop_contained(self.learner.take());
         }
     }
 }
@@ -30,6 +56,8 @@ impl Drop for HandleLearner {
 /// The rules of one wait.
 pub(crate) struct WaitOptions<'a> {
     pub(crate) wait: &'a Wait,
+    /// Number of polls that the waiter has made since the wait began.
+    pub(crate) polls: u64,
     /// Whether the graph has more threads than cores.
     pub(crate) oversubscribed: bool,
     /// Whether progress notifies `queue`.
@@ -70,8 +98,9 @@ pub(crate) fn wait_until(
     keep_waiting: &mut dyn FnMut() -> bool,
     ready: &mut dyn FnMut() -> bool,
 ) -> (bool, WaitStats) {
-    let WaitOptions { wait, oversubscribed, parks, queue, mut deadline, timeout } = options;
-    let mut context = WaitContext::new(oversubscribed);
+    let WaitOptions { wait, polls, oversubscribed, parks, queue, mut deadline, timeout } = options;
+    let mut context = WaitContext { polls, ..WaitContext::new(oversubscribed) };
+    learner.learn_short_waits(oversubscribed);
     let mut sleeps = 0;
     let in_time = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
@@ -79,12 +108,12 @@ pub(crate) fn wait_until(
         if ready() {
             break true;
         }
-        let action = match &mut learner.0 {
+        let action = match &mut learner.learner {
             Some(learner) => learner.next_action(&context),
             None => wait.next_action(&context),
         };
         let spins = matches!(action, WaitAction::Spin(_));
-        if context.started.is_none() && (context.polls == CLOCK_INTERVAL || !spins) {
+        if context.started.is_none() && (context.polls >= CLOCK_INTERVAL || !spins) {
             let now = Instant::now();
             (context.started, context.now) = (Some(now), Some(now));
             let timeout = timeout.and_then(|after| now.checked_add(after));
@@ -137,7 +166,7 @@ pub(crate) fn wait_until(
             context.now = Some(Instant::now());
         }
     };
-    if let Some(learner) = &mut learner.0 {
+    if let Some(learner) = &mut learner.learner {
         learner.wait_ended(&context, in_time);
     }
     (in_time, WaitStats { time: context.elapsed(), sleeps })
@@ -166,6 +195,7 @@ mod tests {
         let queue = WaitQueue::new();
         let options = WaitOptions {
             wait,
+            polls: 0,
             oversubscribed: false,
             parks,
             queue: &queue,
@@ -203,6 +233,7 @@ mod tests {
                 let queue = WaitQueue::new();
                 let options = WaitOptions {
                     wait: &strategy,
+                    polls: 0,
                     oversubscribed: false,
                     parks: true,
                     queue: &queue,

@@ -1,0 +1,116 @@
+//! Tests of a loop's pace: when the loop releases, and when the loop pauses. No test depends on the
+//! speed of the machine.
+
+use crate::base::fault::Fault;
+use crate::base::panics::Contained;
+use crate::consumer::drive::step;
+use crate::consumer::handle::Reader;
+use crate::consumer::handler::{Handler, LentEvents, Progress};
+use crate::consumer::pace::Pace;
+use crate::consumer::position::ConsumerPosition;
+use crate::ring::build::build;
+use crate::ring::owner::Owner;
+use crate::ring::settings::Settings;
+use crate::ring::slots::Interleaved;
+use crate::ring::spec::{Access, Delivery, StageSpec};
+use crate::wait::{HandleLearner, Wait};
+
+type Ring = Owner<u64, Interleaved>;
+
+/// A handler that does nothing.
+struct Nothing;
+
+impl Handler<u64, Interleaved> for Nothing {
+    fn handle(
+        &mut self,
+        lent: LentEvents<'_, u64, Interleaved>,
+        progress: &mut Progress,
+    ) -> Result<(), Fault> {
+        lent.each(progress, |_, _| Ok(()))
+    }
+}
+
+/// Builds a ring of 64 slots, all of which hold published events, with a first stage and the given
+/// stages behind the first.
+fn full_ring(behind: &[Delivery]) -> Ring {
+    let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
+    let mut stages = vec![StageSpec::new("first", Access::Read, Delivery::Each, &[])];
+    for (number, &delivery) in behind.iter().enumerate() {
+        stages.push(StageSpec::new(&format!("behind {number}"), Access::Read, delivery, &[0]));
+    }
+    let ring = build(settings, stages, Vec::new(), &mut || 0).unwrap();
+    ring.publish(0, 64);
+    ring
+}
+
+fn reader(ring: &Ring, stage: usize) -> Reader<u64, Interleaved> {
+    Reader::every(ring.clone(), stage, HandleLearner::default())
+}
+
+/// Runs one round of the first stage's loop, and returns the number of handled events.
+fn round(first: &mut Reader<u64, Interleaved>, pace: &mut Pace) -> u64 {
+    match step(first.position(), &mut Nothing, pace) {
+        Ok(handled) => handled,
+        Err(_) => panic!("the stage ended"),
+    }
+}
+
+#[test]
+fn under_a_backlog_a_pass_ends_at_a_quarter_of_the_ring() {
+    let ring = full_ring(&[]);
+    let mut first = reader(&ring, 0);
+    let mut pace = Pace::new(first.state());
+    let mut rounds = 0;
+    while first.next_seq() != 64 {
+        // If the system takes the core away from the test, a round ends earlier.
+        let handled = round(&mut first, &mut pace);
+        assert!((1..=16).contains(&handled), "{handled}");
+        assert_eq!(first.position().first_unreleased(), first.next_seq(), "all is released");
+        rounds += 1;
+    }
+    assert!(rounds >= 4, "{rounds}");
+    ring.control.halt();
+}
+
+#[test]
+fn a_starving_follower_gets_an_event_after_a_stride() {
+    for delivery in [Delivery::Each, Delivery::pool(2), Delivery::Shards(2)] {
+        let ring = full_ring(&[Delivery::Each, delivery]);
+        let mut first = reader(&ring, 0);
+        let mut pace = Pace::new(first.state());
+        // Both followers wait for the first event, so the first stride of one event is released.
+        assert_eq!(round(&mut first, &mut pace), 1, "{delivery:?}");
+        // Now no follower waits for an event that the first stage has not released.
+        assert!(!first.state().has_starving_follower(1));
+        // One of the followers catches up.
+        let mut behind = reader(&ring, 1);
+        assert_eq!(behind.poll(8, |_, _| ()).unwrap(), 1);
+        assert!(first.state().has_starving_follower(1), "{delivery:?}");
+        assert_eq!(round(&mut first, &mut pace), pace.stride(), "{delivery:?}");
+        ring.control.halt();
+    }
+}
+
+#[test]
+fn a_loop_pauses_only_where_a_pause_gathers_events() {
+    let ring = full_ring(&[]);
+    let first = reader(&ring, 0);
+    let mut pace = Pace::new(first.state());
+    pace.keeps_up = true;
+    let mut after_wait = |polls, handled| {
+        pace.waited(polls);
+        pace.spacings(handled)
+    };
+    for _ in 0..3 {
+        // Waits that outlast their first polls are no sign of dense events.
+        assert!((0..100).all(|_| after_wait(u32::MAX, 1) == 0));
+        assert_eq!((0..8).map(|_| after_wait(0, 1)).sum::<u32>(), 1, "after eight short waits");
+        assert!((0..100).all(|_| after_wait(u32::MAX, 3) == 1), "pauses gather enough");
+        assert!((0..100).all(|_| after_wait(u32::MAX, 2) == 1), "pauses gather enough");
+        // The fourth pause that gathers one event is the last.
+        assert_eq!([1; 5].map(|handled| after_wait(0, handled)), [1, 1, 1, 0, 0]);
+    }
+    // After a dense pass, the loop pauses after short passes.
+    assert_eq!([40, 1].map(|handled| after_wait(u32::MAX, handled)), [0, 1]);
+    ring.control.halt();
+}
