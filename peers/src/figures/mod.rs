@@ -17,7 +17,9 @@ pub fn all(size: Size) -> Vec<Figure> {
     let figures = [
         one_by_one::figures(size),
         batches::figures(size),
-        busy::figures(size),
+        busy::full::figures(size),
+        busy::shapes::figures(size),
+        busy::open::figures(size),
         round_trip::figures(size),
         behind_stage::figures(size),
         producers::figures(size),

@@ -8,13 +8,23 @@ use std::time::Instant;
 
 use slipring::{Graph, PoolReader, Wait};
 
+use super::busy::RINGS;
+use super::busy::full::WORK;
 use super::oversubscribed::timing::TwoCores;
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
-use crate::work::{self, steps_for};
+use crate::work::{self, amount, steps_for};
 
-/// Capacity of the ring and the queues, in events.
-const RING: usize = 1024;
+/// The parameters of a pool.
+#[derive(Clone, Copy)]
+struct Spec {
+    /// Capacity of the ring or the queue, in events.
+    ring: usize,
+    /// The work on each event.
+    task: Task,
+    /// Number of events.
+    events: u64,
+}
 
 /// The work on an event, which is a number.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +97,7 @@ impl Tally {
 }
 
 /// Does all tasks on one thread, without a hand-over.
-fn alone(task: Task, events: u64) -> (f64, Tally) {
+fn alone(Spec { task, events, .. }: Spec) -> (f64, Tally) {
     let mut tally = Tally::default();
     let begin = Instant::now();
     for number in 1..=events {
@@ -106,32 +116,49 @@ pub fn figures(size: Size) -> Vec<Figure> {
         ("1 µs", Task::Steps(steps_for(1000)), amount(10_000)),
         ("skewed: 100 ns, one in a hundred 10 µs", Task::Skewed(steps_for(100)), amount(50_000)),
     ];
-    tasks.map(|(column, task, events)| figure(column, task, events)).into()
+    let pools = tasks.map(|(column, task, events)| Figure {
+        table: "pools, two cores, ring 1024".to_owned(),
+        column: column.to_owned(),
+        baseline: None,
+        contenders: contenders(Spec { ring: 1024, task, events }),
+    });
+    pools.into_iter().chain(busy(size)).collect()
 }
 
-fn figure(column: &str, task: Task, events: u64) -> Figure {
-    let right = alone(task, events).1;
-    let contender = |kind, name: &str, run: fn(Task, u64) -> (f64, Tally)| {
+/// Returns the figures of a busy pool of two behind a full ring: the overhead above half of the work
+/// on an event, because two cores share the work.
+fn busy(size: Size) -> impl Iterator<Item = Figure> {
+    let figure = move |ring, nanos| {
+        let events = size.pick(1_000, 2_000_000, 8_000_000) / u64::from(nanos + 40);
+        let spec = Spec { ring, task: Task::Steps(steps_for(nanos)), events };
+        Figure {
+            table: format!("busy pool of 2 on two cores, full ring of {ring}, overhead"),
+            column: amount(nanos),
+            baseline: Some(Box::new(move || alone(spec).0 / 2.0)),
+            contenders: contenders(spec),
+        }
+    };
+    RINGS.into_iter().flat_map(move |ring| WORK.map(|nanos| figure(ring, nanos)))
+}
+
+fn contenders(spec: Spec) -> Vec<Contender> {
+    let right = alone(spec).1;
+    let contender = |kind, name: &str, run: fn(Spec) -> (f64, Tally)| {
         Contender::new(kind, name, move || {
             let _cores = TwoCores::take();
-            let (took, tally) = run(task, events);
+            let (took, tally) = run(spec);
             assert_eq!(tally, right, "tasks lost, doubled or damaged");
             took
         })
     };
     use Kind::{Alone, Ours, Peer};
-    let contenders = vec![
+    vec![
         contender(Alone, "one thread doing it all", alone),
         contender(Ours, "slipring, producer's thread working too", ours_with_producer),
-        contender(Ours, "slipring, 3 threads, yielding", |task, events| {
-            ours(task, events, Wait::YIELDING)
-        }),
-        contender(Ours, "slipring, 3 threads, sleeping", |task, events| {
-            ours(task, events, Wait::SLEEPING)
-        }),
-        contender(Ours, "slipring, 3 threads, blocking", |task, events| {
-            ours(task, events, Wait::Blocking)
-        }),
+        contender(Ours, "slipring, 3 threads, default wait", |spec| ours(spec, Wait::default())),
+        contender(Ours, "slipring, 3 threads, yielding", |spec| ours(spec, Wait::YIELDING)),
+        contender(Ours, "slipring, 3 threads, sleeping", |spec| ours(spec, Wait::SLEEPING)),
+        contender(Ours, "slipring, 3 threads, blocking", |spec| ours(spec, Wait::Blocking)),
         contender(
             Peer,
             "crossbeam-channel, producer's thread working too",
@@ -158,18 +185,12 @@ fn figure(column: &str, task: Task, events: u64) -> Figure {
         contender(Peer, "crossfire, 3 threads, blocking", blocking::<CrossfireShared>),
         contender(Peer, "flume, 3 threads, yielding", queue::<Flume>),
         contender(Peer, "flume, 3 threads, blocking", blocking::<Flume>),
-    ];
-    Figure {
-        table: format!("pools, two cores, ring {RING}"),
-        column: column.to_owned(),
-        baseline: None,
-        contenders,
-    }
+    ]
 }
 
 /// Builds a producer and a pool of two workers.
-fn pool(wait: Wait) -> (slipring::Producer<u64>, PoolReader<u64>, PoolReader<u64>) {
-    let graph = Graph::new(RING, || 0u64).wait(wait);
+fn pool(ring: usize, wait: Wait) -> (slipring::Producer<u64>, PoolReader<u64>, PoolReader<u64>) {
+    let graph = Graph::new(ring, || 0u64).wait(wait);
     let key = graph.pool_reader("pool", 2);
     let ring = graph.build().expect("the graph is sound");
     let mut workers = ring.pool_readers(key).into_iter();
@@ -180,8 +201,8 @@ fn pool(wait: Wait) -> (slipring::Producer<u64>, PoolReader<u64>, PoolReader<u64
 }
 
 /// Runs a producer and two workers on three threads.
-fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
-    let (mut tx, one, two) = pool(wait);
+fn ours(Spec { ring, task, events }: Spec, wait: Wait) -> (f64, Tally) {
+    let (mut tx, one, two) = pool(ring, wait);
     let ready = AtomicU64::new(0);
     let work = |mut rx: PoolReader<u64>| {
         ready.fetch_add(1, Ordering::Release);
@@ -202,8 +223,8 @@ fn ours(task: Task, events: u64, wait: Wait) -> (f64, Tally) {
 
 /// Runs a producer and two workers on two threads. The producer's thread publishes until the ring
 /// is full, then does the tasks of an eighth of the ring, and so on.
-fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
-    let (mut tx, mut mine, mut theirs) = pool(Wait::YIELDING);
+fn ours_with_producer(Spec { ring, task, events }: Spec) -> (f64, Tally) {
+    let (mut tx, mut mine, mut theirs) = pool(ring, Wait::YIELDING);
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
         let ready = &ready;
@@ -230,7 +251,7 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
                     next += len;
                 }
                 Err(_) => {
-                    mine.poll(RING / 8, |number, _| tally.add(task, *number))
+                    mine.poll(ring / 8, |number, _| tally.add(task, *number))
                         .expect("the ring is open");
                 }
             }
@@ -244,8 +265,8 @@ fn ours_with_producer(task: Task, events: u64) -> (f64, Tally) {
 }
 
 /// Runs a queue of several receivers, with a producer and two workers that yield while they wait.
-fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
-    let (mut tx, rx) = Q::new(RING);
+fn queue<Q: Queue<u64, Rx: Clone>>(Spec { ring, task, events }: Spec) -> (f64, Tally) {
+    let (mut tx, rx) = Q::new(ring);
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
     let work = |mut rx: Q::Rx| {
         ready.fetch_add(1, Ordering::Release);
@@ -269,8 +290,8 @@ fn queue<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
 
 /// Runs a queue on two threads, as [`ours_with_producer`]: the producer's thread sends until the
 /// queue is full, then does the tasks of an eighth of the queue.
-fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
-    let (mut tx, mut mine) = Q::new(RING);
+fn with_producer<Q: Queue<u64, Rx: Clone>>(Spec { ring, task, events }: Spec) -> (f64, Tally) {
+    let (mut tx, mut mine) = Q::new(ring);
     let mut theirs = mine.clone();
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -287,7 +308,7 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tal
                 next += 1;
                 continue;
             }
-            for _ in 0..RING / 8 {
+            for _ in 0..ring / 8 {
                 match Q::try_receive(&mut mine) {
                     Some(number) => tally.add(task, number),
                     None => break,
@@ -318,8 +339,10 @@ fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tall
 }
 
 /// Runs a channel through its own blocking calls.
-fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(task: Task, events: u64) -> (f64, Tally) {
-    let (tx, rx) = Q::new(RING);
+fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(
+    Spec { ring, task, events }: Spec,
+) -> (f64, Tally) {
+    let (tx, rx) = Q::new(ring);
     let ready = AtomicU64::new(0);
     let work = |rx: Q::Rx| {
         ready.fetch_add(1, Ordering::Release);

@@ -1,10 +1,20 @@
-//! A consumer whose handler works, behind a producer that does not: the ring is always full. This is
-//! the normal state of many programs. The figures are the overhead above the handler's own work.
+//! A consumer whose handler works. This is the normal state of many programs, and the handler's own
+//! work hides no cost of the ring: a busy consumer pays for each release and each wait with time in
+//! which the consumer handles no event.
+//!
+//! - [`full`]: the producer does not work, so the ring is always full.
+//! - [`open`]: events arrive at random times, whether or not the consumer keeps up.
+//! - [`shapes`]: a pipeline of two busy stages behind a full ring.
+//!
+//! The busy pool is beside the other pools, in [`super::pools`].
 
-use std::hint::{black_box, spin_loop};
+pub mod full;
+pub mod open;
+pub mod shapes;
+
+use std::hint::spin_loop;
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Instant;
 
 use disruptor::{BusySpin, ProcessorSettings, Producer as _, Sequence, build_single_producer};
 use slipring::{Contiguous, Interleaved, Layout, Producer, Reader};
@@ -14,83 +24,53 @@ use crate::contenders::ours::GraphLayout;
 use crate::contenders::queues::{
     self, Array, Crossfire, Queue, Ringbuf, Rtrb, drain, receive_each,
 };
-use crate::measure::{Contender, Figure, Kind, Size};
-use crate::work::{Check, amount, steps, steps_for};
+use crate::measure::{Contender, Kind, Values};
 
-/// The parameters of a stream to a busy consumer.
-#[derive(Clone, Copy)]
-struct Spec {
-    /// Capacity of the ring, in events.
-    ring: usize,
-    /// Number of timed events, behind a lap of the ring that is not timed.
-    events: u64,
-    /// Steps of the handler's work on an event.
-    steps: u32,
+/// Capacities of the rings, in events.
+pub const RINGS: [usize; 4] = [64, 1024, 4096, 65_536];
+
+/// A stream of numbered events from a producer on core 0 to a busy consumer on core 1.
+trait Stream: Copy + Send + Sync + 'static {
+    /// The consumer's side.
+    type Consumer: Consumer;
+    /// Returns the capacity of the ring, in events.
+    fn ring(&self) -> usize;
+    /// Returns the number of events.
+    fn events(&self) -> u64;
+    /// Makes the consumer's side.
+    fn consumer(&self) -> Self::Consumer;
+    /// Publishes all events through `send`, which waits while the ring is full.
+    fn produce(&self, send: impl FnMut(u64));
 }
 
-impl Spec {
-    fn all(&self) -> u64 {
-        self.ring as u64 + self.events
-    }
-}
-
-/// The consumer's side: checks each event, works on it, and times the events behind the first lap.
-struct Busy {
-    spec: Spec,
-    check: Check,
-    state: u64,
-    begin: Option<Instant>,
-    end: Option<Instant>,
-}
-
-impl Busy {
-    fn new(spec: Spec) -> Self {
-        Busy { spec, check: Check::default(), state: 1, begin: None, end: None }
-    }
+/// The consumer's side of a stream.
+trait Consumer: Send + 'static {
     /// Handles the next event.
-    #[inline(always)]
-    fn handle(&mut self, event: &u64) {
-        self.check.see(event);
-        steps(self.spec.steps, &mut self.state);
-        let seen = self.check.seen();
-        if seen == self.spec.ring as u64 {
-            self.begin = Some(Instant::now());
-        } else if seen == self.spec.all() {
-            self.end = Some(Instant::now());
-        }
-    }
+    fn handle(&mut self, event: &u64);
     /// Returns whether more events come.
-    #[inline(always)]
-    fn is_open(&self) -> bool {
-        self.check.seen() < self.spec.all()
-    }
-    /// Returns the nanoseconds per timed event.
-    fn finish(&self) -> f64 {
-        black_box(self.state);
-        self.check.finish(self.spec.all());
-        let (Some(begin), Some(end)) = (self.begin, self.end) else { panic!("events were lost") };
-        end.duration_since(begin).as_nanos() as f64 / self.spec.events as f64
-    }
+    fn is_open(&self) -> bool;
+    /// Checks the events, and returns the values of the run.
+    fn finish(&self) -> Values;
 }
 
-/// Runs a producer on core 0 and a busy consumer on core 1. Returns the nanoseconds per event. The
-/// closures own their handles, so that the threads share no cache line of one stack.
+/// Runs a producer on core 0 and a busy consumer on core 1. The closures own their handles, so that
+/// the threads share no cache line of one stack.
 #[inline(always)]
-fn run(
-    spec: Spec,
-    mut send: impl FnMut(u64) + Send,
-    receive: impl FnOnce(&mut Busy) + Send,
-) -> f64 {
+fn run<S: Stream>(
+    stream: S,
+    send: impl FnMut(u64) + Send,
+    receive: impl FnOnce(&mut S::Consumer) + Send,
+) -> Values {
     thread::scope(|scope| {
         let consumer = scope.spawn(move || {
             pin(1);
-            let mut busy = Busy::new(spec);
-            receive(&mut busy);
-            busy.finish()
+            let mut consumer = stream.consumer();
+            receive(&mut consumer);
+            consumer.finish()
         });
         scope.spawn(move || {
             pin(0);
-            (1..=spec.all()).for_each(&mut send);
+            stream.produce(send);
         });
         consumer.join().expect("the consumer panicked")
     })
@@ -104,42 +84,46 @@ fn publisher<L: Layout>(mut tx: Producer<u64, L>) -> impl FnMut(u64) + Send {
 }
 
 /// A consumer that slipring's own loop drives.
-fn driven<L: Layout>(spec: Spec, (tx, mut rx): (Producer<u64, L>, Reader<u64, L>)) -> f64 {
-    run(spec, publisher(tx), move |busy| {
-        rx.for_each(|event, _| busy.handle(event)).expect("the stream ended with a failure");
+fn driven<S: Stream, L: Layout>(
+    stream: S,
+    (tx, mut rx): (Producer<u64, L>, Reader<u64, L>),
+) -> Values {
+    run(stream, publisher(tx), move |consumer| {
+        rx.for_each(|event, _| consumer.handle(event)).expect("the stream ended with a failure");
     })
 }
 
 /// The library's loop, spinning.
-fn for_each<L: GraphLayout>(spec: Spec) -> f64 {
-    driven(spec, L::unicast(spec.ring))
+fn for_each<S: Stream, L: GraphLayout>(stream: S) -> Values {
+    driven(stream, L::unicast(stream.ring()))
 }
 
 /// The library's loop, with the default wait strategy.
-fn for_each_default(spec: Spec) -> f64 {
-    driven(spec, slipring::unicast(spec.ring, || 0u64).expect("the ring is sound"))
+fn for_each_default<S: Stream>(stream: S) -> Values {
+    driven(stream, slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound"))
 }
 
 /// A loop of the user's own that polls.
-fn poll<L: GraphLayout>(spec: Spec) -> f64 {
-    let (tx, mut rx) = L::unicast::<u64>(spec.ring);
-    run(spec, publisher(tx), move |busy| {
-        while busy.is_open() {
-            if rx.poll(usize::MAX, |event, _| busy.handle(event)).expect("the ring is open") == 0 {
+fn poll<S: Stream, L: GraphLayout>(stream: S) -> Values {
+    let (tx, mut rx) = L::unicast::<u64>(stream.ring());
+    run(stream, publisher(tx), move |consumer| {
+        while consumer.is_open() {
+            let handle = |event: &u64, _| consumer.handle(event);
+            if rx.poll(usize::MAX, handle).expect("the ring is open") == 0 {
                 spin_loop();
             }
         }
     })
 }
 
-/// A loop of the user's own that takes batches of at most an eighth of the ring.
-fn batches<L: GraphLayout>(spec: Spec) -> f64 {
-    let (tx, mut rx) = L::unicast::<u64>(spec.ring);
-    run(spec, publisher(tx), move |busy| {
-        while busy.is_open() {
-            match rx.try_batch(spec.ring / 8) {
+/// A loop of the user's own that takes batches of at most a quarter of the ring.
+fn batches<S: Stream, L: GraphLayout>(stream: S) -> Values {
+    let (tx, mut rx) = L::unicast::<u64>(stream.ring());
+    run(stream, publisher(tx), move |consumer| {
+        while consumer.is_open() {
+            match rx.try_batch(stream.ring() / 4) {
                 Ok(batch) => {
-                    batch.iter().for_each(|event| busy.handle(event));
+                    batch.iter().for_each(|event| consumer.handle(event));
                     batch.release();
                 }
                 Err(_) => spin_loop(),
@@ -148,42 +132,55 @@ fn batches<L: GraphLayout>(spec: Spec) -> f64 {
     })
 }
 
+/// A loop of the user's own that takes such batches, and waits by the default strategy.
+fn batches_default<S: Stream>(stream: S) -> Values {
+    let (tx, mut rx) = slipring::unicast(stream.ring(), || 0u64).expect("the ring is sound");
+    run(stream, publisher(tx), move |consumer| {
+        while consumer.is_open() {
+            let batch = rx.batch(stream.ring() / 4).expect("the ring is open");
+            batch.iter().for_each(|event| consumer.handle(event));
+            batch.release();
+        }
+    })
+}
+
 /// A consumer that the `disruptor` crate drives on a thread of its own.
-fn disruptor_thread(spec: Spec) -> f64 {
-    let ended: Arc<OnceLock<f64>> = Arc::default();
+fn disruptor_thread<S: Stream>(stream: S) -> Values {
+    let ended: Arc<OnceLock<Values>> = Arc::default();
     let end = ended.clone();
-    let mut busy = Busy::new(spec);
+    let mut consumer = stream.consumer();
     let handle = move |event: &u64, _: Sequence, _: bool| {
-        busy.handle(event);
-        if !busy.is_open() {
-            let _ = end.set(busy.finish());
+        consumer.handle(event);
+        if !consumer.is_open() {
+            let _ = end.set(consumer.finish());
         }
     };
     thread::scope(|scope| {
         scope.spawn(move || {
             // This thread is pinned after the ring is built: the crate checks the consumer's core
             // against the calling thread's affinity.
-            let mut tx = build_single_producer(spec.ring, || 0u64, BusySpin)
+            let mut tx = build_single_producer(stream.ring(), || 0u64, BusySpin)
                 .pin_at_core(1)
                 .handle_events_with(handle)
                 .build();
             pin(0);
-            (1..=spec.all()).for_each(|number| tx.publish(|slot| *slot = number));
+            stream.produce(|number| tx.publish(|slot| *slot = number));
             // Dropping the producer waits until all events are handled.
         });
     });
-    *ended.get().expect("the consumer saw the last event")
+    ended.get().expect("the consumer saw the last event").clone()
 }
 
 /// A loop of the user's own that polls a ring of the `disruptor` crate.
-fn disruptor_poller(spec: Spec) -> f64 {
-    let (mut rx, builder) = build_single_producer(spec.ring, || 0u64, BusySpin).new_event_poller();
+fn disruptor_poller<S: Stream>(stream: S) -> Values {
+    let (mut rx, builder) =
+        build_single_producer(stream.ring(), || 0u64, BusySpin).new_event_poller();
     let mut tx = builder.build();
     let send = move |number| tx.publish(|slot| *slot = number);
-    run(spec, send, move |busy| {
-        while busy.is_open() {
+    run(stream, send, move |consumer| {
+        while consumer.is_open() {
             match rx.poll() {
-                Ok(mut events) => (&mut events).for_each(|event| busy.handle(event)),
+                Ok(mut events) => (&mut events).for_each(|event| consumer.handle(event)),
                 Err(_) => spin_loop(),
             }
         }
@@ -191,71 +188,53 @@ fn disruptor_poller(spec: Spec) -> f64 {
 }
 
 /// A loop that receives from a queue one by one.
-fn queue<Q: Queue<u64>>(spec: Spec) -> f64 {
-    let (mut tx, mut rx) = Q::new(spec.ring);
+fn queue<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
+    let (mut tx, mut rx) = Q::new(stream.ring());
     let send = move |number| queues::send::<u64, Q>(&mut tx, number);
-    run(spec, send, move |busy| {
-        drain(spec.all(), |max| receive_each::<u64, Q>(&mut rx, max, |event| busy.handle(event)));
-    })
-}
-
-/// A loop that takes batches of at most an eighth of the queue, by the queue's own batch call.
-fn queue_batches<Q: Queue<u64>>(spec: Spec) -> f64 {
-    let (mut tx, mut rx) = Q::new(spec.ring);
-    let send = move |number| queues::send::<u64, Q>(&mut tx, number);
-    let most = spec.ring as u64 / 8;
-    run(spec, send, move |busy| {
-        drain(spec.all(), |max| {
-            Q::receive_batch(&mut rx, max.min(most), |event| busy.handle(event))
+    run(stream, send, move |consumer| {
+        drain(stream.events(), |max| {
+            receive_each::<u64, Q>(&mut rx, max, |event| consumer.handle(event))
         });
     })
 }
 
-/// Measures a stream to a busy consumer, in nanoseconds per event.
-type Run = fn(Spec) -> f64;
-
-/// Returns the figures of one busy stage.
-pub fn figures(size: Size) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    for ring in [64, 1024, 4096, 65_536] {
-        figures.extend([0, 10, 50, 170, 700].map(|nanos| figure(size, ring, nanos)));
-    }
-    figures
+/// A loop that takes batches of at most a quarter of the queue, by the queue's own batch call.
+fn queue_batches<S: Stream, Q: Queue<u64>>(stream: S) -> Values {
+    let (mut tx, mut rx) = Q::new(stream.ring());
+    let send = move |number| queues::send::<u64, Q>(&mut tx, number);
+    let most = stream.ring() as u64 / 4;
+    run(stream, send, move |consumer| {
+        drain(stream.events(), |max| {
+            Q::receive_batch(&mut rx, max.min(most), |event| consumer.handle(event))
+        });
+    })
 }
 
-fn figure(size: Size, ring: usize, nanos: u32) -> Figure {
+/// Runs a stream of the kind `S`.
+type Run<S> = fn(S) -> Values;
+
+/// Returns the contenders of a stream.
+fn contenders<S: Stream>(stream: S) -> Vec<Contender> {
     use Kind::{Ours, Peer};
-    let full = 8_000_000 / u64::from(nanos + 10) + ring as u64;
-    let spec = Spec { ring, events: size.pick(500, full / 3, full), steps: steps_for(nanos) };
-    let all: [(Kind, &str, Run); 14] = [
-        (Ours, "slipring, for_each", for_each::<Interleaved>),
+    let all: [(Kind, &str, Run<S>); 15] = [
+        (Ours, "slipring, for_each", for_each::<S, Interleaved>),
         (Ours, "slipring, for_each, default wait", for_each_default),
-        (Ours, "slipring, poll", poll::<Interleaved>),
-        (Ours, "slipring, batch", batches::<Interleaved>),
-        (Ours, "slipring contiguous, for_each", for_each::<Contiguous>),
-        (Ours, "slipring contiguous, poll", poll::<Contiguous>),
-        (Ours, "slipring contiguous, batch", batches::<Contiguous>),
+        (Ours, "slipring, poll", poll::<S, Interleaved>),
+        (Ours, "slipring, batch", batches::<S, Interleaved>),
+        (Ours, "slipring, batch, default wait", batches_default),
+        (Ours, "slipring contiguous, for_each", for_each::<S, Contiguous>),
+        (Ours, "slipring contiguous, poll", poll::<S, Contiguous>),
+        (Ours, "slipring contiguous, batch", batches::<S, Contiguous>),
         (Peer, "disruptor, thread", disruptor_thread),
         (Peer, "disruptor, poller", disruptor_poller),
-        (Peer, "rtrb", queue::<Rtrb>),
-        (Peer, "rtrb, batches", queue_batches::<Rtrb>),
-        (Peer, "ringbuf, batches", queue_batches::<Ringbuf>),
-        (Peer, "crossbeam ArrayQueue", queue::<Array>),
-        (Peer, "crossfire", queue::<Crossfire>),
+        (Peer, "rtrb", queue::<S, Rtrb>),
+        (Peer, "rtrb, batches", queue_batches::<S, Rtrb>),
+        (Peer, "ringbuf, batches", queue_batches::<S, Ringbuf>),
+        (Peer, "crossbeam ArrayQueue", queue::<S, Array>),
+        (Peer, "crossfire", queue::<S, Crossfire>),
     ];
-    let contender =
-        |(kind, name, run): (Kind, &str, Run)| Contender::new(kind, name, move || run(spec));
-    Figure {
-        table: format!("busy consumer, full ring of {ring}, overhead"),
-        column: amount(nanos),
-        baseline: Some(Box::new(move || alone(spec))),
-        contenders: all.into_iter().map(contender).collect(),
-    }
-}
-
-/// Does the handler's work on one thread, without a hand-over.
-fn alone(spec: Spec) -> f64 {
-    let mut busy = Busy::new(spec);
-    (1..=spec.all()).for_each(|number| busy.handle(&black_box(number)));
-    busy.finish()
+    let contender = |(kind, name, run): (Kind, &str, Run<S>)| {
+        Contender::with_metrics(kind, name, move || run(stream))
+    };
+    all.into_iter().map(contender).collect()
 }

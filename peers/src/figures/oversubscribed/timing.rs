@@ -72,6 +72,22 @@ impl Timing {
         self.produce_as(0, steps, publish);
     }
 
+    /// Does the same as [`Timing::produce`], without work, on a thread that is also a stage's.
+    /// `publish` returns false if the ring is full, and `handle` then handles some events.
+    #[inline(always)]
+    pub fn produce_polling(&self, mut publish: impl FnMut(u64) -> bool, mut handle: impl FnMut()) {
+        assert!(publish(1), "an empty ring takes an event");
+        while self.arrived.load(Ordering::Acquire) < self.stages {
+            handle();
+        }
+        self.lock().begin = Some(Instant::now());
+        for number in 2..=self.events {
+            while !publish(number) {
+                handle();
+            }
+        }
+    }
+
     /// Does the same as [`Timing::produce`] for one of several producers.
     #[inline(always)]
     pub fn produce_as(&self, producer: u64, steps: u32, mut publish: impl FnMut(u64)) {

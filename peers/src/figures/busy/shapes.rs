@@ -1,0 +1,261 @@
+//! A pipeline of two busy stages behind a full ring, on two cores. The figures are the overhead above
+//! the work of one handler, because each core does the work of one handler.
+//!
+//! Either the producer has a thread of its own, which the system's scheduler fits in between the
+//! stages' threads, or the producer's thread is also the first stage's thread.
+
+use std::hint::{black_box, spin_loop};
+use std::iter;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use disruptor::wait_strategies::WaitStrategy;
+use disruptor::{BusySpin, Polling, Producer as _, Sequence, Sleep, build_single_producer};
+use slipring::{Graph, Reader, Wait};
+use slipring_support::machine::pin;
+
+use super::RINGS;
+use super::full::WORK;
+use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue};
+use crate::figures::oversubscribed::rings::Yielding;
+use crate::figures::oversubscribed::timing::{Stage, Timing, TwoCores};
+use crate::measure::{Contender, Figure, Kind, Size};
+use crate::work::{amount, baseline, steps, steps_for};
+
+/// The parameters of a pipeline.
+#[derive(Clone, Copy)]
+struct Pipeline {
+    ring: usize,
+    events: u64,
+    /// Steps of each handler's work on an event.
+    steps: u32,
+}
+
+impl Pipeline {
+    /// Returns the handler of a stage.
+    fn handler(self, timing: &Arc<Timing>) -> impl FnMut(&u64) + Send + 'static {
+        let (mut stage, mut state): (Stage, u64) = (timing.stage(), 1);
+        move |event| {
+            steps(self.steps, &mut state);
+            black_box(state);
+            stage.see(event);
+        }
+    }
+
+    fn ours(self, wait: Wait) -> f64 {
+        let _cores = TwoCores::take();
+        let timing = Timing::new(2, self.events);
+        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let done = slipring::ring(self.ring, || 0u64)
+            .wait(wait)
+            .read("first", move |event, _| first(event))
+            .read("second", move |event, _| second(event))
+            .run(|tx| {
+                timing.produce(0, |event| {
+                    tx.publish(|slot| *slot = event).expect("the ring is open");
+                });
+                Ok(())
+            });
+        done.expect("the stream ended with a failure");
+        timing.result()
+    }
+
+    /// Runs the first stage on the producer's thread, which publishes until the ring is full, then
+    /// handles a part of the ring, and so on.
+    fn ours_on_two_threads(self) -> f64 {
+        let timing = Timing::new(2, self.events);
+        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let graph = Graph::new(self.ring, || 0u64).wait(Wait::BusySpin);
+        let key = graph.reader("first");
+        let next = graph.reader("second").after(&key);
+        let ring = graph.build().expect("the graph is sound");
+        let (mut tx, mut rx, mut rx_next) = (ring.producer(), ring.reader(key), ring.reader(next));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                pin(1);
+                rx_next.for_each(|event, _| second(event)).expect("the stream ended well");
+            });
+            let timing = &timing;
+            scope.spawn(move || {
+                pin(0);
+                let mut handle = |rx: &mut Reader<u64>| {
+                    rx.poll(self.ring / 4, |event, _| first(event)).expect("the ring is open")
+                };
+                timing.produce_polling(
+                    |event| tx.try_publish(|slot| *slot = event).is_ok(),
+                    || {
+                        handle(&mut rx);
+                    },
+                );
+                drop(tx);
+                rx.for_each(|event, _| first(event)).expect("the stream ended well");
+            });
+        });
+        timing.result()
+    }
+
+    /// Runs the first stage on the producer's thread, as [`Pipeline::ours_on_two_threads`].
+    fn disruptor_on_two_threads(self) -> f64 {
+        let timing = Timing::new(2, self.events);
+        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut rx, builder) =
+            build_single_producer(self.ring, || 0u64, BusySpin).new_event_poller();
+        let (mut rx_next, builder) = builder.and_then().new_event_poller();
+        let mut tx = builder.build();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                pin(1);
+                loop {
+                    match rx_next.poll() {
+                        Ok(mut events) => (&mut events).for_each(&mut second),
+                        Err(Polling::NoEvents) => spin_loop(),
+                        Err(Polling::Shutdown) => return,
+                    }
+                }
+            });
+            let timing = &timing;
+            scope.spawn(move || {
+                pin(0);
+                timing.produce_polling(
+                    |event| tx.try_publish(|slot| *slot = event).is_ok(),
+                    || {
+                        if let Ok(mut events) = rx.poll() {
+                            (&mut events).for_each(&mut first);
+                        }
+                    },
+                );
+                thread::scope(|scope| {
+                    // Dropping the producer waits until all events are handled.
+                    scope.spawn(move || drop(tx));
+                    loop {
+                        match rx.poll() {
+                            Ok(mut events) => (&mut events).for_each(&mut first),
+                            Err(Polling::NoEvents) => spin_loop(),
+                            Err(Polling::Shutdown) => return,
+                        }
+                    }
+                });
+            });
+        });
+        timing.result()
+    }
+
+    fn disruptor<W: WaitStrategy + 'static>(self, wait: W, yields: bool) -> f64 {
+        let _cores = TwoCores::take();
+        let timing = Timing::new(2, self.events);
+        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let mut tx = build_single_producer(self.ring, || 0u64, wait)
+            .handle_events_with(move |event: &u64, _: Sequence, _: bool| first(event))
+            .and_then()
+            .handle_events_with(move |event: &u64, _: Sequence, _: bool| second(event))
+            .build();
+        timing.produce(0, |event| {
+            if !yields {
+                return tx.publish(|slot| *slot = event);
+            }
+            while tx.try_publish(|slot| *slot = event).is_err() {
+                thread::yield_now();
+            }
+        });
+        drop(tx);
+        timing.result()
+    }
+
+    /// Two queues in a row, by `push` and `pop`, which wait.
+    fn queues<Q: Queue<u64> + 'static>(
+        self,
+        push: impl Fn(&mut Q::Tx, u64) + Copy + Send,
+        pop: impl Fn(&mut Q::Rx) -> u64 + Copy + Send,
+    ) -> f64 {
+        let _cores = TwoCores::take();
+        let timing = Timing::new(2, self.events);
+        let (mut first, mut second) = (self.handler(&timing), self.handler(&timing));
+        let (mut tx, mut rx) = Q::new(self.ring);
+        let (mut next_tx, mut next_rx) = Q::new(self.ring);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..self.events {
+                    let event = pop(&mut rx);
+                    first(&event);
+                    push(&mut next_tx, event);
+                }
+            });
+            scope.spawn(move || (0..self.events).for_each(|_| second(&pop(&mut next_rx))));
+            timing.produce(0, |event| push(&mut tx, event));
+        });
+        timing.result()
+    }
+
+    fn yielding<Q: Queue<u64> + 'static>(self) -> f64 {
+        let push = |tx: &mut Q::Tx, event| {
+            while !Q::try_send(tx, event) {
+                thread::yield_now();
+            }
+        };
+        let pop = |rx: &mut Q::Rx| loop {
+            match Q::try_receive(rx) {
+                Some(event) => return event,
+                None => thread::yield_now(),
+            }
+        };
+        self.queues::<Q>(push, pop)
+    }
+
+    fn blocking<Q: Blocking + 'static>(self) -> f64 {
+        self.queues::<Q>(
+            |tx, event| Q::send(tx, event),
+            |rx| Q::receive(rx).expect("the sender is open"),
+        )
+    }
+}
+
+/// Returns the figures of a pipeline of two busy stages.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let figure = |ring, nanos| {
+        let events = size.pick(1_000, 2_000_000, 8_000_000) / u64::from(nanos + 40);
+        let pipeline = Pipeline { ring, events, steps: steps_for(nanos) };
+        Figure {
+            table: format!("busy pipeline of 2 on two cores, full ring of {ring}, overhead"),
+            column: amount(nanos),
+            baseline: baseline(nanos, events),
+            contenders: contenders(pipeline),
+        }
+    };
+    RINGS.into_iter().flat_map(|ring| WORK.map(|nanos| figure(ring, nanos))).collect()
+}
+
+/// Runs a pipeline. Returns the nanoseconds per event.
+type Run = fn(Pipeline) -> f64;
+
+fn contenders(pipeline: Pipeline) -> Vec<Contender> {
+    use Kind::{Ours, Peer};
+    let ours = [
+        ("slipring, default wait", Wait::ADAPTIVE),
+        ("slipring, blocking", Wait::Blocking),
+        ("slipring, sleeping", Wait::SLEEPING),
+        ("slipring, yielding", Wait::YIELDING),
+    ];
+    let on_two_threads =
+        Contender::new(Ours, "slipring, first stage on the producer's thread", move || {
+            pipeline.ours_on_two_threads()
+        });
+    let ours = ours
+        .into_iter()
+        .map(|(name, wait)| Contender::new(Ours, name, move || pipeline.ours(wait.clone())));
+    let peers: [(&str, Run); 6] = [
+        ("disruptor, first stage on the producer's thread", Pipeline::disruptor_on_two_threads),
+        ("disruptor, own strategy and producer that yield", |pipeline| {
+            pipeline.disruptor(Yielding, true)
+        }),
+        ("disruptor, Sleep(1 µs)", |pipeline| {
+            pipeline.disruptor(Sleep::new(Duration::from_micros(1)), false)
+        }),
+        ("crossbeam-channel, blocking", Pipeline::blocking::<Crossbeam>),
+        ("crossbeam ArrayQueue, yielding", Pipeline::yielding::<Array>),
+        ("crossfire, yielding", Pipeline::yielding::<Crossfire>),
+    ];
+    let peers =
+        peers.into_iter().map(|(name, run)| Contender::new(Peer, name, move || run(pipeline)));
+    iter::once(on_two_threads).chain(ours).chain(peers).collect()
+}
