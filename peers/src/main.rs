@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use contenders::foreign::{self, Prepared, Programs};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Figure, Size, measure};
 use slipring_support::machine::cores;
@@ -40,6 +41,9 @@ struct Args {
     /// Measure longer, as for published records
     #[arg(long)]
     full: bool,
+    /// Run the contenders in Java on these JDKs [default: JAVA_HOME, else `java` on the PATH]
+    #[arg(long, value_name = "HOME,...", value_delimiter = ',')]
+    java: Vec<PathBuf>,
     /// Number of repetitions [default: 9; 1 with --smoke, 30 with --full]
     #[arg(long, value_name = "N")]
     reps: Option<usize>,
@@ -71,7 +75,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         Size::Quick
     };
     let reps = args.reps.unwrap_or(size.pick(1, 9, 30)).max(1);
-    let figures = chosen(&args, size);
+    let mut figures = chosen(&args, size, &Programs::find(&args.java, size));
     if figures.is_empty() {
         return Err("no figure and contender have these names; --list shows all names".into());
     }
@@ -82,19 +86,29 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     // Opened before the measurement, so that a wrong path costs no measurement.
     let json = args.json.as_deref().map(open).transpose()?;
 
+    let Prepared { skipped, versions } = foreign::prepare(&mut figures);
+    for line in skipped {
+        let _ = writeln!(io::stderr(), "peers: {line}");
+    }
+    if figures.is_empty() {
+        return Err("no contender of these names can run here".into());
+    }
+
     let bar = progress(&figures, reps);
     let series = measure(&figures, reps, |rep, figure, contender| {
         let Figure { table, column, .. } = figure;
         bar.set_message(format!("{}/{reps}: {table}, {column}: {}", rep + 1, contender.name));
         bar.inc(1);
-    });
+    })?;
     bar.finish_and_clear();
 
     // Saved before the tables are printed. Values that cannot be saved are printed.
     let saved = json.map_or(Ok(()), |json| save(json, &report::json(&series)?));
     let smoke = if args.smoke { "; smoke run: the figures mean nothing" } else { "" };
     let tables = report::tables(&series, stdout_width());
-    let mut text = format!("cores: {}; repetitions: {reps}{smoke}\n\n{tables}", cores());
+    let versions: String = versions.iter().map(|version| format!("{version}\n")).collect();
+    let cores = cores();
+    let mut text = format!("cores: {cores}; repetitions: {reps}{smoke}\n{versions}\n{tables}");
     if saved.is_err() {
         text += &report::json(&series)?;
     }
@@ -106,11 +120,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Returns the figures and contenders that the arguments choose.
-fn chosen(args: &Args, size: Size) -> Vec<Figure> {
+fn chosen(args: &Args, size: Size, programs: &Programs) -> Vec<Figure> {
     let matches = |name: &str, parts: &[String]| {
         parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
     };
-    let mut figures = figures::all(size);
+    let mut figures = figures::all(size, programs);
     figures.retain(|figure| matches(&figure.table, &args.figures));
     for figure in &mut figures {
         figure.contenders.retain(|contender| matches(&contender.name, &args.only));

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::contenders::foreign::Foreign;
+
 /// The amount of measurement; figures scale their numbers of events by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Size {
@@ -45,12 +47,14 @@ pub enum Kind {
 /// The values of one run by metric: `ns` (per event), or `p50` and `p99`, all in nanoseconds.
 pub type Values = Vec<(&'static str, f64)>;
 
-/// One implementation of a figure's work. It panics if events are lost, doubled, damaged or out of
-/// order.
+/// One implementation of a figure's work. It panics or fails if events are lost, doubled, damaged or
+/// out of order.
 pub struct Contender {
     pub name: String,
     pub kind: Kind,
-    run: Box<dyn Fn() -> Values>,
+    /// The contender's program, if it is written in another language.
+    pub foreign: Option<Foreign>,
+    run: Box<dyn Fn() -> Result<Values, String>>,
 }
 
 impl Contender {
@@ -64,7 +68,15 @@ impl Contender {
         name: impl Into<String>,
         run: impl Fn() -> Values + 'static,
     ) -> Self {
-        Contender { name: name.into(), kind, run: Box::new(run) }
+        Contender { name: name.into(), kind, foreign: None, run: Box::new(move || Ok(run())) }
+    }
+    /// Makes a contender in another language. Its `ns` is already without a figure's baseline.
+    pub fn foreign(
+        name: String,
+        foreign: Foreign,
+        run: impl Fn() -> Result<Values, String> + 'static,
+    ) -> Self {
+        Contender { name, kind: Kind::Peer, foreign: Some(foreign), run: Box::new(run) }
     }
 }
 
@@ -75,7 +87,7 @@ pub struct Figure {
     /// Name of the column, such as `work 10 ns`.
     pub column: String,
     /// Measures the producer's own work, in nanoseconds per event. Each repetition measures it and
-    /// subtracts it from every contender's `ns`.
+    /// subtracts it from every contender's `ns`. Contenders in other languages subtract their own.
     pub baseline: Option<Box<dyn Fn() -> f64>>,
     pub contenders: Vec<Contender>,
 }
@@ -86,6 +98,8 @@ pub struct Series {
     pub column: String,
     pub contender: String,
     pub kind: Kind,
+    /// Runtime or compiler of a contender in another language.
+    pub built_with: Option<String>,
     pub metric: &'static str,
     pub values: Vec<f64>,
 }
@@ -109,11 +123,13 @@ impl Series {
 ///
 /// Within a repetition the contenders of a figure run directly one after another, and each
 /// repetition starts with another one. So a slow phase of the machine hits all contenders.
+///
+/// Fails if a contender in another language fails. The other contenders panic.
 pub fn measure(
     figures: &[Figure],
     reps: usize,
     mut progress: impl FnMut(usize, &Figure, &Contender),
-) -> Vec<Series> {
+) -> Result<Vec<Series>, String> {
     let mut order = Vec::new();
     let mut all: BTreeMap<(usize, usize, &'static str), Vec<f64>> = BTreeMap::new();
     for rep in 0..reps {
@@ -123,7 +139,11 @@ pub fn measure(
                 let c = (turn + rep) % figure.contenders.len();
                 let contender = &figure.contenders[c];
                 progress(rep, figure, contender);
-                for (metric, value) in (contender.run)() {
+                let values = (contender.run)().map_err(|error| {
+                    format!("{}, {}: {}: {error}", figure.table, figure.column, contender.name)
+                })?;
+                let baseline = if contender.foreign.is_some() { 0.0 } else { baseline };
+                for (metric, value) in values {
                     let value = if metric == "ns" { value - baseline } else { value };
                     let key = (f, c, metric);
                     let values = all.entry(key).or_default();
@@ -144,11 +164,12 @@ pub fn measure(
             column: figure.column.clone(),
             contender: contender.name.clone(),
             kind: contender.kind,
+            built_with: contender.foreign.as_ref().and_then(Foreign::about),
             metric,
             values: all.remove(&key).unwrap_or_default(),
         }
     });
-    series.collect()
+    Ok(series.collect())
 }
 
 /// Returns the nanoseconds per event since `begin`.

@@ -15,17 +15,20 @@ pub fn json(series: &[Series]) -> io::Result<String> {
         column: &'a str,
         contender: &'a str,
         kind: Kind,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        built_with: Option<&'a str>,
         metric: &'a str,
         values: Vec<f64>,
     }
     let mut lines = String::new();
-    for Series { table, column, contender, kind, metric, values } in series {
+    for Series { table, column, contender, kind, built_with, metric, values } in series {
         let values = values.iter().map(|value| (value * 1000.0).round() / 1000.0).collect();
         lines += &serde_json::to_string(&Line {
             table,
             column,
             contender,
             kind: *kind,
+            built_with: built_with.as_deref(),
             metric,
             values,
         })?;

@@ -1,5 +1,6 @@
 //! Contenders with one producer and one consumer, and the common frame of their measurement.
 
+pub mod foreign;
 pub mod ours;
 pub mod queues;
 pub mod rejected;
@@ -15,7 +16,7 @@ use slipring_support::machine::pin;
 use crate::work::{self, Check};
 
 /// The parameters of a stream from a producer on core 0 to a consumer on core 1.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct StreamSpec {
     /// Capacity of the ring, in events.
     pub ring: usize,

@@ -4,21 +4,24 @@
 use slipring::{Contiguous, Interleaved};
 
 use super::one_by_one::{StreamFn, measured, streams};
+use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::{StreamSpec, ours};
 use crate::measure::{Figure, Kind, Size};
 
 /// Returns figures for a large ring and for one that fits the first-level cache.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let events = size.pick(20_000, 500_000, 1_000_000);
     let mut figures = Vec::new();
     for ring in [65_536, 1024] {
         for batch in [10, 100] {
             let spec = StreamSpec { ring, events, batch, steps: 0 };
+            let mut all = measured(contenders(), spec);
+            all.extend(programs.streams(Producers::One, spec));
             figures.push(Figure {
                 table: format!("batches, 8 bytes, ring {ring}"),
                 column: format!("batches of {batch}"),
                 baseline: None,
-                contenders: measured(contenders(), spec),
+                contenders: all,
             });
         }
     }

@@ -10,21 +10,22 @@ mod pools;
 mod producers;
 mod round_trip;
 
+use crate::contenders::foreign::Programs;
 use crate::measure::{Figure, Size};
 
 /// Returns all figures, in the order of the report.
-pub fn all(size: Size) -> Vec<Figure> {
+pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
     let figures = [
-        one_by_one::figures(size),
-        batches::figures(size),
-        busy::full::figures(size),
+        one_by_one::figures(size, programs),
+        batches::figures(size, programs),
+        busy::full::figures(size, programs),
         busy::shapes::figures(size),
         busy::open::figures(size),
-        round_trip::figures(size),
+        round_trip::figures(size, programs),
         behind_stage::figures(size),
-        producers::figures(size),
-        pools::figures(size),
-        oversubscribed::figures(size),
+        producers::figures(size, programs),
+        pools::figures(size, programs),
+        oversubscribed::figures(size, programs),
         layouts::figures(size),
     ];
     figures.into_iter().flatten().collect()

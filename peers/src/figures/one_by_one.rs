@@ -3,6 +3,7 @@
 
 use slipring::{Contiguous, Interleaved};
 
+use crate::contenders::foreign::{Producers, Programs};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{StreamSpec, ours, queues, rejected, rings};
 use crate::limits;
@@ -49,13 +50,13 @@ pub fn streams<E: Event>() -> Vec<(Kind, &'static str, StreamFn)> {
 
 /// Returns figures for small and large events, for a large ring and for one that fits the
 /// first-level cache.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let mut figures = Vec::new();
     for ring in [65_536, 1024] {
-        figures.extend(table::<u64>(size, 8, ring));
+        figures.extend(table::<u64>(size, 8, ring, Some(programs)));
     }
     for ring in [65_536, 1024] {
-        figures.extend(table::<Words<8>>(size, 64, ring));
+        figures.extend(table::<Words<8>>(size, 64, ring, None));
     }
     figures
 }
@@ -76,15 +77,25 @@ pub fn measured(
     streams.into_iter().map(contender).collect()
 }
 
-fn table<E: Event>(size: Size, bytes: usize, ring: usize) -> impl Iterator<Item = Figure> {
-    [0, 2, 10, 20, 40].into_iter().map(move |nanos| {
+/// Returns the figures of one table. Contenders in other languages, all of which have events of
+/// eight bytes, join if `programs` are given.
+fn table<E: Event>(
+    size: Size,
+    bytes: usize,
+    ring: usize,
+    programs: Option<&Programs>,
+) -> Vec<Figure> {
+    let figure = |nanos| {
         let spec =
             StreamSpec { ring, events: events(size, nanos), batch: 1, steps: steps_for(nanos) };
+        let mut contenders = measured(streams::<E>(), spec);
+        contenders.extend(programs.into_iter().flat_map(|all| all.streams(Producers::One, spec)));
         Figure {
             table: format!("one by one, {bytes} bytes, ring {ring}"),
             column: amount(nanos),
             baseline: baseline(nanos, spec.events),
-            contenders: measured(streams::<E>(), spec),
+            contenders,
         }
-    })
+    };
+    [0, 2, 10, 20, 40].map(figure).into()
 }

@@ -11,6 +11,7 @@ use slipring::{Graph, PoolReader, Wait};
 use super::busy::RINGS;
 use super::busy::full::WORK;
 use super::oversubscribed::timing::TwoCores;
+use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flume, Kanal, Queue};
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
 use crate::work::{self, amount, steps_for};
@@ -71,6 +72,19 @@ impl Task {
     }
 }
 
+impl Task {
+    /// Returns name and steps of a task that programs in other languages do, too. A sort is none:
+    /// each language has a sort of its own.
+    fn portable(self) -> Option<(&'static str, u32)> {
+        match self {
+            Task::Empty => Some(("empty", 0)),
+            Task::Sorted | Task::Sort => None,
+            Task::Steps(steps) => Some(("steps", steps)),
+            Task::Skewed(steps) => Some(("skewed", steps)),
+        }
+    }
+}
+
 #[inline(always)]
 fn steps_of(number: u64, steps: u32) -> u64 {
     let mut state = number;
@@ -107,7 +121,7 @@ fn alone(Spec { task, events, .. }: Spec) -> (f64, Tally) {
 }
 
 /// Returns a figure for each kind of task.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let amount = |full: u64| size.pick(1_000.min(full), full / 3, full);
     let tasks = [
         ("empty work", Task::Empty, amount(600_000)),
@@ -116,11 +130,19 @@ pub fn figures(size: Size) -> Vec<Figure> {
         ("1 µs", Task::Steps(steps_for(1000)), amount(10_000)),
         ("skewed: 100 ns, one in a hundred 10 µs", Task::Skewed(steps_for(100)), amount(50_000)),
     ];
-    let pools = tasks.map(|(column, task, events)| Figure {
-        table: "pools, two cores, ring 1024".to_owned(),
-        column: column.to_owned(),
-        baseline: None,
-        contenders: contenders(Spec { ring: 1024, task, events }),
+    let pools = tasks.map(|(column, task, events)| {
+        let ring = 1024;
+        let mut contenders = contenders(Spec { ring, task, events });
+        if let Some((task, steps)) = task.portable() {
+            let work = |_| Work::Pool { ring, events, task, steps };
+            contenders.extend(programs.contenders(Producers::One, false, work));
+        }
+        Figure {
+            table: format!("pools, two cores, ring {ring}"),
+            column: column.to_owned(),
+            baseline: None,
+            contenders,
+        }
     });
     pools.into_iter().chain(busy(size)).collect()
 }

@@ -8,21 +8,22 @@ use slipring::{Interleaved, Wait};
 use super::one_by_one::{self, StreamFn, measured};
 use super::oversubscribed::queues::{ByBlocking, ByYielding, many_to_one};
 use super::oversubscribed::{RING, cost_ns, events, ours, rings};
+use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
 use crate::contenders::{self, StreamSpec};
 use crate::measure::{Contender, Figure, Kind, Size};
 use crate::work::{amount, baseline, steps_for};
 
 /// Returns figures for one and for two producing threads.
-pub fn figures(size: Size) -> Vec<Figure> {
-    let mut figures: Vec<Figure> = [0, 10, 40].map(|nanos| one(size, nanos)).into();
-    figures.extend([0, 10].map(|nanos| two(size, nanos)));
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = [0, 10, 40].map(|nanos| one(size, nanos, programs)).into();
+    figures.extend([0, 10].map(|nanos| two(size, nanos, programs)));
     figures
 }
 
 /// Returns a figure of one thread that publishes through a handle for several; each thread has a
 /// core.
-fn one(size: Size, nanos: u32) -> Figure {
+fn one(size: Size, nanos: u32, programs: &Programs) -> Figure {
     use Kind::{Ours, Peer};
     let all: [(Kind, &str, StreamFn); 10] = [
         (Ours, "slipring, shared producer", contenders::ours::shared_stream),
@@ -38,16 +39,18 @@ fn one(size: Size, nanos: u32) -> Figure {
     ];
     let events = one_by_one::events(size, nanos);
     let spec = StreamSpec { ring: 65_536, events, batch: 1, steps: steps_for(nanos) };
+    let mut contenders = measured(all, spec);
+    contenders.extend(programs.streams(Producers::Several, spec));
     Figure {
         table: "one thread publishing through a handle of many, ring 65536".to_owned(),
         column: amount(nanos),
         baseline: baseline(nanos, events),
-        contenders: measured(all, spec),
+        contenders,
     }
 }
 
 /// Returns a figure of two producers and a consumer: three threads on two cores, not pinned.
-fn two(size: Size, nanos: u32) -> Figure {
+fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
     let steps = steps_for(nanos);
     let many = events(size, cost_ns::YIELDING);
     let (some, few) = (events(size, cost_ns::SLEEPING), events(size, 2 * cost_ns::YIELDING));
@@ -114,6 +117,13 @@ fn two(size: Size, nanos: u32) -> Figure {
         "std sync_channel, blocking",
         Box::new(move || many_to_one::<2, ByBlocking<Std>>(some, steps)),
     );
+    let work = |slow| Work::Shape {
+        form: Form::FanIn(2),
+        ring: RING,
+        events: if slow { some } else { few },
+        steps,
+    };
+    all.extend(programs.contenders(Producers::Several, false, work));
     Figure {
         table: format!("two producers, three threads on two cores, ring {RING}"),
         column: amount(nanos),

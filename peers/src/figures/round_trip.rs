@@ -2,6 +2,7 @@
 
 use slipring::{Contiguous, Interleaved};
 
+use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, Crossfire, Flume, Kanal, Ringbuf, Rtrb, Std};
 use crate::contenders::{ours, queues, rings};
 use crate::limits;
@@ -11,7 +12,7 @@ use crate::measure::{Contender, Figure, Kind, Size};
 type RoundTrip = fn(usize) -> Vec<u64>;
 
 /// Returns one figure: median and 99th percentile of a run's round trips.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     use Kind::{Limit, Ours, Peer};
     let all: [(Kind, &str, RoundTrip); 13] = [
         (Ours, "slipring", ours::round_trip::<Interleaved>),
@@ -37,10 +38,13 @@ pub fn figures(size: Size) -> Vec<Figure> {
             vec![("p50", percentile(50)), ("p99", percentile(99))]
         })
     };
+    let mut contenders: Vec<Contender> = all.into_iter().map(contender).collect();
+    let work = |_| Work::RoundTrip { rounds };
+    contenders.extend(programs.contenders(Producers::One, false, work));
     vec![Figure {
         table: "round trip, 8 bytes, ring 1024".to_owned(),
         column: "ns".to_owned(),
         baseline: None,
-        contenders: all.into_iter().map(contender).collect(),
+        contenders,
     }]
 }

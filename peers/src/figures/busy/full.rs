@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::{Consumer, RINGS, Stream, contenders};
+use crate::contenders::foreign::{Producers, Programs, Work};
 use crate::measure::{Figure, Size, Values};
 use crate::work::{Check, amount, steps, steps_for};
 
@@ -78,15 +79,19 @@ impl Busy {
 }
 
 /// Returns the figures of one busy stage.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let figure = |ring, nanos| {
         let full = 8_000_000 / u64::from(nanos + 10) + ring as u64;
         let stream = Full { ring, timed: size.pick(500, full / 3, full), steps: steps_for(nanos) };
+        let Full { timed: events, steps, .. } = stream;
+        let mut contenders = contenders(stream);
+        let work = |_| Work::Busy { ring, events, steps };
+        contenders.extend(programs.contenders(Producers::One, true, work));
         Figure {
             table: format!("busy consumer, full ring of {ring}, overhead"),
             column: amount(nanos),
             baseline: Some(Box::new(move || alone(stream))),
-            contenders: contenders(stream),
+            contenders,
         }
     };
     RINGS.into_iter().flat_map(|ring| WORK.map(|nanos| figure(ring, nanos))).collect()

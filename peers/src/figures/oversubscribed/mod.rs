@@ -13,6 +13,7 @@ use disruptor::wait_strategies::WaitStrategy;
 use disruptor::{BusySpin, BusySpinWithSpinLoopHint, Sleep};
 use slipring::Wait;
 
+use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Crossbeam, Std};
 use crate::measure::{Contender, Figure, Kind, Size};
 use queues::{ByBlocking, Queue};
@@ -38,6 +39,16 @@ impl Shape {
         (Shape::Diamond, "diamond"),
         (Shape::ThreeToOne, "3 to 1"),
     ];
+
+    /// Returns the shape as programs in other languages know it.
+    fn form(self) -> Form {
+        match self {
+            Shape::Pipeline => Form::Pipeline,
+            Shape::Multicast => Form::Multicast,
+            Shape::Diamond => Form::Diamond,
+            Shape::ThreeToOne => Form::FanIn(3),
+        }
+    }
 
     fn ours(self, config: &ours::Config, events: u64) -> f64 {
         match self {
@@ -68,12 +79,12 @@ impl Shape {
 }
 
 /// Returns a figure for each shape.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let figures = Shape::ALL.map(|(shape, name)| Figure {
         table: format!("four threads on two cores: {name}"),
         column: format!("ring {RING}"),
         baseline: None,
-        contenders: contenders(shape, size),
+        contenders: contenders(shape, size, programs),
     });
     figures.into()
 }
@@ -98,7 +109,7 @@ pub mod cost_ns {
     pub const SPINNING: u64 = 10_000;
 }
 
-fn contenders(shape: Shape, size: Size) -> Vec<Contender> {
+fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
     let mut contenders = Vec::new();
     let mut ours = |wait: Wait, one_thread, nanos| {
         let (config, events) = (ours::Config { wait, one_thread }, events(size, nanos));
@@ -133,6 +144,11 @@ fn contenders(shape: Shape, size: Size) -> Vec<Contender> {
         Box::new(move || shape.queues::<ByBlocking<Crossbeam>>(many)),
     );
     peer("std sync_channel, blocking", Box::new(move || shape.queues::<ByBlocking<Std>>(many)));
+    let work = |slow| {
+        let nanos = if slow { cost_ns::SLEEPING } else { cost_ns::YIELDING };
+        Work::Shape { form: shape.form(), ring: RING, events: events(size, nanos), steps: 0 }
+    };
+    contenders.extend(programs.contenders(Producers::Several, false, work));
     contenders
 }
 

@@ -1,0 +1,180 @@
+//! JDKs, and the contenders written in Java, which Maven builds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use super::build::{self, on_path, telling_line};
+
+/// The oldest version that the contenders run on.
+const OLDEST: u32 = 17;
+/// What to do about a missing JDK.
+const ADVICE: &str = "install a JDK of version 17 or newer and name it with JAVA_HOME or --java";
+
+/// A JDK: the directory that holds its `bin`.
+#[derive(Clone, Debug)]
+pub struct Jdk {
+    home: PathBuf,
+    /// Version, such as `25.0.3`.
+    pub version: String,
+    /// First number of the version.
+    pub major: u32,
+    vendor: String,
+}
+
+impl Jdk {
+    /// Reads the version of the JDK in `home` without starting it. The error says what is missing.
+    fn read(home: &Path) -> Result<Self, String> {
+        if !home.join("bin/java").is_file() {
+            return Err(format!("{} has no bin/java; {ADVICE}", home.display()));
+        }
+        let release = fs::read_to_string(home.join("release")).unwrap_or_default();
+        let field = |name: &str| {
+            let mut lines = release.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(unquoted)
+        };
+        let version = field("JAVA_VERSION")
+            .ok_or_else(|| format!("{} does not state its version; {ADVICE}", home.display()))?;
+        let major = version.split(['.', '-', '+']).next().and_then(|major| major.parse().ok());
+        let major = major.unwrap_or(0);
+        if major < OLDEST {
+            return Err(format!("{} has Java {version}; {ADVICE}", home.display()));
+        }
+        let vendor = field("IMPLEMENTOR").unwrap_or_else(|| "unknown vendor".to_owned());
+        Ok(Jdk { home: home.to_owned(), version, major, vendor })
+    }
+
+    /// Returns version and vendor for the head of the output.
+    pub fn about(&self) -> String {
+        format!("Java {} ({})", self.version, self.vendor)
+    }
+
+    /// Returns the command that runs the contenders in `output`.
+    pub fn command(&self, output: &Path) -> Command {
+        let mut command = Command::new(self.home.join("bin/java"));
+        // The parallel collector has the cheapest stores of references. The heap holds all events
+        // of a run, so no collection falls into one.
+        command.args(["-Xms256m", "-Xmx256m", "-XX:+UseParallelGC", "-XX:-UsePerfData"]);
+        command.arg("--enable-native-access=ALL-UNNAMED");
+        command.arg("--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED");
+        if self.major >= 23 {
+            command.arg("--sun-misc-unsafe-memory-access=allow");
+        }
+        let classes = [output.join("host/host.jar"), output.join("host/lib/*")];
+        // The separator is unknown to the standard library only if a path contains it.
+        command.arg("-cp").arg(env::join_paths(classes).unwrap_or_default());
+        command.arg("slipring.peers.Main").arg(output);
+        command
+    }
+}
+
+fn unquoted(text: &str) -> String {
+    text.trim().trim_matches('"').to_owned()
+}
+
+/// Returns the JDKs that the user names, or else the one of `JAVA_HOME`, or else the one on the
+/// search path. A home named twice counts once.
+pub fn find(homes: &[PathBuf]) -> Vec<Result<Jdk, String>> {
+    if !homes.is_empty() {
+        let mut known = Vec::new();
+        for home in homes {
+            let path = home.canonicalize().unwrap_or_else(|_| home.clone());
+            if !known.contains(&path) {
+                known.push(path);
+            }
+        }
+        return known.iter().map(|home| Jdk::read(home)).collect();
+    }
+    if let Some(home) = env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
+        let found = Jdk::read(Path::new(&home));
+        return vec![found.map_err(|error| format!("JAVA_HOME: {error}"))];
+    }
+    // Links such as those of Debian's alternatives lead to the program in the JDK.
+    let program = on_path("java").and_then(|java| java.canonicalize().ok());
+    let home = program.as_deref().and_then(|java| java.parent()?.parent());
+    vec![home.map_or_else(|| Err(format!("no `java` is on the PATH; {ADVICE}")), Jdk::read)]
+}
+
+/// Builds the contenders, unless they are current. Returns the directory of the jars.
+pub fn build(jdks: &[Jdk]) -> Result<PathBuf, String> {
+    let maven = on_path("mvn").ok_or("`mvn` is not on the PATH; install Maven")?;
+    let compiler = jdks
+        .iter()
+        .find(|jdk| jdk.home.join("bin/javac").is_file())
+        .ok_or("the JDK has no bin/javac; install a whole JDK")?;
+    let sources = build::sources("java");
+    let readable = |error| format!("cannot read {}: {error}", sources.display());
+    let output = build::output("java").map_err(readable)?;
+    let digest = build::digest(&sources, "").map_err(readable)?;
+    build::unless_current(&output, &digest, || {
+        let package = |offline: bool| {
+            let mut command = Command::new(&maven);
+            command.args(["-q", "-B", "package"]).current_dir(&sources);
+            command.args(offline.then_some("-o")).env("JAVA_HOME", &compiler.home);
+            let mut target = std::ffi::OsString::from("-Dpeers.target=");
+            target.push(&output);
+            build::run(command.arg(target))
+        };
+        // Offline first: it is quick, and the libraries are usually there.
+        let built = package(true).or_else(|_| package(false));
+        built.map(drop).map_err(|errors| {
+            let line = telling_line(&errors, "ERROR");
+            format!("`mvn package` fails in peers/java: {line}; it needs Maven Central once")
+        })
+    })?;
+    Ok(output)
+}
+
+/// Returns the version of a library that Maven's project file states.
+pub fn library_version(property: &str) -> &'static str {
+    let project = include_str!("../../../java/pom.xml");
+    let begin = format!("<{property}.version>");
+    let version = project.split_once(&begin).and_then(|(_, rest)| rest.split_once('<'));
+    version.map_or("", |(version, _)| version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a home with these files, each with a content.
+    fn home(name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let home = env::temp_dir().join(format!("peers-jdk-{name}-{}", std::process::id()));
+        for (file, content) in files {
+            let path = home.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        home
+    }
+
+    #[test]
+    fn the_version_is_read_without_starting_the_jdk() {
+        let release = "IMPLEMENTOR=\"A vendor\"\nJAVA_VERSION=\"25.0.3\"\n";
+        let home = home("new", &[("bin/java", ""), ("release", release)]);
+        let jdk = Jdk::read(&home).unwrap();
+        assert_eq!((jdk.major, jdk.about()), (25, "Java 25.0.3 (A vendor)".to_owned()));
+        fs::remove_dir_all(home).unwrap();
+    }
+
+    #[test]
+    fn a_home_without_a_fitting_jdk_says_what_to_install() {
+        let old = home("old", &[("bin/java", ""), ("release", "JAVA_VERSION=\"11.0.2\"")]);
+        let empty = home("empty", &[("bin/java", "")]);
+        for (home, part) in
+            [(&old, "Java 11.0.2"), (&empty, "state its version"), (&old.join("no"), "no bin/java")]
+        {
+            let error = Jdk::read(home).unwrap_err();
+            assert!(error.contains(part) && error.ends_with(ADVICE), "{error}");
+        }
+        fs::remove_dir_all(old).unwrap();
+        fs::remove_dir_all(empty).unwrap();
+    }
+
+    #[test]
+    fn every_library_has_a_version() {
+        for property in ["lmax", "lmax3", "questdb", "jctools", "agrona"] {
+            assert!(library_version(property).contains('.'), "{property}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Contenders in other languages. A program for each language runs beside this one, and answers one
+//! request at a time, so its contenders run in the same rotation as all others.
+//!
+//! A program is built when a figure needs it, and starts at its first request. While it waits for a
+//! request it uses no processor time. What is missing for a program leaves out its contenders.
+//!
+//! The threads of these contenders are pinned as those of the others: a core each, or all on the
+//! first two cores. Two things differ from the contenders in Rust. Each program measures the
+//! producer's or the handler's work by itself, because the same steps may take another time there.
+//! In Java at least 10,000 events precede the timed ones, so that both sides run compiled code.
+
+mod build;
+mod catalogue;
+mod cpp;
+mod java;
+mod process;
+mod request;
+
+use std::cell::{OnceCell, RefCell};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+pub use catalogue::Producers;
+use java::Jdk;
+use process::Process;
+use request::{Answer, Request, WarmUp};
+pub use request::{Form, Work};
+
+use crate::measure::{Contender, Figure, Size, Values};
+
+/// A program in another language.
+struct Program {
+    /// End of its contenders' names, such as `Java 25`.
+    suffix: String,
+    language: Language,
+    /// The built program; none before [`prepare`], and none if something is missing.
+    built: OnceCell<Built>,
+    /// The running program; none before the first request.
+    process: RefCell<Option<Process>>,
+}
+
+enum Language {
+    /// The JDK, or what is wrong with it.
+    Java(Result<Jdk, String>),
+    Cpp,
+}
+
+enum Built {
+    /// Directory of the jars.
+    Java(PathBuf),
+    Cpp(cpp::Built),
+}
+
+impl Program {
+    fn new(suffix: String, language: Language) -> Rc<Self> {
+        Rc::new(Program { suffix, language, built: OnceCell::new(), process: RefCell::new(None) })
+    }
+
+    fn language(&self) -> &'static str {
+        match self.language {
+            Language::Java(_) => "Java",
+            Language::Cpp => "C++",
+        }
+    }
+
+    fn jdk(&self) -> Option<Jdk> {
+        match &self.language {
+            Language::Java(jdk) => jdk.as_ref().ok().cloned(),
+            Language::Cpp => None,
+        }
+    }
+
+    /// Describes the program's runtime or compiler for the head of the output.
+    fn about(&self) -> Option<String> {
+        match (&self.language, self.built.get()?) {
+            (Language::Java(Ok(jdk)), Built::Java(_)) => Some(jdk.about()),
+            (_, Built::Cpp(built)) => Some(built.about.clone()),
+            _ => None,
+        }
+    }
+
+    /// Runs a request; starts the program if it is not running.
+    fn ask(&self, request: Request) -> Result<Answer, String> {
+        let command = match (&self.language, self.built.get()) {
+            (Language::Java(Ok(jdk)), Some(Built::Java(output))) => jdk.command(output),
+            (Language::Cpp, Some(Built::Cpp(built))) => built.command(),
+            _ => return Err("its program is not built".to_owned()),
+        };
+        let mut process = self.process.borrow_mut();
+        if process.is_none() {
+            *process = Some(Process::start(command)?);
+        }
+        let Some(process) = process.as_mut() else { unreachable!("started above") };
+        Answer::parse(&process.ask(&request.to_string())?)
+    }
+}
+
+/// The place of a contender in another language.
+#[derive(Clone)]
+pub struct Foreign {
+    program: Rc<Program>,
+    /// The program's name of the contender.
+    id: &'static str,
+}
+
+impl Foreign {
+    /// Describes the contender's runtime or compiler.
+    pub fn about(&self) -> Option<String> {
+        self.program.about()
+    }
+}
+
+/// The programs in other languages, none of which has to run.
+pub struct Programs {
+    programs: Vec<Rc<Program>>,
+    warm_up: WarmUp,
+}
+
+impl Programs {
+    /// Finds the JDKs, those in `homes` if there are any. Starts and builds nothing.
+    pub fn find(homes: &[PathBuf], size: Size) -> Self {
+        let jdks = java::find(homes);
+        let versions: Vec<&Jdk> = jdks.iter().flatten().collect();
+        let suffix = |jdk: &Jdk| {
+            let same = |other: &&&Jdk| other.major == jdk.major;
+            match versions.iter().filter(same).count() {
+                1 => format!("Java {}", jdk.major),
+                _ => jdk.about(),
+            }
+        };
+        let mut programs: Vec<_> = jdks
+            .iter()
+            .map(|jdk| {
+                let suffix = jdk.as_ref().map_or_else(|_| "Java".to_owned(), suffix);
+                Program::new(suffix, Language::Java(jdk.clone()))
+            })
+            .collect();
+        programs.push(Program::new("C++".to_owned(), Language::Cpp));
+        Programs { programs, warm_up: WarmUp::new(size) }
+    }
+
+    /// Makes the contenders of a figure.
+    ///
+    /// `work` is the figure's work, given whether a contender is slow. `overhead` asks for the time
+    /// above the work, as in a figure with a baseline.
+    pub fn contenders(
+        &self,
+        producers: Producers,
+        overhead: bool,
+        work: impl Fn(bool) -> Work,
+    ) -> Vec<Contender> {
+        let mut contenders = Vec::new();
+        for program in &self.programs {
+            let entries = match program.language {
+                Language::Java(_) => catalogue::java(&work(false), producers),
+                Language::Cpp => catalogue::cpp(&work(false), producers),
+            };
+            for (id, name) in entries {
+                let foreign = Foreign { program: program.clone(), id };
+                let request = Request {
+                    contender: id,
+                    work: work(catalogue::is_slow(id)),
+                    warm_up: self.warm_up,
+                };
+                let asked = program.clone();
+                contenders.push(Contender::foreign(
+                    format!("{name}, {}", program.suffix),
+                    foreign,
+                    move || -> Result<Values, String> {
+                        asked.ask(request).map(|answer| answer.values(overhead))
+                    },
+                ));
+            }
+        }
+        contenders
+    }
+
+    /// Returns contenders for a stream from one thread to another, with work of the producer.
+    pub fn streams(&self, producers: Producers, spec: super::StreamSpec) -> Vec<Contender> {
+        self.contenders(producers, spec.steps != 0, |_| Work::Stream(spec))
+    }
+}
+
+/// What came of the preparation.
+pub struct Prepared {
+    /// A line for each reason to leave contenders out: what is missing, and what to install.
+    pub skipped: Vec<String>,
+    /// Versions of the runtimes and compilers.
+    pub versions: Vec<String>,
+}
+
+/// Builds the programs that the figures need, and removes the contenders that cannot run.
+pub fn prepare(figures: &mut Vec<Figure>) -> Prepared {
+    let mut wanted: Vec<Rc<Program>> = Vec::new();
+    let all = figures.iter().flat_map(|figure| &figure.contenders);
+    for Foreign { program, .. } in all.filter_map(|contender| contender.foreign.as_ref()) {
+        if !wanted.iter().any(|known| Rc::ptr_eq(known, program)) {
+            wanted.push(program.clone());
+        }
+    }
+    let mut skipped = Vec::new();
+    let mut skip = |language: &str, reason: &str| {
+        let line = format!("skipping contenders in {language}: {reason}");
+        if !skipped.contains(&line) {
+            skipped.push(line);
+        }
+    };
+    // One build serves all JDKs.
+    let jdks: Vec<Jdk> = wanted.iter().filter_map(|program| program.jdk()).collect();
+    let jars = (!jdks.is_empty()).then(|| java::build(&jdks));
+    for program in &wanted {
+        let built = match (&program.language, &jars) {
+            (Language::Java(Err(reason)), _) => Err(reason.clone()),
+            (Language::Java(Ok(_)), Some(jars)) => jars.clone().map(Built::Java),
+            (Language::Java(Ok(_)), None) => Err("it is not built".to_owned()),
+            (Language::Cpp, _) => cpp::build().map(Built::Cpp),
+        };
+        match built {
+            Ok(built) => drop(program.built.set(built)),
+            Err(reason) => skip(program.language(), &reason),
+        }
+    }
+    for figure in figures.iter_mut() {
+        figure.contenders.retain(|contender| {
+            let Some(Foreign { program, id }) = &contender.foreign else { return true };
+            match program.built.get() {
+                None => false,
+                Some(Built::Java(_)) => true,
+                Some(Built::Cpp(built)) => {
+                    let missing = built.missing(id);
+                    missing.iter().for_each(|reason| skip(program.language(), reason));
+                    missing.is_none()
+                }
+            }
+        });
+    }
+    figures.retain(|figure| !figure.contenders.is_empty());
+    let versions = wanted.iter().filter_map(|program| program.about()).collect();
+    Prepared { skipped, versions }
+}
