@@ -64,6 +64,12 @@ impl Built {
         Command::new(&self.program)
     }
 
+    /// Stands for a program that is built.
+    #[cfg(test)]
+    pub fn stand_in(program: &str) -> Self {
+        Built { program: program.into(), about: String::new(), missing: Vec::new() }
+    }
+
     /// Returns why a contender is left out, if it is.
     pub fn missing(&self, contender: &str) -> Option<String> {
         let mut libraries = LIBRARIES.iter();
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn a_missing_header_names_its_package() {
         let missing = vec![LIBRARIES[0].header];
-        let built = Built { program: PathBuf::new(), about: String::new(), missing };
+        let built = Built { missing, ..Built::stand_in("") };
         let reason = built.missing("boost").unwrap();
         assert_eq!(reason, "<boost/lockfree/spsc_queue.hpp> is missing; install libboost-dev");
         assert_eq!(built.missing("circular"), None);

@@ -86,12 +86,14 @@ impl Program {
             (Language::Cpp, Some(Built::Cpp(built))) => built.command(),
             _ => return Err("its program is not built".to_owned()),
         };
-        let mut process = self.process.borrow_mut();
-        if process.is_none() {
-            *process = Some(Process::start(command)?);
-        }
-        let Some(process) = process.as_mut() else { unreachable!("started above") };
-        Answer::parse(&process.ask(&request.to_string())?)
+        let mut running = self.process.borrow_mut();
+        let mut process = match running.take() {
+            Some(process) => process,
+            None => Process::start(command)?,
+        };
+        let answer = process.ask(&request.to_string());
+        *running = Some(process);
+        Answer::parse(&answer?)
     }
 }
 
@@ -237,4 +239,37 @@ pub fn prepare(figures: &mut Vec<Figure>) -> Prepared {
     figures.retain(|figure| !figure.contenders.is_empty());
     let versions = wanted.iter().filter_map(|program| program.about()).collect();
     Prepared { skipped, versions }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::measure::measure;
+
+    /// Returns a figure whose contenders in C++ are those of another program.
+    fn figure(program: &str) -> Figure {
+        let programs = Programs {
+            programs: vec![Program::new("C++".to_owned(), Language::Cpp)],
+            warm_up: WarmUp::new(Size::Smoke),
+        };
+        let built = Built::Cpp(cpp::Built::stand_in(program));
+        assert!(programs.programs[0].built.set(built).is_ok());
+        let work = |_| Work::RoundTrip { rounds: 1 };
+        Figure {
+            table: "round trip".to_owned(),
+            column: "ns".to_owned(),
+            baseline: None,
+            contenders: programs.contenders(Producers::One, false, work),
+        }
+    }
+
+    #[test]
+    fn a_program_that_dies_or_fails_ends_the_run_and_the_message_names_the_contender() {
+        // The first program ends at once, and the second answers with the request.
+        for (program, part) in [("true", "ended early"), ("cat", "unknown answer")] {
+            let error = measure(&[figure(program)], 1, |_, _, _| ()).err().unwrap();
+            assert!(error.starts_with("round trip, ns: Boost spsc_queue, C++: "), "{error}");
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }
