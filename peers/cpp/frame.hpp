@@ -121,6 +121,16 @@ class Thread {
     std::thread thread_;
 };
 
+// Measures work on a thread of its own. No other thread of a run exists meanwhile: one that spins
+// would slow the work down where two cores share a processor's units.
+template <class F>
+double on_thread(int core, F measure) {
+    double result = 0;
+    Thread thread({core}, [&] { result = measure(); });
+    thread.join();
+    return result;
+}
+
 // A bounded queue `Q` has
 //   explicit Q(size_t capacity)
 //   Q::Sender, made from a Q&: bool try_send(uint64_t); void send_batch(uint64_t first, uint64_t n)
@@ -160,7 +170,12 @@ std::string stream(const Request& request) {
     Q queue(ring);
     std::atomic<bool> ready{false};
     Clock::time_point begin, end;
-    double alone = 0;
+    const double alone = count == 0 ? 0 : on_thread(0, [=] {
+        uint64_t state = 1;
+        auto from = Clock::now();
+        for (uint64_t i = 0; i < events; ++i) steps(count, state);
+        return nanoseconds(Clock::now() - from) / static_cast<double>(events);
+    });
     Thread consumer({1}, [&, all, batch] {
         typename Q::Receiver receiver(queue);
         Check check;
@@ -174,14 +189,9 @@ std::string stream(const Request& request) {
         end = Clock::now();
         check.finish(all);
     });
-    Thread producer({0}, [&, count, untimed, events, all, batch] {
+    Thread producer({0}, [&, count, untimed, all, batch] {
         typename Q::Sender sender(queue);
         uint64_t state = 1, next = 1;
-        if (count != 0) {
-            auto from = Clock::now();
-            for (uint64_t i = 0; i < events; ++i) steps(count, state);
-            alone = nanoseconds(Clock::now() - from) / static_cast<double>(events);
-        }
         while (!ready.load(std::memory_order_acquire)) spin_hint();
         auto publish_to = [&](uint64_t last, uint32_t work) {
             while (next <= last) {
@@ -229,16 +239,17 @@ std::string busy(const Request& request) {
     const uint32_t count = static_cast<uint32_t>(request.number("steps"));
     const uint64_t all = ring + events;
     Q queue(ring);
-    double took = 0, alone = 0;
-    Thread consumer({1}, [&, ring, all, count, events] {
+    const double alone = on_thread(1, [=] {
         Busy single{0, events, count};
         for (uint64_t number = 1; number <= events; ++number) {
             single.handle(number);
             // The compiler must not compute the sum of the numbers at once.
             asm volatile("" : "+r"(number));
         }
-        alone = single.finish();
-        typename Q::Receiver receiver(queue);
+        return single.finish();
+    });
+    double took = 0;
+    Thread consumer({1}, [&, ring, all, count] {        typename Q::Receiver receiver(queue);
         Busy handler{ring, all, count};
         while (handler.check.seen < all) {
             auto handle = [&](uint64_t event) { handler.handle(event); };

@@ -92,7 +92,10 @@ fn compiler() -> Result<PathBuf, String> {
 /// Builds the contenders, unless they are current.
 pub fn build() -> Result<Built, String> {
     let compiler = compiler()?;
-    let version = build::run(Command::new(&compiler).arg("--version"))?;
+    let version = build::run(Command::new(&compiler).arg("--version"));
+    let version = version.map_err(|errors| {
+        format!("{} does not state its version: {}", compiler.display(), telling_line(&errors, ""))
+    })?;
     let version = version.lines().next().unwrap_or_default().to_owned();
     let missing = missing(&compiler)?;
     let sources = build::sources("cpp");

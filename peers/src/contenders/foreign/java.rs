@@ -19,6 +19,7 @@ pub struct Jdk {
     pub version: String,
     /// First number of the version.
     pub major: u32,
+    /// Vendor, as the JDK states it.
     vendor: String,
 }
 
@@ -47,6 +48,11 @@ impl Jdk {
     /// Returns version and vendor for the head of the output.
     pub fn about(&self) -> String {
         format!("Java {} ({})", self.version, self.vendor)
+    }
+
+    /// Returns version and directory.
+    pub fn place(&self) -> String {
+        format!("Java {} in {}", self.version, self.home.display())
     }
 
     /// Returns the command that runs the contenders in `output`.

@@ -122,13 +122,14 @@ impl Programs {
     /// Finds the JDKs, those in `homes` if there are any. Starts and builds nothing.
     pub fn find(homes: &[PathBuf], size: Size) -> Self {
         let jdks = java::find(homes);
-        let versions: Vec<&Jdk> = jdks.iter().flatten().collect();
+        // The shortest name that no other of the JDKs has.
         let suffix = |jdk: &Jdk| {
-            let same = |other: &&&Jdk| other.major == jdk.major;
-            match versions.iter().filter(same).count() {
-                1 => format!("Java {}", jdk.major),
-                _ => jdk.about(),
-            }
+            let names = |jdk: &Jdk| [format!("Java {}", jdk.major), jdk.about(), jdk.place()];
+            let unique = |at: usize, name: &str| {
+                jdks.iter().flatten().filter(|other| names(other)[at] == name).count() == 1
+            };
+            let mut all = names(jdk).into_iter().enumerate();
+            all.find(|(at, name)| unique(*at, name)).map_or_else(|| jdk.place(), |(_, name)| name)
         };
         let mut programs: Vec<_> = jdks
             .iter()
@@ -202,6 +203,8 @@ pub fn prepare(figures: &mut Vec<Figure>) -> Prepared {
     }
     let mut skipped = Vec::new();
     let mut skip = |language: &str, reason: &str| {
+        // One line, whatever a tool says.
+        let reason = reason.replace('\n', " ");
         let line = format!("skipping contenders in {language}: {reason}");
         if !skipped.contains(&line) {
             skipped.push(line);

@@ -43,8 +43,8 @@ public final class Task {
             if (task.empty) {
                 sum += number;
             } else {
-                boolean long100 = task.skewed && number % 100 == 0;
-                sum += work.stepsFrom(number, long100 ? task.steps * 100 : task.steps);
+                boolean large = task.skewed && number % 100 == 0;
+                sum += work.stepsFrom(number, large ? task.steps * 100 : task.steps);
             }
         }
 

@@ -157,7 +157,7 @@ final class Lmax {
         }
     }
 
-    /** A strategy for threads that wait for events, and whether producers yield while it is full. */
+    /** A wait strategy of the stages, and whether producers yield while the ring is full. */
     record Waiting(WaitStrategy stages, boolean producerYields) {
         /** Returns the way to wait that a contender's name ends with. */
         static Waiting named(Request request) {
@@ -199,8 +199,10 @@ final class Lmax {
                             timing.produce(
                                     producer,
                                     steps,
-                                    number ->
-                                            publish(ring, number, 1, claim(ring, 1, Thread::yield)));
+                                    number -> {
+                                        long at = claim(ring, 1, Thread::yield);
+                                        publish(ring, number, 1, at);
+                                    });
                         } else {
                             timing.produce(
                                     producer,
@@ -223,8 +225,8 @@ final class Lmax {
             Sequence[] behind =
                     switch (form) {
                         case "fan-in", "multicast" -> new Sequence[0];
-                        case "pipeline" -> sequences.subList(i == 0 ? 0 : i - 1, i).toArray(Sequence[]::new);
-                        case "diamond" -> sequences.subList(0, i == 2 ? 2 : 0).toArray(Sequence[]::new);
+                        case "pipeline" -> array(sequences.subList(Math.max(i - 1, 0), i));
+                        case "diamond" -> array(sequences.subList(0, i == 2 ? 2 : 0));
                         default -> throw new IllegalArgumentException("no shape is named " + form);
                     };
             Staged staged = new Staged();
@@ -234,8 +236,12 @@ final class Lmax {
         }
         boolean parallel = form.equals("multicast");
         List<Sequence> last = parallel ? sequences : sequences.subList(count - 1, count);
-        ring.addGatingSequences(last.toArray(Sequence[]::new));
+        ring.addGatingSequences(array(last));
         return stages;
+    }
+
+    private static Sequence[] array(List<Sequence> sequences) {
+        return sequences.toArray(Sequence[]::new);
     }
 
     /** Passes events to a stage. */

@@ -10,16 +10,16 @@ import io.questdb.mp.SPSequence;
 import io.questdb.mp.Sequence;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.Locale;
 import slipring.peers.Request;
 import slipring.peers.Task;
 import slipring.peers.Threads;
 import slipring.peers.Timing;
 
-/** The message passing of QuestDB: a ring of events, and sequences for its producers and consumers. */
+/** The message passing of QuestDB: a ring of events, and a sequence for each kind of thread. */
 final class QuestDb implements Queue {
     private final RingQueue<Event> ring;
     private final Sequence publish;

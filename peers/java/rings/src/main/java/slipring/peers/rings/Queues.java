@@ -163,8 +163,8 @@ final class Queues {
 
     /** Returns memory outside of the heap for so many messages of eight bytes. */
     private static UnsafeBuffer memory(int ring) {
-        int record =
-                BitUtil.align(RecordDescriptor.HEADER_LENGTH + Long.BYTES, RecordDescriptor.ALIGNMENT);
+        int message = RecordDescriptor.HEADER_LENGTH + Long.BYTES;
+        int record = BitUtil.align(message, RecordDescriptor.ALIGNMENT);
         int bytes = ring * record + RingBufferDescriptor.TRAILER_LENGTH;
         return new UnsafeBuffer(ByteBuffer.allocateDirect(bytes));
     }

@@ -1,6 +1,7 @@
 package slipring.peers.rings;
 
 import java.util.Locale;
+import java.util.concurrent.Callable;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicBoolean;
 import slipring.peers.Check;
@@ -18,8 +19,9 @@ final class Streams {
     private Streams() {}
 
     /** Returns the number of untimed events: a lap of the ring at least, in whole batches. */
-    private static long untimed(int ring, long batch) {
-        long least = Math.max(ring, UNTIMED);
+    private static long untimed(Request request, long batch) {
+        // Without untimed runs there is no compiled code to reach.
+        long least = Math.max(request.number("ring"), request.number("warm") == 0 ? 1 : UNTIMED);
         return (least + batch - 1) / batch * batch;
     }
 
@@ -32,8 +34,9 @@ final class Streams {
         long batch = request.number("batch");
         long events = request.number("events");
         int steps = request.count("steps");
-        long untimed = untimed(request.count("ring"), batch);
+        long untimed = untimed(request, batch);
         long all = untimed + events;
+        double alone = steps == 0 ? 0 : onThread(0, () -> producerAlone(events, steps));
         Ends.Publisher publisher = ends.publisher();
         Ends.Receiver receiver = ends.receiver();
         AtomicBoolean ready = new AtomicBoolean();
@@ -49,16 +52,10 @@ final class Streams {
                             return now;
                         },
                         1);
-        double[] alone = {0};
         FutureTask<Long> begin =
                 threads.start(
                         () -> {
                             Work work = new Work();
-                            if (steps != 0) {
-                                long start = System.nanoTime();
-                                alone(events, steps, work);
-                                alone[0] = (System.nanoTime() - start) / (double) events;
-                            }
                             while (!ready.get()) {
                                 Thread.onSpinWait();
                             }
@@ -69,7 +66,18 @@ final class Streams {
                         },
                         0);
         threads.join();
-        return answer((end.get() - begin.get()) / (double) events, alone[0]);
+        return answer((end.get() - begin.get()) / (double) events, alone);
+    }
+
+    /**
+     * Measures work on a thread of its own. No other thread of a run exists meanwhile: one that
+     * spins would slow the work down where two cores share a processor's units.
+     */
+    private static double onThread(int core, Callable<Double> measure) throws Exception {
+        Threads threads = new Threads();
+        FutureTask<Double> result = threads.start(measure, core);
+        threads.join();
+        return result.get();
     }
 
     /** Publishes the events from {@code next} to {@code last}, with work before each batch. */
@@ -93,11 +101,14 @@ final class Streams {
         }
     }
 
-    /** Does the producer's work without a hand-over. */
-    private static void alone(long events, int steps, Work work) {
+    /** Measures the producer's work without a hand-over, in nanoseconds per event. */
+    private static double producerAlone(long events, int steps) {
+        Work work = new Work();
+        long begin = System.nanoTime();
         for (long next = 0; next < events; next += PART) {
             alonePart(Math.min(events - next, PART), steps, work);
         }
+        return (System.nanoTime() - begin) / (double) events;
     }
 
     private static void alonePart(long events, int steps, Work work) {
@@ -110,20 +121,15 @@ final class Streams {
     static String busy(Request request, Ends ends) throws Exception {
         long events = request.number("events");
         int steps = request.count("steps");
-        long untimed = untimed(request.count("ring"), 1);
+        long untimed = untimed(request, 1);
         long all = untimed + events;
+        double alone = onThread(1, () -> handlerAlone(events, steps));
         Ends.Publisher publisher = ends.publisher();
         Ends.Receiver receiver = ends.receiver();
         Threads threads = new Threads();
-        double[] alone = {0};
         FutureTask<Double> took =
                 threads.start(
                         () -> {
-                            Busy single = new Busy(0, events, steps);
-                            for (long number = 1; number <= events; number += PART) {
-                                alonePart(single, number, Math.min(events, number + PART - 1));
-                            }
-                            alone[0] = single.finish();
                             Busy handler = new Busy(untimed, all, steps);
                             receiver.receive(handler);
                             return handler.finish();
@@ -136,7 +142,16 @@ final class Streams {
                 },
                 0);
         threads.join();
-        return answer(took.get(), alone[0]);
+        return answer(took.get(), alone);
+    }
+
+    /** Measures the handler's work without a hand-over, in nanoseconds per event. */
+    private static double handlerAlone(long events, int steps) {
+        Busy single = new Busy(0, events, steps);
+        for (long number = 1; number <= events; number += PART) {
+            alonePart(single, number, Math.min(events, number + PART - 1));
+        }
+        return single.finish();
     }
 
     private static void alonePart(Busy single, long first, long last) {
