@@ -58,9 +58,9 @@ impl Jdk {
     /// Returns the command that runs the contenders in `output`.
     pub fn command(&self, output: &Path) -> Command {
         let mut command = Command::new(self.home.join("bin/java"));
-        // The parallel collector has the cheapest stores of references. The heap holds all events
-        // of a run, so no collection falls into one.
-        command.args(["-Xms256m", "-Xmx256m", "-XX:+UseParallelGC", "-XX:-UsePerfData"]);
+        // The serial collector has the cheapest stores of references, and no threads of its own.
+        // The heap holds all events of a run, so no collection falls into one.
+        command.args(["-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"]);
         command.arg("--enable-native-access=ALL-UNNAMED");
         command.arg("--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED");
         if self.major >= 23 {
