@@ -92,6 +92,38 @@ pub fn batches<L: GraphLayout>(spec: StreamSpec) -> f64 {
     run_stream(spec, Sides { send, close: || (), receive })
 }
 
+/// Measures round trips through two rings whose waiting sides call `batch`.
+pub fn round_trip_by_batches(rounds: usize, wait: Wait) -> Vec<u64> {
+    let ring = |wait| {
+        let graph = Graph::new(1024, || 0u64).wait(wait);
+        let reader = graph.reader("reader");
+        let ring = graph.build().expect("the graph is sound");
+        (ring.producer(), ring.reader(reader))
+    };
+    fn receive(rx: &mut Reader<u64>) -> u64 {
+        let batch = rx.batch(1).expect("the ring is open");
+        let number = batch[0];
+        batch.release();
+        number
+    }
+    let ((mut tx, mut rx), (mut tx_back, mut rx_back)) = (ring(wait.clone()), ring(wait));
+    ping_pong(
+        rounds,
+        move || {
+            for _ in 0..rounds {
+                let number = receive(&mut rx);
+                tx_back.publish(|slot| *slot = number).expect("the ring is open");
+            }
+        },
+        move |number| {
+            let begin = Instant::now();
+            tx.publish(|slot| *slot = number).expect("the ring is open");
+            let answer = receive(&mut rx_back);
+            (begin.elapsed(), answer)
+        },
+    )
+}
+
 /// Measures round trips through two rings.
 pub fn round_trip<L: GraphLayout>(rounds: usize) -> Vec<u64> {
     let (mut tx, mut rx) = L::unicast::<u64>(1024);

@@ -103,11 +103,12 @@ impl Pipeline {
             build_single_producer(self.ring, || 0u64, BusySpin).new_event_poller();
         let (mut rx_next, builder) = builder.and_then().new_event_poller();
         let mut tx = builder.build();
+        let quarter = self.ring as u64 / 4;
         thread::scope(|scope| {
             scope.spawn(move || {
                 pin(1);
                 loop {
-                    match rx_next.poll() {
+                    match rx_next.take(quarter) {
                         Ok(mut events) => (&mut events).for_each(&mut second),
                         Err(Polling::NoEvents) => spin_loop(),
                         Err(Polling::Shutdown) => return,
@@ -120,7 +121,7 @@ impl Pipeline {
                 timing.produce_polling(
                     |event| tx.try_publish(|slot| *slot = event).is_ok(),
                     || {
-                        if let Ok(mut events) = rx.poll() {
+                        if let Ok(mut events) = rx.take(quarter) {
                             (&mut events).for_each(&mut first);
                         }
                     },
