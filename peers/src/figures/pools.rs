@@ -151,7 +151,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 /// on an event, because two cores share the work.
 fn busy(size: Size) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
-        let events = size.pick(1_000, 2_000_000, 8_000_000) / u64::from(nanos + 40);
+        let events = size.pick(1_000, 20_000_000, 100_000_000) / u64::from(nanos + 40);
         let spec = Spec { ring, task: Task::Steps(steps_for(nanos)), events };
         Figure {
             table: format!("busy pool of 2 on two cores, full ring of {ring}, overhead"),

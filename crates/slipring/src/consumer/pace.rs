@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::consumer::position::ConsumerState;
 use crate::ring::control::Control;
+use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
@@ -14,7 +15,8 @@ const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
 /// processor's work on the next event, so a reading costs up to 80 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
-/// Target time of a stride.
+/// Target time of a stride, for a stage with followers and for a stage that may retry events. A
+/// stride of another stage takes as long as the interval between two readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
 /// Upper bound of a stride's length, in events.
 const LONGEST_STRIDE: u64 = 256;
@@ -50,9 +52,10 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Length of a stride, in events. A stride takes about `STRIDE`. At the end of each stride, the
-    /// loop looks for a later stage that starves.
+    /// Length of a stride, in events. A stride takes about `stride_time`. At the end of each stride,
+    /// the loop looks for a later stage that starves.
     stride: u64,
+    stride_time: Duration,
     /// Number of events since the end of the last stride.
     since_stride: u64,
     /// Number of strides between two readings of the clock.
@@ -92,7 +95,9 @@ impl Pace {
     /// read no clock, and the stage's loop never pauses.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
-        let Policy { max_batch, idle_every, .. } = state.plan().policy;
+        let Stage { followers, policy, .. } = state.plan();
+        let Policy { max_batch, idle_every, .. } = *policy;
+        let retries = policy.rewinds();
         let quarter = (capacity / 4).max(1);
         let timed = state.control().timed;
         Pace {
@@ -100,12 +105,13 @@ impl Pace {
             max_batch: quarter.min(max_batch),
             idle_every,
             stride: if timed { 1 } else { capacity },
+            stride_time: if followers.is_empty() && !retries { CLOCK_INTERVAL } else { STRIDE },
             since_stride: 0,
             strides: 1,
             since_reading: (0, 0),
             readings: None,
             // A retry repeats all unreleased events, so a stage that may retry releases often.
-            after_each_stride: state.plan().policy.rewinds(),
+            after_each_stride: retries,
             timed,
             keeps_up: false,
             half_spacing: state.control().spacing / 2,
@@ -160,7 +166,7 @@ impl Pace {
         };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let took = nanos(now.saturating_duration_since(last)).max(1);
-        self.stride = (nanos(STRIDE) * events / took).clamp(1, LONGEST_STRIDE);
+        self.stride = (nanos(self.stride_time) * events / took).clamp(1, LONGEST_STRIDE);
         let strides = nanos(CLOCK_INTERVAL).saturating_mul(events) / took / self.stride;
         self.strides = strides.clamp(1, MOST_STRIDES);
         self.readings = Some((now, released));

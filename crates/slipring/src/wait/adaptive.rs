@@ -177,6 +177,9 @@ impl Adaptive {
         if self.gap.is_steady()
             && let Some(due) = self.last_arrival.map(|arrival| after(arrival, self.gap.mean))
             && due > now
+            // If the event is due before a sleeper could run, a spin takes less time of the core
+            // than a nap, and spares the notifier a wake-up.
+            && (nanos(due - now) >= self.wake_latency.mean || !affords(worth))
         {
             let MovingAverage { mean: lateness, deviation, .. } = self.timer_lateness;
             let left = nanos(due - now);

@@ -149,6 +149,17 @@ fn a_waiter_is_awake_when_regular_events_arrive() {
     }
 }
 
+/// An event that is due sooner than a sleeper runs is not worth a sleep.
+#[test]
+fn a_waiter_spins_for_regular_events_that_come_sooner_than_a_wake_up() {
+    for gap in [2_000, 12_000, 25_000] {
+        let mut machine = Machine::new(None);
+        let latenesses = machine.run(2_000, |_| gap);
+        assert_eq!(machine.sleeps, 0, "{gap}");
+        assert!(latenesses.last() <= Some(&machine.poll_cost), "{gap}: {latenesses:?}");
+    }
+}
+
 /// To be awake when a roughly regular event arrives, a waiter would have to spin so long that a
 /// wake-up costs less CPU time.
 #[test]
