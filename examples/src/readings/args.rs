@@ -45,9 +45,7 @@ pub struct Args {
     pub batch: u16,
 
     /// Wait strategy of the ring's threads, such as `yielding` or `blocking`
-    // Rows come without a pause and threads may outnumber cores. So waits are short, and waking a
-    // thread would cost more than its sleep saves.
-    #[arg(long, value_name = "NAME", default_value_t = Wait::SLEEPING)]
+    #[arg(long, value_name = "NAME", default_value_t = Wait::default())]
     pub wait: Wait,
 
     /// Write the journal to FILE; without it, compute only its checksum
