@@ -8,7 +8,8 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Longest time between two releases, up to one interval of the clock's readings. A release and the
+/// Target of the longest time between two releases. The loop exceeds the target by up to one interval
+/// of the clock's readings. A release and the
 /// readings before the release cost about 200 ns under a backlog, which is less than two percent of
 /// `RELEASE_AFTER`.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
@@ -34,9 +35,10 @@ const GATHERED: u64 = 3;
 /// The pace of a stage's loop. The loop releases events at the earliest of these times:
 ///
 /// - the loop has handled all available events;
-/// - about a microsecond has passed since the last release, and a later stage waits for the next
-///   event of this stage;
-/// - the loop has handled a quarter of the ring, or 1,024 events;
+/// - a stride (about a microsecond) has passed, and a later stage waits for the next event of this
+///   stage;
+/// - the loop has handled 1,024 events, or holds a quarter of the ring, or a worker of a pool has
+///   handled its chunk;
 /// - about `RELEASE_AFTER` has passed since the last release, or about a microsecond in a stage that
 ///   may retry events.
 ///
@@ -52,18 +54,28 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Length of a stride, in events. A stride takes about `stride_time`. At the end of each stride,
-    /// the loop looks for a later stage that starves.
+    /// Largest number of positions that the stage holds when it begins to handle further events: a
+    /// quarter of the ring.
+    pub(crate) max_held: u64,
+    /// Length of the current stride, in events. At the end of each stride, the loop looks for a
+    /// later stage that starves.
     stride: u64,
+    /// Length of a stride that takes about `stride_time`, as learned from the clock.
+    learned_stride: u64,
     stride_time: Duration,
+    /// Whether the first stride after a wait has one event, and each later stride has twice as many
+    /// as the stride before, up to `learned_stride`. A loop that always keeps up reads no clock, so
+    /// its `learned_stride` may be too long for the present events.
+    grows: bool,
     /// Number of events since the end of the last stride.
     since_stride: u64,
     /// Number of strides between two readings of the clock.
     strides: u64,
     /// Number of strides and of events since the clock's last reading.
     since_reading: (u64, u64),
-    /// The clock's last reading, and the first reading since the last release. `None`: the clock
-    /// was not read since the loop last handled all available events.
+    /// The clock's last reading, and the last reading before the last release or the first reading
+    /// after a wait, whichever is later. `None`: the clock was not read since the loop last handled
+    /// all available events.
     readings: Option<(Instant, Instant)>,
     /// Whether the loop releases at the end of each stride.
     after_each_stride: bool,
@@ -104,7 +116,10 @@ impl Pace {
             max_pass: if timed { quarter.min(1024) } else { capacity }.min(max_batch),
             max_batch: quarter.min(max_batch),
             idle_every,
+            max_held: if timed { quarter } else { capacity },
             stride: if timed { 1 } else { capacity },
+            learned_stride: if timed { 1 } else { capacity },
+            grows: timed && !followers.is_empty(),
             stride_time: if followers.is_empty() && !retries { CLOCK_INTERVAL } else { STRIDE },
             since_stride: 0,
             strides: 1,
@@ -149,6 +164,7 @@ impl Pace {
         let (strides, events) = &mut self.since_reading;
         *strides += 1;
         *events += std::mem::take(&mut self.since_stride);
+        self.stride = (self.stride * 2).min(self.learned_stride);
         let is_due = *strides >= self.strides && self.read_clock();
         is_due || self.after_each_stride || starves()
     }
@@ -166,11 +182,18 @@ impl Pace {
         };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let took = nanos(now.saturating_duration_since(last)).max(1);
-        self.stride = (nanos(self.stride_time) * events / took).clamp(1, LONGEST_STRIDE);
+        self.learned_stride = (nanos(self.stride_time) * events / took).clamp(1, LONGEST_STRIDE);
+        self.stride = self.learned_stride;
         let strides = nanos(CLOCK_INTERVAL).saturating_mul(events) / took / self.stride;
         self.strides = strides.clamp(1, MOST_STRIDES);
         self.readings = Some((now, released));
         now.saturating_duration_since(released) >= RELEASE_AFTER
+    }
+
+    /// Sets the learned length of a stride, in events.
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn learn_stride(&mut self, events: u64) {
+        (self.stride, self.learned_stride, self.strides) = (events, events, u64::MAX);
     }
 
     /// Notes that the stage has released all handled events.
@@ -181,12 +204,16 @@ impl Pace {
         }
     }
 
-    /// Notes that other work follows on this thread, so that the time until the next event does not
-    /// count as time of this stage's handler.
+    /// Notes that the loop has handled all available events, so that the time until the next event
+    /// does not count as time of this stage's handler. On a thread of several stages, the time of the
+    /// other stages' handlers counts, so a stride may be shorter than its target.
     #[inline(always)]
     pub(crate) fn pause(&mut self) {
         self.readings = None;
         (self.since_stride, self.since_reading) = (0, (0, 0));
+        if self.grows {
+            self.stride = 1;
+        }
     }
 
     /// Notes the number of polls of a wait that found nothing. `polls` is `u32::MAX` if the wait

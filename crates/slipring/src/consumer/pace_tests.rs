@@ -4,12 +4,13 @@
 use crate::base::fault::Fault;
 use crate::base::panics::Contained;
 use crate::consumer::drive::step;
-use crate::consumer::handle::Reader;
+use crate::consumer::handle::{Consumer, Reader, ShardReader};
 use crate::consumer::handler::{Handler, LentEvents, Progress};
 use crate::consumer::pace::Pace;
 use crate::consumer::position::ConsumerPosition;
 use crate::ring::build::build;
 use crate::ring::owner::Owner;
+use crate::ring::partition::Partitioner;
 use crate::ring::settings::Settings;
 use crate::ring::slots::Interleaved;
 use crate::ring::spec::{Access, Delivery, StageSpec};
@@ -86,9 +87,54 @@ fn a_starving_follower_gets_an_event_after_a_stride() {
         let mut behind = reader(&ring, 1);
         assert_eq!(behind.poll(8, |_, _| ()).unwrap(), 1);
         assert!(first.state().has_starving_follower(1), "{delivery:?}");
-        assert_eq!(round(&mut first, &mut pace), pace.stride(), "{delivery:?}");
+        let stride = pace.stride();
+        assert_eq!(round(&mut first, &mut pace), stride, "{delivery:?}");
         ring.control.halt();
     }
+}
+
+/// A loop that has not read the clock for long may have learned strides that are too long.
+#[test]
+fn after_a_wait_strides_begin_with_one_event_if_a_stage_follows() {
+    for (behind, first_strides) in [(&[][..], [7; 5]), (&[Delivery::Each][..], [1, 2, 4, 7, 7])] {
+        let ring = full_ring(behind);
+        let first = reader(&ring, 0);
+        let mut pace = Pace::new(first.state());
+        pace.learn_stride(7);
+        pace.pause();
+        let strides = [(); 5].map(|()| {
+            let stride = pace.stride();
+            assert!(stride == 1 || !pace.is_release_due(stride - 1, || true));
+            assert!(pace.is_release_due(1, || true), "a follower starves");
+            stride
+        });
+        assert_eq!(strides, first_strides, "{behind:?}");
+        ring.control.halt();
+    }
+}
+
+/// A shard passes over events of other shards, and holds these events too.
+#[test]
+fn a_shard_holds_at_most_a_quarter_of_the_ring_and_a_run_of_its_own() {
+    let settings = Settings { wait: Contained::new(Wait::BusySpin), ..Settings::new(64) };
+    let stages = vec![StageSpec::new("shards", Access::Read, Delivery::Shards(2), &[])];
+    let odd: Partitioner<u64> = Box::new(|number| (number % 2) as u32);
+    let mut next = 0..;
+    let ring: Ring =
+        build(settings, stages, vec![(0, Contained::new(odd))], &mut || next.next().unwrap())
+            .unwrap();
+    let plan = &ring.control.plan;
+    ring.partition(&plan.producer_partitions, plan.producer_party(), 0, 64);
+    ring.publish(0, 64);
+    let mut shard: ShardReader<u64, Interleaved> =
+        Consumer::shard(ring.clone(), 0, 0, HandleLearner::default());
+    let mut pace = Pace::new(shard.state());
+    while shard.next_seq() < 63 {
+        let before = shard.next_seq();
+        assert!(step(shard.position(), &mut Nothing, &mut pace).is_ok());
+        assert!(shard.next_seq() - before <= 17, "{before} to {}", shard.next_seq());
+    }
+    ring.control.halt();
 }
 
 #[test]

@@ -95,6 +95,12 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, _max: u64) {}
 
+    /// Whether the position has handled all events of its chunk. Only a worker's position has chunks.
+    #[inline(always)]
+    fn is_at_end_of_chunk(&self) -> bool {
+        false
+    }
+
     /// Whether a poll may find an event. A waiting thread may call `has_available` under a wait
     /// queue's lock, because `has_available` notifies no queue. `has_available` moves no position
     /// except the sentinel.
@@ -151,8 +157,8 @@ pub struct ConsumerState<E, L: Layout> {
     pub(crate) batch_len: u64,
     /// Number of polls with which each wait begins, without asking the wait strategy.
     first_polls: u32,
-    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait did not end at its
-    /// first polls.
+    /// Number of polls of the last wait that found nothing; `u32::MAX`: the wait lasted so long that
+    /// the clock was read.
     pub(crate) polls: u32,
     /// The number by which a wait queue identifies this handle's tasks.
     pub(crate) task: TaskNumber,

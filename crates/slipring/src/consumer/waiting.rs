@@ -113,7 +113,12 @@ pub(crate) trait Waiting<E, L: Layout>: Availability<E, L> + Counting<E, L> + Si
             };
             state.control().wait_at(waiter, learned, deadline, lasts, &mut || position.is_ready())
         };
-        self.state_mut().counts.wait(waits_for, stats);
+        let state = self.state_mut();
+        // A strategy without first polls may have ended the wait as early.
+        if stats.time.is_zero() && stats.sleeps == 0 {
+            state.polls = u32::try_from(stats.polls).unwrap_or(u32::MAX);
+        }
+        state.counts.wait(waits_for, stats);
         if waited.is_err() {
             self.flush();
         }

@@ -165,6 +165,7 @@ impl<E, L: Layout> WorkerPosition<E, L> {
             self_wait::moved(self.state.control(), self.bound_line, bound_line);
             (self.bound_line, self.bound) = (bound_line, next << 1);
             (self.next, self.chunk_end) = (next, end);
+            self.chunk_ended = None;
             return true;
         }
         let core = self.state.core.clone();
@@ -437,6 +438,13 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
     #[inline(always)]
     fn limit_chunk(&mut self, max: u64) {
         self.max_chunk = max;
+        // Between two calls of a user's own loop, the thread may do other work.
+        self.chunk_ended = None;
+    }
+
+    #[inline(always)]
+    fn is_at_end_of_chunk(&self) -> bool {
+        self.next == self.chunk_end
     }
 
     fn has_available(&self) -> bool {

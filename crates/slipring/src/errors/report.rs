@@ -81,7 +81,8 @@ pub struct StageReport {
     /// Number of times that a waiting handle of the stage slept. A notification or a timer ends a
     /// sleep.
     pub wakes: u64,
-    /// Time that the stage spent waiting, summed over the stage's handles.
+    /// Time that the stage spent waiting, summed over the stage's handles, without the first polls
+    /// of each wait (about a microsecond).
     pub waited: Duration,
     /// Time that all other stages and the producers spent waiting for this stage.
     pub waited_for: Duration,

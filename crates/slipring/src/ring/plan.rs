@@ -29,8 +29,8 @@ pub(crate) struct Stage {
     pub(crate) delivery: Delivery,
     /// Indices of the stages that this stage follows directly.
     pub(crate) after: Vec<usize>,
-    /// Indices of the stages that follow this stage directly, without the stages on the same
-    /// thread.
+    /// Indices of the stages on other threads that follow this stage directly, or through stages on
+    /// this stage's thread.
     pub(crate) followers: Vec<usize>,
     pub(crate) thread: Option<String>,
     pub(crate) policy: Policy,
@@ -267,12 +267,7 @@ impl<'s> Draft<'s> {
             access: spec.access,
             delivery: spec.delivery,
             after: spec.after.clone(),
-            followers: self
-                .followers(Some(number))
-                .filter(|&follower| {
-                    spec.thread.is_none() || spec.thread != self.specs[follower].thread
-                })
-                .collect(),
+            followers: self.followers_elsewhere(number),
             thread: spec.thread.clone(),
             policy: spec.policy.clone(),
             line,
@@ -311,6 +306,24 @@ impl<'s> Draft<'s> {
     /// the producers.
     fn followers(&self, upstream: Option<usize>) -> impl Iterator<Item = usize> {
         (0..self.specs.len()).filter(move |&follower| self.follows(upstream, follower))
+    }
+
+    /// Returns the stages on other threads that follow `stage` directly, or through stages on the
+    /// thread of `stage`.
+    fn followers_elsewhere(&self, stage: usize) -> Vec<usize> {
+        let thread = &self.specs[stage].thread;
+        let mut pending: Vec<usize> = self.followers(Some(stage)).collect();
+        let mut elsewhere = Vec::new();
+        while let Some(follower) = pending.pop() {
+            if thread.is_some() && *thread == self.specs[follower].thread {
+                pending.extend(self.followers(Some(follower)));
+            } else {
+                elsewhere.push(follower);
+            }
+        }
+        elsewhere.sort_unstable();
+        elsewhere.dedup();
+        elsewhere
     }
 
     /// Returns the queues to notify when `upstream` progresses: the queues of the parties that

@@ -14,7 +14,8 @@
 //!   at most a constant factor more than the optimum (Karlin et al., Algorithmica 11, 1994:
 //!   "Competitive randomized algorithms for nonuniform problems").
 //! - The *gap* is the time between two arrivals of events. If the gaps between arrivals are
-//!   regular, the waiter sleeps until shortly before the next event is due, and then spins. Gaps
+//!   regular, the waiter sleeps until shortly before the next event is due, and then spins. If the
+//!   event is due before a sleeper could run, the waiter spins until the event comes. Gaps
 //!   are regular if they vary by less than a tenth of their mean, and by less than a few wake
 //!   latencies.
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
@@ -177,10 +178,13 @@ impl Adaptive {
         if self.gap.is_steady()
             && let Some(due) = self.last_arrival.map(|arrival| after(arrival, self.gap.mean))
             && due > now
+        {
+            let spread = 3.0 * self.gap.deviation;
             // If the event is due before a sleeper could run, a spin takes less time of the core
             // than a nap, and spares the notifier a wake-up.
-            && (nanos(due - now) >= self.wake_latency.mean || !affords(worth))
-        {
+            if nanos(due - now) < self.wake_latency.mean && affords(worth) {
+                return Phase::Spin(after(due, spread + worth));
+            }
             let MovingAverage { mean: lateness, deviation, .. } = self.timer_lateness;
             let left = nanos(due - now);
             let around = SPIN_AROUND * worth;
@@ -195,7 +199,6 @@ impl Adaptive {
             } else {
                 learned
             };
-            let spread = 3.0 * self.gap.deviation;
             if left - early >= LEAST_NAP && early + spread <= around && affords(early) {
                 let (wake, give_up) = (after(now, left - early), after(due, spread + worth));
                 return Phase::Nap { wake, give_up };

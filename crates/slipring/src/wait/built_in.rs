@@ -134,8 +134,8 @@ pub enum Wait {
     /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
-    /// otherwise. When events come at regular times, the waiter sleeps until shortly before the
-    /// next event. After a burst of events, the waiter stops spinning only after several waits that
+    /// otherwise. When events come at regular times that are further apart than a wake-up takes, the
+    /// waiter sleeps until shortly before the next event. After a burst of events, the waiter stops spinning only after several waits that
     /// each last longer than twice the time of a wake-up. Where threads outnumber cores, or while
     /// another thread competes for the core, the waiter polls a few times and does not spin
     /// further.
@@ -171,6 +171,8 @@ impl Default for Wait {
     }
 }
 
+/// Number of polls with which a blocking waiter begins.
+const BLOCKING_SPINS: u32 = 200;
 /// Default duration of the alternating strategies' awake window.
 pub(super) const AWAKE: Duration = Duration::from_micros(50);
 /// Default duration of the alternating strategies' sleep.
@@ -276,7 +278,8 @@ impl Wait {
     /// first, and for a user's strategy.
     pub(crate) fn first_polls(&self, most: u32) -> u32 {
         match *self {
-            Wait::BusySpin | Wait::Blocking | Wait::Adaptive { budget: None } => most,
+            Wait::BusySpin | Wait::Adaptive { budget: None } => most,
+            Wait::Blocking => most.min(BLOCKING_SPINS),
             Wait::Yielding { spins } | Wait::Sleeping { spins, .. } => most.min(spins),
             Wait::Timeout { ref wait, .. } => wait.first_polls(most),
             _ => 0,
@@ -307,7 +310,9 @@ impl WaitStrategy for Wait {
                 OVERSUBSCRIBED_SPINS..OVERSUBSCRIBED_POLLS => WaitAction::Yield,
                 _ => WaitAction::Park,
             },
-            Wait::Blocking | Wait::Adaptive { .. } if polls < 200 => WaitAction::Spin(1),
+            Wait::Blocking | Wait::Adaptive { .. } if context.polls_below(BLOCKING_SPINS) => {
+                WaitAction::Spin(1)
+            }
             Wait::Blocking | Wait::Adaptive { .. } => WaitAction::Park,
             Wait::PhasedBackoff { spin, yields, ref fallback } => match context.elapsed() {
                 time if time < context.spin_window(spin) => WaitAction::Spin(1),

@@ -32,7 +32,7 @@ impl HandleLearner {
     /// Tells the learner of the short waits since the last longer wait.
     fn learn_short_waits(&mut self, oversubscribed: bool) {
         let waits = std::mem::take(&mut self.short_waits).min(MOST_SHORT_WAITS);
-        if let Some(learner) = &mut self.learner {
+        if let (1.., Some(learner)) = (waits, &mut self.learner) {
             let context = WaitContext::new(oversubscribed);
             (0..waits).for_each(|_| learner.wait_ended(&context, true));
         }
@@ -75,6 +75,8 @@ pub(crate) struct WaitStats {
     pub(crate) time: Duration,
     /// Number of sleeps.
     pub(crate) sleeps: u64,
+    /// Number of polls that found nothing and were followed by an action.
+    pub(crate) polls: u64,
 }
 
 /// Duration of the sleep that replaces [`WaitAction::Park`] if progress notifies no queue.
@@ -100,7 +102,6 @@ pub(crate) fn wait_until(
 ) -> (bool, WaitStats) {
     let WaitOptions { wait, polls, oversubscribed, parks, queue, mut deadline, timeout } = options;
     let mut context = WaitContext { polls, ..WaitContext::new(oversubscribed) };
-    learner.learn_short_waits(oversubscribed);
     let mut sleeps = 0;
     let in_time = loop {
         // The first poll comes before any reading of the clock, so that an event that is available
@@ -108,6 +109,7 @@ pub(crate) fn wait_until(
         if ready() {
             break true;
         }
+        learner.learn_short_waits(oversubscribed);
         let action = match &mut learner.learner {
             Some(learner) => learner.next_action(&context),
             None => wait.next_action(&context),
@@ -169,7 +171,7 @@ pub(crate) fn wait_until(
     if let Some(learner) = &mut learner.learner {
         learner.wait_ended(&context, in_time);
     }
-    (in_time, WaitStats { time: context.elapsed(), sleeps })
+    (in_time, WaitStats { time: context.elapsed(), sleeps, polls: context.polls })
 }
 
 fn pause() {
