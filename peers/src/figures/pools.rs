@@ -151,7 +151,8 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
 /// on an event, because two cores share the work.
 fn busy(size: Size) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
-        let events = size.pick(1_000, 20_000_000, 100_000_000) / u64::from(nanos + 40);
+        let full = 100_000_000 / u64::from(nanos + 40);
+        let events = size.pick(500, full / 5, full);
         let spec = Spec { ring, task: Task::Steps(steps_for(nanos)), events };
         Figure {
             table: format!("busy pool of 2 on two cores, full ring of {ring}, overhead"),

@@ -453,10 +453,11 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Reading, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// The loop releases events before every wait, after a quarter of the ring or 1,024 events, and
-    /// after about 32 µs of work. While a later stage waits for events, the loop releases after
-    /// about a microsecond of work. If `f` panics at an event, the call releases the earlier
-    /// events. The handle's next call begins with the event at which `f` panicked.
+    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
+    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
+    /// stage waits for events, the loop releases after about a microsecond of work. If `f` panics
+    /// at an event, the call releases the earlier events. The handle's next call begins with the
+    /// event at which `f` panicked.
     ///
     /// ```
     /// let (mut tx, mut rx) = slipring::unicast(8, || 0u64)?;
@@ -509,11 +510,12 @@ impl<E, C: sealed::Delivery, L: Layout> Consumer<E, Writing, C, L> {
     /// Handles every event until the stream is closed and drained. Waits by the graph's wait
     /// strategy when no event is available. Returns the number of handled events.
     ///
-    /// The loop releases events before every wait, after a quarter of the ring or 1,024 events, and
-    /// after about 32 µs of work. While a later stage waits for events, the loop releases after
-    /// about a microsecond of work. If `f` panics at an event, the call releases the earlier
-    /// events. The handle's next call begins with the event at which `f` panicked. The event at
-    /// which `f` panicked keeps the changes that `f` made.
+    /// The loop releases events before every wait, after a quarter of the ring (an eighth where
+    /// stages follow each other) or 1,024 events, and after about 32 µs of work. While a later
+    /// stage waits for events, the loop releases after about a microsecond of work. If `f` panics
+    /// at an event, the call releases the earlier events. The handle's next call begins with the
+    /// event at which `f` panicked. The event at which `f` panicked keeps the changes that `f`
+    /// made.
     ///
     /// ```
     /// let graph = slipring::Graph::new(8, || 0u64);

@@ -8,10 +8,9 @@ use crate::ring::plan::Stage;
 use crate::ring::policy::Policy;
 use crate::ring::slots::Layout;
 
-/// Target of the longest time between two releases. The loop exceeds the target by up to one interval
-/// of the clock's readings. A release and the
-/// readings before the release cost about 200 ns under a backlog, which is less than two percent of
-/// `RELEASE_AFTER`.
+/// Target of the longest time between two releases. The loop exceeds the target by up to one
+/// interval of the clock's readings. A release and the readings before the release cost about 200
+/// ns under a backlog, which is less than two percent of `RELEASE_AFTER`.
 const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
 /// processor's work on the next event, so a reading costs up to 80 ns.
@@ -37,16 +36,16 @@ const GATHERED: u64 = 3;
 /// - the loop has handled all available events;
 /// - a stride (about a microsecond) has passed, and a later stage waits for the next event of this
 ///   stage;
-/// - the loop has handled 1,024 events, or holds a quarter of the ring, or a worker of a pool has
-///   handled its chunk;
-/// - about `RELEASE_AFTER` has passed since the last release, or about a microsecond in a stage that
-///   may retry events.
+/// - the loop has handled 1,024 events, or holds a quarter of the ring (an eighth if the stage
+///   follows a stage or is followed by one), or a worker of a pool has handled its chunk;
+/// - about `RELEASE_AFTER` has passed since the last release, or about a microsecond in a stage
+///   that may retry events.
 ///
 /// A release under a backlog costs much more than a store. The store takes a cache line away from
 /// the threads that poll the line, and these threads then take cache lines away from this thread.
 /// So a stage with a backlog in front of itself releases rarely, unless another stage starves.
-/// Producers do not starve while a quarter of the ring is handled, because most of the ring's
-/// events are still in front of the stage.
+/// Producers do not starve while a quarter of the ring is held, because most of the ring's events
+/// are still in front of the stage.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -54,8 +53,8 @@ pub(crate) struct Pace {
     max_batch: u64,
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
-    /// Largest number of positions that the stage holds when it begins to handle further events: a
-    /// quarter of the ring.
+    /// Number of positions at which a stage that holds so many releases them: a quarter of the
+    /// ring, or an eighth in a graph of several levels.
     pub(crate) max_held: u64,
     /// Length of the current stride, in events. At the end of each stride, the loop looks for a
     /// later stage that starves.
@@ -107,16 +106,19 @@ impl Pace {
     /// read no clock, and the stage's loop never pauses.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
         let capacity = state.core.capacity();
-        let Stage { followers, policy, .. } = state.plan();
+        let Stage { followers, after, policy, .. } = state.plan();
         let Policy { max_batch, idle_every, .. } = *policy;
         let retries = policy.rewinds();
-        let quarter = (capacity / 4).max(1);
+        // In a graph of several levels, each level holds a part of the ring.
+        let share = if followers.is_empty() && after.is_empty() { 4 } else { 8 };
+        let max_held = (capacity / share).max(1);
+        let gather = (capacity / 4).max(1).min(max_batch);
         let timed = state.control().timed;
         Pace {
-            max_pass: if timed { quarter.min(1024) } else { capacity }.min(max_batch),
-            max_batch: quarter.min(max_batch),
+            max_pass: if timed { max_held.min(1024) } else { capacity }.min(max_batch),
+            max_batch: gather,
             idle_every,
-            max_held: if timed { quarter } else { capacity },
+            max_held: if timed { max_held } else { capacity },
             stride: if timed { 1 } else { capacity },
             learned_stride: if timed { 1 } else { capacity },
             grows: timed && !followers.is_empty(),
@@ -134,7 +136,7 @@ impl Pace {
             density: 0,
             pauses: false,
             short: if timed { (capacity / 8).min(DENSE) } else { 0 },
-            long: if timed { quarter.min(256) } else { 0 },
+            long: if timed { (capacity / 4).min(256) } else { 0 },
         }
     }
 
@@ -205,8 +207,8 @@ impl Pace {
     }
 
     /// Notes that the loop has handled all available events, so that the time until the next event
-    /// does not count as time of this stage's handler. On a thread of several stages, the time of the
-    /// other stages' handlers counts, so a stride may be shorter than its target.
+    /// does not count as time of this stage's handler. On a thread of several stages, the time of
+    /// the other stages' handlers counts, so a stride may be shorter than its target.
     #[inline(always)]
     pub(crate) fn pause(&mut self) {
         self.readings = None;

@@ -214,7 +214,8 @@ impl Pipeline {
 /// Returns the figures of a pipeline of two busy stages.
 pub fn figures(size: Size) -> Vec<Figure> {
     let figure = |ring, nanos| {
-        let events = size.pick(1_000, 20_000_000, 100_000_000) / u64::from(nanos + 40);
+        let full = 100_000_000 / u64::from(nanos + 40);
+        let events = size.pick(500, full / 5, full);
         let pipeline = Pipeline { ring, events, steps: steps_for(nanos) };
         Figure {
             table: format!("busy pipeline of 2 on two cores, full ring of {ring}, overhead"),
