@@ -92,7 +92,8 @@ impl Consumer for Timed {
 /// Returns the figures of one busy stage in an open loop.
 pub fn figures(size: Size) -> Vec<Figure> {
     let figure = |ring, (work, gap)| {
-        let events = size.pick(500, 5_000_000, 20_000_000) / gap as usize;
+        let full = 20_000_000 / gap as usize;
+        let events = size.pick(500, full / 4, full);
         static BEGIN: AtomicU64 = AtomicU64::new(0); // no two streams run at once
         let stream =
             Open { ring, due: schedule(gap, events), steps: steps_for(work), begin: &BEGIN };
