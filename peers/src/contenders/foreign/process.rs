@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ pub struct Process {
     answers: Receiver<String>,
     /// The last lines of standard error.
     errors: Arc<Mutex<VecDeque<String>>>,
+    /// Disconnected once all of standard error is in `errors`.
+    errors_read: Receiver<()>,
 }
 
 impl Process {
@@ -37,9 +39,11 @@ impl Process {
             each_line(output, move |line| to.send(line).is_ok());
         }
         let errors: Arc<Mutex<VecDeque<String>>> = Arc::default();
+        let (reading, errors_read) = mpsc::channel();
         if let Some(output) = child.stderr.take() {
             let errors = errors.clone();
             each_line(output, move |line| {
+                let _dropped_at_the_end: &Sender<()> = &reading;
                 let Ok(mut lines) = errors.lock() else { return false };
                 if lines.len() == ERROR_LINES {
                     lines.pop_front();
@@ -48,7 +52,7 @@ impl Process {
                 true
             });
         }
-        Ok(Process { child, requests, answers, errors })
+        Ok(Process { child, requests, answers, errors, errors_read })
     }
 
     /// Sends a request and waits for its answer.
@@ -69,6 +73,8 @@ impl Process {
     /// Returns how the program ended, with its last errors.
     fn death(&mut self) -> String {
         self.end();
+        // A child of the program may keep standard error open.
+        let _ = self.errors_read.recv_timeout(END_LIMIT);
         let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
         let errors = self.errors.lock().map_or_else(
             |_| String::new(),
