@@ -27,8 +27,8 @@ const MOST_STRIDES: u64 = 64;
 const DENSE: u64 = 32;
 /// Largest value of [`Pace::density`], at which the loop begins to pause after short passes.
 const DENSEST: u8 = 8;
-/// Least number of events that make a pause worth its delay. A pause that gathers only one event
-/// delays the event and saves nothing.
+/// Least number of events that make a pause worth its delay. A pause that gathers one event delays
+/// the event and saves nothing.
 const GATHERED: u64 = 3;
 
 /// The pace of a stage's loop. The loop releases events at the earliest of these times:
@@ -85,14 +85,16 @@ pub(crate) struct Pace {
     /// Length of a pass, in events, below which the loop pauses for one spacing; see
     /// [`Pace::spacings`].
     short: u64,
-    /// Half a spacing, in spin hints.
-    half_spacing: u32,
-    /// Number of polls of the last wait that found nothing, if the loop waited after the last pass.
-    polls: u32,
+    /// A quarter of a spacing, in spin hints.
+    quarter_spacing: u32,
+    /// Number of polls of the last wait that found nothing; `None`: the loop has not waited since
+    /// the last pass.
+    polls: Option<u32>,
     /// A measure of how densely events come, from 0 to `DENSEST`. While the loop does not pause, a
-    /// short wait raises the measure, and a longer wait lowers it. While the loop pauses, a pause
-    /// that gathers `GATHERED` events raises the measure, and a pause that gathers one event lowers
-    /// it.
+    /// wait of at most a quarter of a spacing raises the measure, and a longer wait lowers it. A
+    /// pass without a wait before it says nothing, because its events may have come while the
+    /// handler worked. While the loop pauses, a pause that gathers `GATHERED` events raises the
+    /// measure, and a pause that gathers fewer lowers it.
     density: u8,
     /// Whether the loop pauses after short passes. The loop begins to pause when `density` reaches
     /// `DENSEST`, and stops when `density` reaches 0.
@@ -131,8 +133,8 @@ impl Pace {
             after_each_stride: retries,
             timed,
             keeps_up: false,
-            half_spacing: state.control().spacing / 2,
-            polls: 0,
+            quarter_spacing: state.control().spacing / 4,
+            polls: None,
             density: 0,
             pauses: false,
             short: if timed { (capacity / 8).min(DENSE) } else { 0 },
@@ -222,7 +224,7 @@ impl Pace {
     /// lasted longer than its first polls.
     #[inline(always)]
     pub(crate) fn waited(&mut self, polls: u32) {
-        self.polls = polls;
+        self.polls = Some(polls);
     }
 
     /// Returns the length of the pause after a pass of `handled` events, in spacings (see
@@ -243,8 +245,7 @@ impl Pace {
     ///   the ring during a pause.
     #[inline(always)]
     pub(crate) fn spacings(&mut self, handled: u64) -> u32 {
-        // After a pass without a wait, the loop found its events at the first poll.
-        let polls = std::mem::take(&mut self.polls);
+        let polls = self.polls.take();
         if !self.keeps_up || handled == 0 {
             return 0;
         }
@@ -255,14 +256,14 @@ impl Pace {
         if handled >= self.short {
             return 0;
         }
-        let (rises, falls) = match self.pauses {
-            true => (handled >= GATHERED, handled == 1),
-            false => (polls <= self.half_spacing, polls > self.half_spacing),
+        let dense = match self.pauses {
+            true => Some(handled >= GATHERED),
+            false => polls.map(|polls| polls <= self.quarter_spacing),
         };
-        if rises {
-            self.density = (self.density + 1).min(DENSEST);
-        } else if falls {
-            self.density = self.density.saturating_sub(2);
+        match dense {
+            Some(true) => self.density = (self.density + 1).min(DENSEST),
+            Some(false) => self.density = self.density.saturating_sub(2),
+            None => {}
         }
         self.pauses = if self.pauses { self.density != 0 } else { self.density == DENSEST };
         u32::from(self.pauses)

@@ -143,6 +143,8 @@ fn a_loop_pauses_only_where_a_pause_gathers_events() {
     let first = reader(&ring, 0);
     let mut pace = Pace::new(first.state());
     pace.keeps_up = true;
+    // Events that come while the handler works are no sign of dense events.
+    assert!((0..100).all(|_| pace.spacings(1) == 0));
     let mut after_wait = |polls, handled| {
         pace.waited(polls);
         pace.spacings(handled)
@@ -152,9 +154,8 @@ fn a_loop_pauses_only_where_a_pause_gathers_events() {
         assert!((0..100).all(|_| after_wait(u32::MAX, 1) == 0));
         assert_eq!((0..8).map(|_| after_wait(0, 1)).sum::<u32>(), 1, "after eight short waits");
         assert!((0..100).all(|_| after_wait(u32::MAX, 3) == 1), "pauses gather enough");
-        assert!((0..100).all(|_| after_wait(u32::MAX, 2) == 1), "pauses gather enough");
-        // The fourth pause that gathers one event is the last.
-        assert_eq!([1; 5].map(|handled| after_wait(0, handled)), [1, 1, 1, 0, 0]);
+        // The fourth pause that gathers too few events is the last.
+        assert_eq!([1, 2, 1, 2, 1].map(|handled| after_wait(0, handled)), [1, 1, 1, 0, 0]);
     }
     // After a dense pass, the loop pauses after short passes.
     assert_eq!([40, 1].map(|handled| after_wait(u32::MAX, handled)), [0, 1]);
