@@ -65,21 +65,23 @@ struct Boost {
 };
 #endif
 
-#ifdef HAS_READER_WRITER
-// It could grow; `try_enqueue` keeps it at the size that it was made with.
-struct ReaderWriter {
-    moodycamel::ReaderWriterQueue<uint64_t> queue;
-    explicit ReaderWriter(size_t capacity) : queue(capacity) {}
+#if defined(HAS_READER_WRITER) || defined(HAS_CIRCULAR)
+// A queue of moodycamel's for one producer and one consumer. Some could grow; `try_enqueue` keeps
+// them at the size that they were made with.
+template <class Queue>
+struct Single {
+    Queue queue;
+    explicit Single(size_t capacity) : queue(capacity) {}
 
     struct Sender {
-        ReaderWriter& q;
-        explicit Sender(ReaderWriter& of) : q(of) {}
+        Single& q;
+        explicit Sender(Single& of) : q(of) {}
         bool try_send(uint64_t number) { return q.queue.try_enqueue(number); }
         void send_batch(uint64_t first, uint64_t count) { send_each(*this, first, count); }
     };
     struct Receiver {
-        ReaderWriter& q;
-        explicit Receiver(ReaderWriter& of) : q(of) {}
+        Single& q;
+        explicit Receiver(Single& of) : q(of) {}
         bool try_receive(uint64_t& event) { return q.queue.try_dequeue(event); }
         template <class F>
         size_t receive_batch(F f, size_t max) {
@@ -88,28 +90,11 @@ struct ReaderWriter {
     };
 };
 #endif
-
+#ifdef HAS_READER_WRITER
+using ReaderWriter = Single<moodycamel::ReaderWriterQueue<uint64_t>>;
+#endif
 #ifdef HAS_CIRCULAR
-struct Circular {
-    moodycamel::BlockingReaderWriterCircularBuffer<uint64_t> queue;
-    explicit Circular(size_t capacity) : queue(capacity) {}
-
-    struct Sender {
-        Circular& q;
-        explicit Sender(Circular& of) : q(of) {}
-        bool try_send(uint64_t number) { return q.queue.try_enqueue(number); }
-        void send_batch(uint64_t first, uint64_t count) { send_each(*this, first, count); }
-    };
-    struct Receiver {
-        Circular& q;
-        explicit Receiver(Circular& of) : q(of) {}
-        bool try_receive(uint64_t& event) { return q.queue.try_dequeue(event); }
-        template <class F>
-        size_t receive_batch(F f, size_t max) {
-            return receive_each(*this, f, max);
-        }
-    };
-};
+using Circular = Single<moodycamel::BlockingReaderWriterCircularBuffer<uint64_t>>;
 #endif
 
 #ifdef HAS_CONCURRENT

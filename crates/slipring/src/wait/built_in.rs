@@ -134,11 +134,11 @@ pub enum Wait {
     /// Learns, in each handle, the gaps between arrivals and the cost of a wake-up.
     ///
     /// The waiter spins if the next event is likely to come sooner than a wake-up takes, and sleeps
-    /// otherwise. When events come at regular times that are further apart than a wake-up takes, the
-    /// waiter sleeps until shortly before the next event. After a burst of events, the waiter stops spinning only after several waits that
-    /// each last longer than twice the time of a wake-up. Where threads outnumber cores, or while
-    /// another thread competes for the core, the waiter polls a few times and does not spin
-    /// further.
+    /// otherwise. When events come at regular times that are further apart than a wake-up takes,
+    /// the waiter sleeps until shortly before the next event. After a burst of events, the waiter
+    /// stops spinning only after several waits that each last longer than twice the time of a
+    /// wake-up. Where threads outnumber cores, or while another thread competes for the core, the
+    /// waiter polls a few times and does not spin further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two
@@ -242,6 +242,19 @@ impl Wait {
         Wait::Timeout { after, wait: Arc::new(self) }
     }
 
+    /// Returns the number of polls with which each wait begins: the waiter spins between these
+    /// polls and does not ask the strategy. At most `most`; 0 for a strategy that may do something
+    /// else first, and for a user's strategy.
+    pub(crate) fn first_polls(&self, most: u32) -> u32 {
+        match *self {
+            Wait::BusySpin | Wait::Adaptive { budget: None } => most,
+            Wait::Blocking => most.min(BLOCKING_SPINS),
+            Wait::Yielding { spins } | Wait::Sleeping { spins, .. } => most.min(spins),
+            Wait::Timeout { ref wait, .. } => wait.first_polls(most),
+            _ => 0,
+        }
+    }
+
     /// Returns the next action of an alternating strategy. An alternating strategy repeats a
     /// period, which consists of an awake window and a sleep.
     fn alternate(
@@ -268,21 +281,6 @@ impl Wait {
             action
         } else {
             sleep_for(period.saturating_sub(in_period))
-        }
-    }
-}
-
-impl Wait {
-    /// Returns the number of polls with which each wait begins: the waiter spins between these polls
-    /// and does not ask the strategy. At most `most`; 0 for a strategy that may do something else
-    /// first, and for a user's strategy.
-    pub(crate) fn first_polls(&self, most: u32) -> u32 {
-        match *self {
-            Wait::BusySpin | Wait::Adaptive { budget: None } => most,
-            Wait::Blocking => most.min(BLOCKING_SPINS),
-            Wait::Yielding { spins } | Wait::Sleeping { spins, .. } => most.min(spins),
-            Wait::Timeout { ref wait, .. } => wait.first_polls(most),
-            _ => 0,
         }
     }
 }
