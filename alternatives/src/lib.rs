@@ -1,9 +1,10 @@
 //! Designs for handing over events that slipring tried and rejected, kept so that they can be
 //! measured again.
 //!
-//! Each is a ring of one producer, one consumer and plain events. Positions, free slots and release
-//! are common code; a [`Design`] publishes events and finds published ones. Each module gives the
-//! reason for the rejection, and `records/` has the figures.
+//! Each [`Design`] is a ring of one producer, one consumer and plain events. Positions, free slots
+//! and release are common code; a design publishes events and finds published ones. [`Lanes`] are
+//! rings of the library, one for each of many producers. Each module gives the reason for the
+//! rejection, and `records/` has the figures.
 //!
 //! Invariants
 //! - I1: the producer writes only positions below `released + capacity`, and the consumer reads
@@ -15,6 +16,7 @@
 
 mod beside;
 mod blocks;
+mod lanes;
 mod prefetch;
 
 use std::cell::UnsafeCell;
@@ -23,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 pub use beside::Beside;
 pub use blocks::Blocks;
+pub use lanes::{Lanes, lanes};
 pub use prefetch::Prefetch;
 
 /// A way to publish events and to find published ones.

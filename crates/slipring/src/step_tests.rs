@@ -10,7 +10,7 @@ use crate::base::sync::Relaxed;
 use crate::consumer::position::{Availability, ConsumerPosition};
 
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead};
-use crate::{Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
+use crate::{ClaimError, Graph, Interleaved, Marks, OnFault, ReadHandler, Waitable};
 
 // Frontiers and limits.
 
@@ -184,6 +184,19 @@ fn an_idle_producer_claims_after_any_distance() {
             assert_eq!(idle.try_claim().expect("room for three").publish(), far);
         }
     }
+}
+
+/// A producer handle learns from a failed swap how far other producers have claimed.
+#[test]
+fn an_outdated_producer_claims_in_one_call() {
+    let graph = Graph::new(4, || 0u64).shared();
+    let reader = graph.reader("reader");
+    let ring = graph.build().unwrap();
+    let (mut one, mut two, _rx) = (ring.producer(), ring.producer(), ring.reader(reader));
+    assert_eq!([0; 2].map(|_| one.try_publish(|_| ()).unwrap()), [0, 1]);
+    assert_eq!(two.try_publish(|_| ()).unwrap(), 2);
+    assert_eq!(one.try_publish(|_| ()).unwrap(), 3);
+    assert!(matches!(two.try_publish(|_| ()), Err(ClaimError::Gated { lag: 4, .. })));
 }
 
 /// One call publishes up to a whole ring of events, so the call may wrap the count of published

@@ -7,7 +7,7 @@ use slipring::{Interleaved, Wait};
 
 use super::one_by_one::{self, StreamFn, measured};
 use super::oversubscribed::queues::{ByBlocking, ByYielding, many_to_one};
-use super::oversubscribed::{RING, cost_ns, events, ours, rings};
+use super::oversubscribed::{RING, cost_ns, events, lanes, ours, rings};
 use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Crossbeam, CrossfireMany, Flume, Kanal, Std, stream};
 use crate::contenders::{self, StreamSpec};
@@ -59,6 +59,16 @@ fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
         let config = ours::Config { wait, one_thread: false };
         all.push(Contender::new(Kind::Ours, config.name(), move || {
             ours::many_to_one::<2>(&config, many, steps)
+        }));
+    }
+    all.push(Contender::new(Kind::Ours, "slipring, one producer alone, yielding", move || {
+        let config = ours::Config { wait: Wait::YIELDING, one_thread: false };
+        ours::pipeline(&config, 1, many, steps)
+    }));
+    for (name, ring_behind) in [("", false), (", a stage behind", true)] {
+        let name = format!("alternative: a ring for each producer{name}, yielding");
+        all.push(Contender::new(Kind::Rejected, name, move || {
+            lanes::many_to_one::<2>(ring_behind, many, steps)
         }));
     }
     let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {

@@ -87,54 +87,95 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     fn reserve_shared(&mut self, len: u64) -> Result<u64, Refusal> {
         self.give_up_open_claim();
         let company = self.core.control.membership.company();
-        if company != Company::Never {
-            self.read_claim_word(company)?;
+        let settles = company == Company::Earlier;
+        if twin!("settled-in-company": settles => company != Company::Never) {
+            self.next = self.read_claim_word()?;
+            self.core.control.membership.settle_alone();
         }
-        // A valid `room` is at most the ring's capacity. If `room` exceeds the capacity, other
-        // producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
-        // producers have claimed 2^62 positions or more since this handle last loaded the claim
-        // word.
-        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
-        if room.wrapping_sub(len) > capacity.wrapping_sub(len) {
-            self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
-            self.find_room(len)?;
+        if !self.knows_room(len) {
+            if company == Company::Now {
+                self.next = self.read_claim_word()?;
+            }
+            self.find_shared_room(len)?;
         }
+        if company == Company::Now {
+            // The swap itself finds out whether `next` is outdated. A load before the swap would
+            // fetch the claim word's cache line once more while other producers claim.
+            return self.swap_claim_word(len).or_else(|word| self.claim_again(word, len));
+        }
+        // If no other handle can claim, this handle claims by a store, because a compare-and-swap
+        // would cost as much as the rest of the claim.
         let seq = self.next;
-        let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(seq.wrapping_add(len)).0);
-        let claim = self.core.control.positions.claim();
-        if company != Company::Now {
-            // If no other handle can claim, this handle claims by a store, because a
-            // compare-and-swap would cost as much as the rest of the claim.
-            claim.store(claimed, Relaxed);
-        } else {
-            let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
-                claim.store(claimed, Relaxed);
-                Ok(free)
-            });
-            swapped.map_err(|_| Refusal::Contended)?;
-        }
         self.next = seq.wrapping_add(len);
+        self.core.control.positions.claim().store(ClaimWord::open(self.next).0, Relaxed);
         Ok(seq)
     }
 
-    /// Loads the position up to which other producers have claimed.
+    /// Claims the `len` positions from `next` on, if the claim word is at `next`. Otherwise returns
+    /// the claim word.
+    ///
+    /// All accesses to the claim word are relaxed, because the claim word assigns positions and
+    /// orders no data. To find free slots, each handle itself loads the gating stages' frontiers.
+    #[inline(always)]
+    fn swap_claim_word(&mut self, len: u64) -> Result<u64, ClaimWord> {
+        let (seq, end) = (self.next, self.next.wrapping_add(len));
+        let (free, claimed) = (ClaimWord::open(seq).0, ClaimWord::open(end).0);
+        let claim = self.core.control.positions.claim();
+        let swapped = twin!("claim-by-store": claim.compare_exchange(free, claimed, Relaxed, Relaxed) => {
+            claim.store(claimed, Relaxed);
+            Ok(free)
+        });
+        swapped.map_err(ClaimWord)?;
+        self.next = end;
+        Ok(seq)
+    }
+
+    /// Claims `len` positions from the position in `word` on, which other producers have moved.
+    #[inline(never)]
+    fn claim_again(&mut self, word: ClaimWord, len: u64) -> Result<u64, Refusal> {
+        self.next = self.open_position(word)?;
+        if !self.knows_room(len) {
+            self.find_shared_room(len)?;
+        }
+        self.swap_claim_word(len).map_err(|_| Refusal::Contended)
+    }
+
+    /// Loads the position up to which producers have claimed.
     ///
     /// A handle calls `read_claim_word` only if another handle may have moved the claim word. Each
     /// skipped call saves a load that would wait for the handle's own last store to the claim word.
     #[inline(always)]
-    fn read_claim_word(&mut self, company: Company) -> Result<(), Refusal> {
-        // All accesses to the claim word are relaxed, because the claim word assigns positions and
-        // orders no data. To find free slots, each handle itself loads the gating stages'
-        // frontiers.
-        let word = ClaimWord(self.core.control.positions.claim().load(Relaxed));
+    fn read_claim_word(&self) -> Result<u64, Refusal> {
+        self.open_position(ClaimWord(self.core.control.positions.claim().load(Relaxed)))
+    }
+
+    /// Returns the position in `word`, unless the ring is closed to claims.
+    #[inline(always)]
+    fn open_position(&self, word: ClaimWord) -> Result<u64, Refusal> {
         if word.is_closed() {
-            return Err(Refusal::Wait(WaitError::Closed));
+            Err(Refusal::Wait(WaitError::Closed))
+        } else {
+            Ok(word.seq(self.next))
         }
-        self.next = word.seq(self.next);
-        if twin!("settled-in-company": company == Company::Earlier => true) {
-            self.core.control.membership.settle_alone();
-        }
-        Ok(())
+    }
+
+    /// Returns whether `limit` leaves room for `len` positions from `next` on.
+    ///
+    /// A valid room is at most the ring's capacity. If the room exceeds the capacity, other
+    /// producers have claimed past this handle's outdated `limit`. `next` may be wrong if other
+    /// producers have claimed 2^62 positions or more since this handle last learned the claim word.
+    #[inline(always)]
+    fn knows_room(&self, len: u64) -> bool {
+        let (room, capacity) = (self.limit.wrapping_sub(self.next), self.slots.mask() + 1);
+        room.wrapping_sub(len) <= capacity.wrapping_sub(len)
+    }
+
+    /// Works as [`Producer::find_room`], from the claim word's position that this handle learned
+    /// last.
+    #[cold]
+    fn find_shared_room(&mut self, len: u64) -> Result<(), Refusal> {
+        self.next = self.core.control.claim_at(ClaimWord::open(self.next), self.next);
+        self.find_room(len)
     }
 
     /// Loads the frontiers of the gating stages, and checks that the frontiers leave room for `len`

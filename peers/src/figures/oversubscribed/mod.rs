@@ -2,6 +2,7 @@
 //!
 //! No thread is pinned to a core of its own: the system schedules them, as in most programs.
 
+pub mod lanes;
 pub mod ours;
 pub mod queues;
 pub mod rings;
