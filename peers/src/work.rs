@@ -1,6 +1,7 @@
 //! Artificial work of producers and consumers, and the events that they hand over.
 
 use std::hint::{black_box, spin_loop};
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -70,6 +71,16 @@ pub fn amount(nanos: u32) -> String {
 pub trait Event: Copy + Send + Sync + Default + 'static {
     /// Makes the event with this number, and writes every word of it.
     fn make(number: u64) -> Self;
+    /// Makes the event in its place. A large event that is made elsewhere is copied.
+    #[inline(always)]
+    fn fill(&mut self, number: u64) {
+        *self = Self::make(number);
+    }
+    /// Makes the event in a slot without one.
+    #[inline(always)]
+    fn init(slot: &mut MaybeUninit<Self>, number: u64) {
+        slot.write(Self::make(number));
+    }
     /// Returns the number of the event, or a wrong number if any word is damaged.
     fn number(&self) -> u64;
 }
@@ -87,6 +98,7 @@ impl Event for u64 {
 
 /// An event of `WORDS` words of eight bytes.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub struct Words<const WORDS: usize>([u64; WORDS]);
 
 impl<const WORDS: usize> Default for Words<WORDS> {
@@ -99,6 +111,18 @@ impl<const WORDS: usize> Event for Words<WORDS> {
     #[inline(always)]
     fn make(number: u64) -> Self {
         Words([number; WORDS])
+    }
+    #[inline(always)]
+    fn fill(&mut self, number: u64) {
+        self.0.fill(number);
+    }
+    #[inline(always)]
+    fn init(slot: &mut MaybeUninit<Self>, number: u64) {
+        let words = slot.as_mut_ptr().cast::<u64>();
+        for word in 0..WORDS {
+            // SAFETY: the type is an array of so many words, by its representation.
+            unsafe { words.add(word).write(number) }
+        }
     }
     #[inline(always)]
     fn number(&self) -> u64 {

@@ -36,7 +36,7 @@ impl GraphLayout for Contiguous {
 fn send_batch<E: Event, L: Layout>(tx: &mut Producer<E, L>, first: u64, len: u64) {
     let mut slots = tx.claim_n(len as usize).expect("the ring is open");
     for (slot, number) in slots.iter_mut().zip(first..) {
-        *slot = E::make(number);
+        slot.fill(number);
     }
     slots.publish();
 }
@@ -50,7 +50,7 @@ pub fn stream<E: Event, L: GraphLayout>(spec: StreamSpec) -> f64 {
     // The producer is moved into its thread, where dropping it closes the ring.
     if spec.batch == 1 {
         let send = move |number, _| {
-            tx.publish(|slot| *slot = E::make(number)).expect("the ring is open");
+            tx.publish(|slot| slot.fill(number)).expect("the ring is open");
         };
         return run_stream(spec, Sides { send, close: || (), receive });
     }

@@ -40,12 +40,12 @@ macro_rules! stream {
                 .build();
             pin(0);
             if spec.batch == 1 {
-                return produce(spec, |number, _| tx.publish(|slot| *slot = E::make(number)));
+                return produce(spec, |number, _| tx.publish(|slot| slot.fill(number)));
             }
             produce(spec, |first, len| {
                 tx.batch_publish(len as usize, |slots| {
                     for (slot, number) in slots.zip(first..) {
-                        *slot = E::make(number);
+                        slot.fill(number);
                     }
                 })
             })

@@ -9,6 +9,7 @@ mod oversubscribed;
 mod pools;
 mod producers;
 mod round_trip;
+mod scaling;
 
 use crate::contenders::foreign::Programs;
 use crate::measure::{Figure, Size};
@@ -27,6 +28,7 @@ pub fn all(size: Size, programs: &Programs) -> Vec<Figure> {
         pools::figures(size, programs),
         oversubscribed::figures(size, programs),
         layouts::figures(size),
+        scaling::figures(size),
     ];
     figures.into_iter().flatten().collect()
 }

@@ -1,12 +1,14 @@
 //! Pools: two workers that share tasks, against one thread that does all tasks. A small task costs
 //! less than its hand-over.
 
+use std::cell::OnceCell;
 use std::hint::black_box;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use slipring::{Graph, PoolReader, Wait};
+use slipring::{Graph, PoolReader, Producer, Wait};
 
 use super::busy::RINGS;
 use super::busy::full::WORK;
@@ -16,20 +18,22 @@ use crate::contenders::queues::{Array, Blocking, Crossbeam, CrossfireShared, Flu
 use crate::measure::{Contender, Figure, Kind, Size, per_event};
 use crate::work::{self, amount, steps_for};
 
-/// The parameters of a pool.
+/// The parameters of a pool, or of shards.
 #[derive(Clone, Copy)]
-struct Spec {
+pub struct Spec {
     /// Capacity of the ring or the queue, in events.
-    ring: usize,
+    pub ring: usize,
+    /// Number of workers.
+    pub workers: usize,
     /// The work on each event.
-    task: Task,
+    pub task: Task,
     /// Number of events.
-    events: u64,
+    pub events: u64,
 }
 
 /// The work on an event, which is a number.
 #[derive(Clone, Copy, Debug)]
-enum Task {
+pub enum Task {
     /// No work.
     Empty,
     /// Sorts 100 integers that are in order already, which is much faster than [`Task::Sort`].
@@ -94,14 +98,14 @@ fn steps_of(number: u64, steps: u32) -> u64 {
 
 /// The number of finished tasks, and the sum of their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
+pub struct Tally {
     count: u64,
     sum: u64,
 }
 
 impl Tally {
     #[inline(always)]
-    fn add(&mut self, task: Task, number: u64) {
+    pub fn add(&mut self, task: Task, number: u64) {
         self.count += 1;
         self.sum = self.sum.wrapping_add(task.run(number));
     }
@@ -111,7 +115,7 @@ impl Tally {
 }
 
 /// Does all tasks on one thread, without a hand-over.
-fn alone(Spec { task, events, .. }: Spec) -> (f64, Tally) {
+pub fn alone(Spec { task, events, .. }: Spec) -> (f64, Tally) {
     let mut tally = Tally::default();
     let begin = Instant::now();
     for number in 1..=events {
@@ -132,7 +136,7 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     ];
     let pools = tasks.map(|(column, task, events)| {
         let ring = 1024;
-        let mut contenders = contenders(Spec { ring, task, events });
+        let mut contenders = contenders(Spec { ring, workers: 2, task, events });
         if let Some((task, steps)) = task.portable() {
             let work = |_| Work::Pool { ring, events, task, steps };
             contenders.extend(programs.contenders(Producers::One, false, work));
@@ -153,7 +157,7 @@ fn busy(size: Size) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
         let full = 100_000_000 / u64::from(nanos + 40);
         let events = size.pick(500, full / 5, full);
-        let spec = Spec { ring, task: Task::Steps(steps_for(nanos)), events };
+        let spec = Spec { ring, workers: 2, task: Task::Steps(steps_for(nanos)), events };
         Figure {
             table: format!("busy pool of 2 on two cores, full ring of {ring}, overhead"),
             column: amount(nanos),
@@ -164,90 +168,121 @@ fn busy(size: Size) -> impl Iterator<Item = Figure> {
     RINGS.into_iter().flat_map(move |ring| WORK.map(|nanos| figure(ring, nanos)))
 }
 
-fn contenders(spec: Spec) -> Vec<Contender> {
-    let right = alone(spec).1;
-    let contender = |kind, name: &str, run: fn(Spec) -> (f64, Tally)| {
+/// A contender's kind and name, and a function that does all tasks on two cores.
+pub type Run = (Kind, &'static str, fn(Spec) -> (f64, Tally));
+
+/// Makes contenders of these functions, all with the same tasks, and checks their tallies.
+pub fn checked(spec: Spec, runs: impl IntoIterator<Item = Run>) -> Vec<Contender> {
+    // Computed by the first run, because `--list` and other figures need no tallies.
+    let right = Rc::new(OnceCell::new());
+    let contender = |(kind, name, run): Run| {
+        let right = right.clone();
         Contender::new(kind, name, move || {
+            let right = right.get_or_init(|| alone(spec).1);
             let _cores = TwoCores::take();
             let (took, tally) = run(spec);
-            assert_eq!(tally, right, "tasks lost, doubled or damaged");
+            assert_eq!(tally, *right, "tasks lost, doubled or damaged");
             took
         })
     };
+    runs.into_iter().map(contender).collect()
+}
+
+fn contenders(spec: Spec) -> Vec<Contender> {
     use Kind::{Alone, Ours, Peer};
-    vec![
-        contender(Alone, "one thread doing it all", alone),
-        contender(Ours, "slipring, producer's thread working too", ours_with_producer),
-        contender(Ours, "slipring, 3 threads, default wait", |spec| ours(spec, Wait::default())),
-        contender(Ours, "slipring, 3 threads, yielding", |spec| ours(spec, Wait::YIELDING)),
-        contender(Ours, "slipring, 3 threads, sleeping", |spec| ours(spec, Wait::SLEEPING)),
-        contender(Ours, "slipring, 3 threads, blocking", |spec| ours(spec, Wait::Blocking)),
-        contender(
-            Peer,
-            "crossbeam-channel, producer's thread working too",
-            with_producer::<Crossbeam>,
-        ),
-        contender(
-            Peer,
-            "crossbeam ArrayQueue, producer's thread working too",
-            with_producer::<Array>,
-        ),
-        contender(Peer, "kanal, producer's thread working too", with_producer::<Kanal>),
-        contender(
-            Peer,
-            "crossfire, producer's thread working too",
-            with_producer::<CrossfireShared>,
-        ),
-        contender(Peer, "flume, producer's thread working too", with_producer::<Flume>),
-        contender(Peer, "crossbeam-channel, 3 threads, yielding", queue::<Crossbeam>),
-        contender(Peer, "crossbeam-channel, 3 threads, blocking", blocking::<Crossbeam>),
-        contender(Peer, "crossbeam ArrayQueue, 3 threads, yielding", queue::<Array>),
-        contender(Peer, "kanal, 3 threads, yielding", queue::<Kanal>),
-        contender(Peer, "kanal, 3 threads, blocking", blocking::<Kanal>),
-        contender(Peer, "crossfire, 3 threads, yielding", queue::<CrossfireShared>),
-        contender(Peer, "crossfire, 3 threads, blocking", blocking::<CrossfireShared>),
-        contender(Peer, "flume, 3 threads, yielding", queue::<Flume>),
-        contender(Peer, "flume, 3 threads, blocking", blocking::<Flume>),
-    ]
+    let runs: [Run; 20] = [
+        (Alone, "one thread doing it all", alone),
+        (Ours, "slipring, producer's thread working too", ours_with_producer),
+        (Ours, "slipring, 3 threads, default wait", |spec| ours(spec, Wait::default())),
+        (Ours, "slipring, 3 threads, yielding", |spec| ours(spec, Wait::YIELDING)),
+        (Ours, "slipring, 3 threads, sleeping", |spec| ours(spec, Wait::SLEEPING)),
+        (Ours, "slipring, 3 threads, blocking", |spec| ours(spec, Wait::Blocking)),
+        (Peer, "crossbeam-channel, producer's thread working too", with_producer::<Crossbeam>),
+        (Peer, "crossbeam ArrayQueue, producer's thread working too", with_producer::<Array>),
+        (Peer, "kanal, producer's thread working too", with_producer::<Kanal>),
+        (Peer, "crossfire, producer's thread working too", with_producer::<CrossfireShared>),
+        (Peer, "flume, producer's thread working too", with_producer::<Flume>),
+        (Peer, "crossbeam-channel, 3 threads, yielding", queue::<Crossbeam>),
+        (Peer, "crossbeam-channel, 3 threads, blocking", blocking::<Crossbeam>),
+        (Peer, "crossbeam ArrayQueue, 3 threads, yielding", queue::<Array>),
+        (Peer, "kanal, 3 threads, yielding", queue::<Kanal>),
+        (Peer, "kanal, 3 threads, blocking", blocking::<Kanal>),
+        (Peer, "crossfire, 3 threads, yielding", queue::<CrossfireShared>),
+        (Peer, "crossfire, 3 threads, blocking", blocking::<CrossfireShared>),
+        (Peer, "flume, 3 threads, yielding", queue::<Flume>),
+        (Peer, "flume, 3 threads, blocking", blocking::<Flume>),
+    ];
+    checked(spec, runs)
 }
 
-/// Builds a producer and a pool of two workers.
-fn pool(ring: usize, wait: Wait) -> (slipring::Producer<u64>, PoolReader<u64>, PoolReader<u64>) {
+/// Builds a producer and a pool.
+fn pool(Spec { ring, workers, .. }: Spec, wait: Wait) -> (Producer<u64>, Vec<PoolReader<u64>>) {
     let graph = Graph::new(ring, || 0u64).wait(wait);
-    let key = graph.pool_reader("pool", 2);
+    let key = graph.pool_reader("pool", workers);
     let ring = graph.build().expect("the graph is sound");
-    let mut workers = ring.pool_readers(key).into_iter();
-    let (Some(one), Some(two)) = (workers.next(), workers.next()) else {
-        panic!("two workers were asked for")
-    };
-    (ring.producer(), one, two)
+    (ring.producer(), ring.pool_readers(key))
 }
 
-/// Runs a producer and two workers on three threads.
-fn ours(Spec { ring, task, events }: Spec, wait: Wait) -> (f64, Tally) {
-    let (mut tx, one, two) = pool(ring, wait);
-    let ready = AtomicU64::new(0);
-    let work = |mut rx: PoolReader<u64>| {
-        ready.fetch_add(1, Ordering::Release);
+/// Runs a producer and a pool, each worker on a thread of its own.
+pub fn ours(spec: Spec, wait: Wait) -> (f64, Tally) {
+    let (tx, workers) = pool(spec, wait);
+    publish_to(spec, tx, workers, |mut rx| {
         let mut tally = Tally::default();
-        rx.for_each(|number, _| tally.add(task, *number)).expect("the stream ended with a failure");
+        rx.for_each(|number, _| tally.add(spec.task, *number))
+            .expect("the stream ended with a failure");
         tally
+    })
+}
+
+/// Publishes all events to `readers`, each of which calls `work` on a thread of its own.
+pub fn publish_to<R: Send>(
+    spec: Spec,
+    mut tx: Producer<u64>,
+    readers: Vec<R>,
+    work: impl Fn(R) -> Tally + Sync,
+) -> (f64, Tally) {
+    on_threads(spec, readers, work, move || {
+        tx.publish_all(1..=spec.events, |slot, number| *slot = number).expect("the ring is open");
+        tx.close();
+    })
+}
+
+/// Calls `work` with each of `readers`, on a thread of its own, and `produce` on the calling
+/// thread. The clock starts when all threads have started, and stops when all have ended.
+pub fn on_threads<R: Send>(
+    spec: Spec,
+    readers: Vec<R>,
+    work: impl Fn(R) -> Tally + Sync,
+    produce: impl FnOnce(),
+) -> (f64, Tally) {
+    let ready = AtomicU64::new(0);
+    let threads = readers.len() as u64;
+    let run = |reader| {
+        ready.fetch_add(1, Ordering::Release);
+        work(reader)
     };
     thread::scope(|scope| {
-        let workers = [scope.spawn(|| work(one)), scope.spawn(|| work(two))];
-        started(&ready, 2);
+        let run = &run;
+        let workers = readers.into_iter().map(|reader| scope.spawn(move || run(reader)));
+        let workers: Vec<_> = workers.collect();
+        started(&ready, threads);
         let begin = Instant::now();
-        tx.publish_all(1..=events, |slot, number| *slot = number).expect("the ring is open");
-        tx.close();
-        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
-        (per_event(begin, events), tallies[0].and(tallies[1]))
+        produce();
+        let tally = workers.into_iter().fold(Tally::default(), |tally, worker| {
+            tally.and(worker.join().expect("the worker panicked"))
+        });
+        (per_event(begin, spec.events), tally)
     })
 }
 
 /// Runs a producer and two workers on two threads. The producer's thread publishes until the ring
 /// is full, then does the tasks of an eighth of the ring, and so on.
-fn ours_with_producer(Spec { ring, task, events }: Spec) -> (f64, Tally) {
-    let (mut tx, mut mine, mut theirs) = pool(ring, Wait::YIELDING);
+fn ours_with_producer(spec: Spec) -> (f64, Tally) {
+    let Spec { ring, task, events, .. } = spec;
+    let (mut tx, workers) = pool(spec, Wait::YIELDING);
+    let Ok([mut mine, mut theirs]) = <[_; 2]>::try_from(workers) else {
+        panic!("two workers were asked for")
+    };
     let ready = AtomicU64::new(0);
     thread::scope(|scope| {
         let ready = &ready;
@@ -287,33 +322,34 @@ fn ours_with_producer(Spec { ring, task, events }: Spec) -> (f64, Tally) {
     })
 }
 
-/// Runs a queue of several receivers, with a producer and two workers that yield while they wait.
-fn queue<Q: Queue<u64, Rx: Clone>>(Spec { ring, task, events }: Spec) -> (f64, Tally) {
-    let (mut tx, rx) = Q::new(ring);
-    let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
-    let work = |mut rx: Q::Rx| {
-        ready.fetch_add(1, Ordering::Release);
-        drain::<Q>(&mut rx, &closed, task)
-    };
-    thread::scope(|scope| {
-        let second = rx.clone();
-        let workers = [scope.spawn(|| work(rx)), scope.spawn(|| work(second))];
-        started(&ready, 2);
-        let begin = Instant::now();
-        for number in 1..=events {
-            while !Q::try_send(&mut tx, number) {
-                thread::yield_now();
-            }
-        }
-        closed.store(true, Ordering::Release);
-        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
-        (per_event(begin, events), tallies[0].and(tallies[1]))
-    })
+/// Runs a queue of several receivers, with a producer and workers that yield while they wait.
+pub fn queue<Q: Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
+    let (mut tx, rx) = Q::new(spec.ring);
+    let closed = AtomicBool::new(false);
+    let workers = vec![rx; spec.workers];
+    on_threads(
+        spec,
+        workers,
+        |mut rx| drain::<Q>(&mut rx, &closed, spec.task),
+        || {
+            (1..=spec.events).for_each(|number| send::<Q>(&mut tx, number));
+            closed.store(true, Ordering::Release);
+        },
+    )
+}
+
+/// Sends an event, and yields while the queue is full.
+#[inline(always)]
+pub fn send<Q: Queue<u64>>(tx: &mut Q::Tx, number: u64) {
+    while !Q::try_send(tx, number) {
+        thread::yield_now();
+    }
 }
 
 /// Runs a queue on two threads, as [`ours_with_producer`]: the producer's thread sends until the
 /// queue is full, then does the tasks of an eighth of the queue.
-fn with_producer<Q: Queue<u64, Rx: Clone>>(Spec { ring, task, events }: Spec) -> (f64, Tally) {
+fn with_producer<Q: Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
+    let Spec { ring, task, events, .. } = spec;
     let (mut tx, mut mine) = Q::new(ring);
     let mut theirs = mine.clone();
     let (ready, closed) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -348,43 +384,40 @@ fn with_producer<Q: Queue<u64, Rx: Clone>>(Spec { ring, task, events }: Spec) ->
 /// Does tasks until the queue is closed and empty.
 fn drain<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, task: Task) -> Tally {
     let mut tally = Tally::default();
+    receive_all::<Q>(rx, closed, |number| tally.add(task, number));
+    tally
+}
+
+/// Receives until the queue is closed and empty, and yields while it is empty.
+#[inline(always)]
+pub fn receive_all<Q: Queue<u64>>(rx: &mut Q::Rx, closed: &AtomicBool, mut f: impl FnMut(u64)) {
     loop {
         // Loaded before the queue is emptied, because the producer sets it after its last event.
         let last = closed.load(Ordering::Acquire);
         while let Some(number) = Q::try_receive(rx) {
-            tally.add(task, number);
+            f(number);
         }
         if last {
-            return tally;
+            return;
         }
         thread::yield_now();
     }
 }
 
 /// Runs a channel through its own blocking calls.
-fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(
-    Spec { ring, task, events }: Spec,
-) -> (f64, Tally) {
-    let (tx, rx) = Q::new(ring);
-    let ready = AtomicU64::new(0);
-    let work = |rx: Q::Rx| {
-        ready.fetch_add(1, Ordering::Release);
+pub fn blocking<Q: Blocking + Queue<u64, Rx: Clone>>(spec: Spec) -> (f64, Tally) {
+    let (tx, rx) = Q::new(spec.ring);
+    let workers = vec![rx; spec.workers];
+    let work = |rx| {
         let mut tally = Tally::default();
         while let Some(number) = Q::receive(&rx) {
-            tally.add(task, number);
+            tally.add(spec.task, number);
         }
         tally
     };
-    thread::scope(|scope| {
-        let second = rx.clone();
-        let workers = [scope.spawn(|| work(rx)), scope.spawn(|| work(second))];
-        started(&ready, 2);
-        let begin = Instant::now();
-        (1..=events).for_each(|number| Q::send(&tx, number));
-        // The workers end when the last sender is dropped.
-        drop(tx);
-        let tallies = workers.map(|worker| worker.join().expect("the worker panicked"));
-        (per_event(begin, events), tallies[0].and(tallies[1]))
+    on_threads(spec, workers, work, move || {
+        // The workers end when the last sender is dropped, with this closure.
+        (1..=spec.events).for_each(|number| Q::send(&tx, number));
     })
 }
 

@@ -59,7 +59,7 @@ impl<E: Event> Plain<E> {
         for slice in self.slices(seq, len) {
             for event in slice {
                 // SAFETY: see `Plain`.
-                unsafe { *event.get() = E::make(number) }
+                unsafe { (*event.get()).fill(number) }
                 number += 1;
             }
         }
@@ -169,7 +169,7 @@ impl<E: Event> Publication<E> for Interleaved<E> {
     fn fill(&self, seq: u64, len: u64, first: u64) {
         for offset in 0..len {
             // SAFETY: see `Plain`.
-            unsafe { *self.at(seq + offset).1.get() = E::make(first + offset) }
+            unsafe { (*self.at(seq + offset).1.get()).fill(first + offset) }
         }
     }
     #[inline(always)]

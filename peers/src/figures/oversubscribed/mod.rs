@@ -22,59 +22,88 @@ use queues::{ByBlocking, Queue};
 /// Capacity of each ring and each queue, in events.
 pub const RING: usize = 1024;
 /// Names of the stages.
-pub const NAMES: [&str; 3] = ["a", "b", "c"];
+pub const NAMES: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
 
-/// A graph of four threads.
-#[derive(Clone, Copy, PartialEq)]
-enum Shape {
-    Pipeline,
-    Multicast,
+/// A graph, with a thread for each party.
+#[derive(Clone, Copy)]
+pub enum Shape {
+    /// So many stages in a row.
+    Pipeline(usize),
+    /// So many stages side by side.
+    Multicast(usize),
+    /// Two stages side by side, and a stage behind both.
     Diamond,
-    ThreeToOne,
+    /// So many producers, at most eight, and one stage.
+    ManyToOne(usize),
+}
+
+/// Evaluates an expression with a constant that equals a number from 1 to 8.
+macro_rules! with_constant {
+    ($number:expr, $CONSTANT:ident => $value:expr) => {
+        with_constant!($number, $CONSTANT => $value; 1 2 3 4 5 6 7 8)
+    };
+    ($number:expr, $CONSTANT:ident => $value:expr; $($literal:literal)*) => {
+        match $number {
+            $($literal => {
+                const $CONSTANT: usize = $literal;
+                $value
+            })*
+            other => panic!("1 to 8 are possible, not {other}"),
+        }
+    };
 }
 
 impl Shape {
     const ALL: [(Shape, &'static str); 4] = [
-        (Shape::Pipeline, "pipeline of 3"),
-        (Shape::Multicast, "multicast to 3"),
+        (Shape::Pipeline(3), "pipeline of 3"),
+        (Shape::Multicast(3), "multicast to 3"),
         (Shape::Diamond, "diamond"),
-        (Shape::ThreeToOne, "3 to 1"),
+        (Shape::ManyToOne(3), "3 to 1"),
     ];
 
-    /// Returns the shape as programs in other languages know it.
+    /// Returns the shape as programs in other languages know it, with three stages.
     fn form(self) -> Form {
         match self {
-            Shape::Pipeline => Form::Pipeline,
-            Shape::Multicast => Form::Multicast,
+            Shape::Pipeline(_) => Form::Pipeline,
+            Shape::Multicast(_) => Form::Multicast,
             Shape::Diamond => Form::Diamond,
-            Shape::ThreeToOne => Form::FanIn(3),
+            Shape::ManyToOne(producers) => Form::FanIn(producers),
         }
     }
 
-    fn ours(self, config: &ours::Config, events: u64) -> f64 {
+    /// Runs the shape in slipring.
+    pub fn ours(self, config: &ours::Config, events: u64) -> f64 {
         match self {
-            Shape::Pipeline => ours::pipeline(config, 3, events, 0),
-            Shape::Multicast => ours::multicast(config, events),
+            Shape::Pipeline(stages) => ours::pipeline(config, stages, events, 0),
+            Shape::Multicast(stages) => ours::multicast(config, stages, events),
             Shape::Diamond => ours::diamond(config, events),
-            Shape::ThreeToOne => ours::many_to_one::<3>(config, events, 0),
+            Shape::ManyToOne(producers) => with_constant!(producers, PRODUCERS => {
+                ours::many_to_one::<PRODUCERS>(config, events, 0)
+            }),
         }
     }
 
-    fn rings<W: WaitStrategy + 'static>(self, config: rings::Config<W>, events: u64) -> f64 {
+    /// Runs the shape in the `disruptor` crate.
+    pub fn rings<W: WaitStrategy + 'static>(self, config: rings::Config<W>, events: u64) -> f64 {
         match self {
-            Shape::Pipeline => rings::pipeline(config, 3, events, 0),
-            Shape::Multicast => rings::multicast(config, events),
+            Shape::Pipeline(stages) => rings::pipeline(config, stages, events, 0),
+            Shape::Multicast(stages) => rings::multicast(config, stages, events),
             Shape::Diamond => rings::diamond(config, events),
-            Shape::ThreeToOne => rings::many_to_one::<3, W>(config, events, 0),
+            Shape::ManyToOne(producers) => with_constant!(producers, PRODUCERS => {
+                rings::many_to_one::<PRODUCERS, W>(config, events, 0)
+            }),
         }
     }
 
-    fn queues<Q: Queue<Tx: Clone>>(self, events: u64) -> f64 {
+    /// Runs the shape through queues.
+    pub fn queues<Q: Queue<Tx: Clone>>(self, events: u64) -> f64 {
         match self {
-            Shape::Pipeline => queues::pipeline::<Q>(3, events, 0),
-            Shape::Multicast => queues::multicast::<Q>(events),
+            Shape::Pipeline(stages) => queues::pipeline::<Q>(stages, events, 0),
+            Shape::Multicast(stages) => queues::multicast::<Q>(stages, events),
             Shape::Diamond => queues::diamond::<Q>(events),
-            Shape::ThreeToOne => queues::many_to_one::<3, Q>(events, 0),
+            Shape::ManyToOne(producers) => with_constant!(producers, PRODUCERS => {
+                queues::many_to_one::<PRODUCERS, Q>(events, 0)
+            }),
         }
     }
 }
@@ -120,7 +149,7 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
     for wait in [Wait::YIELDING, Wait::SLEEPING, Wait::Blocking] {
         ours(wait, false, cost_ns::YIELDING);
     }
-    if shape != Shape::ThreeToOne {
+    if !matches!(shape, Shape::ManyToOne(_)) {
         ours(Wait::YIELDING, true, cost_ns::YIELDING);
         ours(Wait::Blocking, true, cost_ns::YIELDING);
     }

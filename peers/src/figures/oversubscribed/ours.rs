@@ -1,8 +1,9 @@
 //! The shapes in slipring, as chains.
 
+use std::sync::Arc;
 use std::thread;
 
-use slipring::Wait;
+use slipring::{StartAt, Tap, Wait};
 
 use super::timing::{Timing, TwoCores};
 use super::{NAMES, RING};
@@ -31,18 +32,21 @@ macro_rules! place {
     };
 }
 
-/// Runs the chain with the calling thread as its producer.
+/// Runs the chain with the calling thread as its producer. `$prepare` runs before the first event.
 macro_rules! run {
-    ($chain:expr, $timing:expr, $steps:expr) => {{
+    ($chain:expr, $timing:expr, $steps:expr) => {
+        run!($chain, $timing, $steps, ())
+    };
+    ($chain:expr, $timing:expr, $steps:expr, $prepare:expr) => {{
         let timing = &$timing;
         let done = $chain.run(|tx| {
+            $prepare;
             timing.produce($steps, |event| {
                 tx.publish(|slot| *slot = event).expect("the ring is open");
             });
             Ok(())
         });
         done.expect("the stream ended with a failure");
-        timing.result()
     }};
 }
 
@@ -50,26 +54,60 @@ macro_rules! run {
 pub fn pipeline(config: &Config, stages: usize, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::new(stages, events);
+    row(config, stages, &timing, steps);
+    timing.result()
+}
+
+/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+pub fn row(config: &Config, stages: usize, timing: &Arc<Timing>, steps: u32) {
     let mut chain = slipring::ring(RING, || 0u64).wait(config.wait.clone());
     for name in &NAMES[..stages] {
         let mut stage = timing.stage::<1>();
         chain = place!(chain.read(name, move |event, _| stage.see(event)), config);
     }
-    run!(chain, timing, steps)
+    run!(chain, timing, steps);
 }
 
-/// Runs one producer and three parallel stages.
-pub fn multicast(config: &Config, events: u64) -> f64 {
+/// Runs one producer and `stages` parallel stages.
+pub fn multicast(config: &Config, stages: usize, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let timing = Timing::new(3, events);
+    let timing = Timing::new(stages, events);
     let chain = slipring::ring(RING, || 0u64).wait(config.wait.clone()).fan_out(|mut beside| {
-        for name in NAMES {
+        for name in &NAMES[..stages] {
             let mut stage = timing.stage::<1>();
             beside = place!(beside.read(name, move |event, _| stage.see(event)), config);
         }
         beside
     });
-    run!(chain, timing, 0)
+    run!(chain, timing, 0);
+    timing.result()
+}
+
+/// Runs one producer, a tap with `members` members, and a stage beside the tap. The producer waits
+/// for the stage and for every member.
+pub fn tap(config: &Config, members: usize, events: u64) -> f64 {
+    let _cores = TwoCores::take();
+    let timing = Timing::new(1 + members, events);
+    let tap = Tap::new();
+    let mut stage = timing.stage::<1>();
+    // The members' threads outlive the stream, so their scope encloses it.
+    thread::scope(|scope| {
+        let chain = slipring::ring(RING, || 0u64)
+            .wait(config.wait.clone())
+            .tap(&tap)
+            .read(NAMES[0], move |event, _| stage.see(event));
+        run!(chain, timing, 0, {
+            for _ in 0..members {
+                let (mut member, mut stage) = (tap.subscribe(StartAt::Now)?, timing.stage::<1>());
+                scope.spawn(move || {
+                    member
+                        .for_each(|event, _| stage.see(event))
+                        .expect("the stream ended with a failure");
+                });
+            }
+        });
+    });
+    timing.result()
 }
 
 /// Runs one producer, two parallel stages, and a stage behind both.
@@ -85,7 +123,8 @@ pub fn diamond(config: &Config, events: u64) -> f64 {
     });
     let mut last = timing.stage::<1>();
     let chain = place!(chain.read(NAMES[2], move |event, _| last.see(event)), config);
-    run!(chain, timing, 0)
+    run!(chain, timing, 0);
+    timing.result()
 }
 
 /// Runs several producers, each with `steps` of work between two events, and one stage.

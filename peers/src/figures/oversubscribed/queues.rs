@@ -1,6 +1,7 @@
 //! The shapes through queues, one queue for each edge of the graph.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::thread;
 
 use super::RING;
@@ -68,6 +69,13 @@ impl<Q: Blocking + 'static> Queue for ByBlocking<Q> {
 pub fn pipeline<Q: Queue>(stages: usize, events: u64, steps: u32) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::new(stages, events);
+    row::<Q>(stages, &timing, steps);
+    timing.result()
+}
+
+/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+pub fn row<Q: Queue>(stages: usize, timing: &Arc<Timing>, steps: u32) {
+    let events = timing.events();
     thread::scope(|scope| {
         let (mut tx, mut rx) = Q::pair();
         for _ in 1..stages {
@@ -86,16 +94,15 @@ pub fn pipeline<Q: Queue>(stages: usize, events: u64, steps: u32) -> f64 {
         scope.spawn(move || (0..events).for_each(|_| stage.see(&Q::pop(&mut rx))));
         timing.produce(steps, |event| Q::push(&mut tx, event));
     });
-    timing.result()
 }
 
-/// Runs one producer and three parallel stages, each with a queue of its own.
-pub fn multicast<Q: Queue>(events: u64) -> f64 {
+/// Runs one producer and `stages` parallel stages, each with a queue of its own.
+pub fn multicast<Q: Queue>(stages: usize, events: u64) -> f64 {
     let _cores = TwoCores::take();
-    let timing = Timing::new(3, events);
+    let timing = Timing::new(stages, events);
     thread::scope(|scope| {
         let mut queues: Vec<Q::Tx> = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..stages {
             let (tx, mut rx) = Q::pair();
             queues.push(tx);
             let mut stage = timing.stage::<1>();

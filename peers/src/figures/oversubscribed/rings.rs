@@ -1,6 +1,7 @@
 //! The shapes in the `disruptor` crate.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::thread;
 
 use disruptor::wait_strategies::WaitStrategy;
@@ -46,10 +47,8 @@ fn send(tx: &mut impl Producer<u64>, event: u64, yields: bool) {
 }
 
 /// Produces on the calling thread. Dropping the producer waits for the stages.
-fn run(mut tx: impl Producer<u64>, timing: &Timing, steps: u32, yields: bool) -> f64 {
+fn run(mut tx: impl Producer<u64>, timing: &Timing, steps: u32, yields: bool) {
     timing.produce(steps, |event| send(&mut tx, event, yields));
-    drop(tx);
-    timing.result()
 }
 
 fn handler(mut stage: Stage) -> impl FnMut(&u64, Sequence, bool) + Send + 'static {
@@ -60,7 +59,7 @@ fn handler(mut stage: Stage) -> impl FnMut(&u64, Sequence, bool) + Send + 'stati
     }
 }
 
-/// Runs one producer and `stages` stages in a row, at most three.
+/// Runs one producer and `stages` stages in a row.
 pub fn pipeline<W: WaitStrategy + 'static>(
     config: Config<W>,
     stages: usize,
@@ -69,30 +68,44 @@ pub fn pipeline<W: WaitStrategy + 'static>(
 ) -> f64 {
     let _cores = TwoCores::take();
     let timing = Timing::new(stages, events);
+    row(config, stages, &timing, steps);
+    timing.result()
+}
+
+/// Runs one producer and `stages` stages in a row under a clock that other rows may share.
+pub fn row<W: WaitStrategy + 'static>(
+    config: Config<W>,
+    stages: usize,
+    timing: &Arc<Timing>,
+    steps: u32,
+) {
     let one = build_single_producer(RING, || 0u64, config.wait)
         .handle_events_with(handler(timing.stage()));
     if stages == 1 {
-        return run(one.build(), &timing, steps, config.yields);
+        return run(one.build(), timing, steps, config.yields);
     }
-    let two = one.and_then().handle_events_with(handler(timing.stage()));
-    if stages == 2 {
-        return run(two.build(), &timing, steps, config.yields);
+    // From the second stage on, every builder has the same type.
+    let mut last = one.and_then().handle_events_with(handler(timing.stage()));
+    for _ in 2..stages {
+        last = last.and_then().handle_events_with(handler(timing.stage()));
     }
-    assert_eq!(stages, 3);
-    let three = two.and_then().handle_events_with(handler(timing.stage()));
-    run(three.build(), &timing, steps, config.yields)
+    run(last.build(), timing, steps, config.yields)
 }
 
-/// Runs one producer and three parallel stages.
-pub fn multicast<W: WaitStrategy + 'static>(config: Config<W>, events: u64) -> f64 {
+/// Runs one producer and `stages` parallel stages.
+pub fn multicast<W: WaitStrategy + 'static>(config: Config<W>, stages: usize, events: u64) -> f64 {
+    if stages == 1 {
+        // The crate has a faster barrier for a single stage.
+        return pipeline(config, 1, events, 0);
+    }
     let _cores = TwoCores::take();
-    let timing = Timing::new(3, events);
-    let tx = build_single_producer(RING, || 0u64, config.wait)
-        .handle_events_with(handler(timing.stage()))
-        .handle_events_with(handler(timing.stage()))
-        .handle_events_with(handler(timing.stage()))
-        .build();
-    run(tx, &timing, 0, config.yields)
+    let timing = Timing::new(stages, events);
+    let mut all = build_single_producer(RING, || 0u64, config.wait).with_multi_consumer();
+    for _ in 0..stages {
+        all = all.handle_events_with(handler(timing.stage()));
+    }
+    run(all.build(), &timing, 0, config.yields);
+    timing.result()
 }
 
 /// Runs one producer, two parallel stages, and a stage behind both.
@@ -105,7 +118,8 @@ pub fn diamond<W: WaitStrategy + 'static>(config: Config<W>, events: u64) -> f64
         .and_then()
         .handle_events_with(handler(timing.stage()))
         .build();
-    run(tx, &timing, 0, config.yields)
+    run(tx, &timing, 0, config.yields);
+    timing.result()
 }
 
 /// Runs several producers, each with `steps` of work between two events, and one stage.

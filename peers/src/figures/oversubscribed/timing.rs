@@ -22,9 +22,11 @@ const PRODUCER_SHIFT: u32 = 56;
 pub struct Timing {
     stages: usize,
     producers: u64,
+    /// Number of producers whose events each stage sees.
+    heard: u64,
     /// Number of events of each producer.
     events: u64,
-    /// Number of stages that have seen every producer's first event.
+    /// Number of stages that have seen the first event of each producer that they hear.
     arrived: AtomicUsize,
     results: Mutex<Results>,
 }
@@ -44,25 +46,41 @@ impl Timing {
 
     /// Times a run of several producers with `events` events each.
     pub fn with_producers(producers: usize, stages: usize, events: u64) -> Arc<Timing> {
+        Timing::make(producers, stages, producers, events)
+    }
+
+    /// Times a run of several pairs at once, each of a producer with `events` events and a stage
+    /// that sees only these. Every producer calls [`Timing::produce`].
+    pub fn of_pairs(pairs: usize, events: u64) -> Arc<Timing> {
+        Timing::make(pairs, pairs, 1, events)
+    }
+
+    fn make(producers: usize, stages: usize, heard: usize, events: u64) -> Arc<Timing> {
         assert!(events > 1, "the first event is not timed");
         Arc::new(Timing {
             stages,
             producers: producers as u64,
+            heard: heard as u64,
             events,
             arrived: AtomicUsize::new(0),
             results: Mutex::default(),
         })
     }
 
-    /// Returns the part of one stage, which sees the events of all `PRODUCERS`.
+    /// Returns the part of one stage, which sees the events of all `PRODUCERS` that it hears.
     pub fn stage<const PRODUCERS: usize>(self: &Arc<Self>) -> Stage<PRODUCERS> {
-        debug_assert_eq!(self.producers, PRODUCERS as u64);
+        debug_assert_eq!(self.heard, PRODUCERS as u64);
         Stage {
             checks: std::array::from_fn(|_| Check::default()),
             seen: 0,
-            mark: self.producers,
+            mark: self.heard,
             timing: self.clone(),
         }
+    }
+
+    /// Returns the number of events of each producer.
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// Publishes the events through `publish`, which waits while the ring is full. Before each
@@ -111,8 +129,8 @@ impl Timing {
     /// Returns the nanoseconds per event. Panics unless every stage saw every event, in order.
     pub fn result(&self) -> f64 {
         let results = self.lock();
-        let stages = self.stages * self.producers as usize;
-        assert_eq!(results.checks.len(), stages, "a stage did not report its checks");
+        let checks = self.stages * self.heard as usize;
+        assert_eq!(results.checks.len(), checks, "a stage did not report its checks");
         results.checks.iter().for_each(|check| check.finish(self.events));
         let (Some(begin), Some(end)) = (results.begin, results.end) else {
             panic!("the clock did not start and stop")
@@ -153,7 +171,7 @@ impl<const PRODUCERS: usize> Stage<PRODUCERS> {
 
     #[cold]
     fn reach_mark(&mut self) {
-        let all = self.timing.events * self.timing.producers;
+        let all = self.timing.events * self.timing.heard;
         if self.mark < all {
             self.mark = all;
             self.timing.arrived.fetch_add(1, Ordering::Release);

@@ -1,0 +1,140 @@
+//! Slots of the ring and bytes of an event, between two threads with a core each.
+//!
+//! Events of many bytes are filled in their slots where the contender's interface allows that.
+//! `rtrb` by its `push` and `pop` copies each event twice.
+
+use std::hint::{black_box, spin_loop};
+use std::time::Instant;
+
+use slipring::{Contiguous, Interleaved};
+
+use super::column;
+use crate::contenders::queues::{self, Queue, Rtrb, drain};
+use crate::contenders::{Sides, StreamSpec, ours, rings, run_stream};
+use crate::figures::one_by_one::{self, StreamFn, measured};
+use crate::limits;
+use crate::measure::{Contender, Figure, Kind, Size, per_event};
+use crate::work::{Check, Event, Words};
+
+/// Number of events in a batch.
+const BATCH: u64 = 100;
+/// Number of slots of the ring whose events grow.
+const SLOTS: usize = 64;
+/// Size of all events of the ring whose number of slots shrinks as the events grow, in bytes.
+const MEMORY: usize = 16 << 20;
+
+/// Returns the figures of slots and of bytes.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = (6..=22).step_by(2).map(|log| slots(size, 1 << log)).collect();
+    figures.extend(bytes(size, "64 slots", |_| SLOTS));
+    figures.extend(bytes(size, "16 MiB", |bytes| MEMORY / bytes));
+    figures
+}
+
+fn slots(size: Size, ring: usize) -> Figure {
+    let events = one_by_one::events(size, 0);
+    let spec = StreamSpec { ring, events, batch: 1, steps: 0 };
+    let mut contenders = measured(streams::<u64>(), spec);
+    // A batch fits the ring, or the producer would wait forever.
+    if ring as u64 >= BATCH {
+        let batches: [(Kind, &str, StreamFn); 4] = [
+            (Kind::Ours, "slipring, batches of 100", ours::stream::<u64, Interleaved>),
+            (Kind::Ours, "slipring contiguous, batches of 100", ours::stream::<u64, Contiguous>),
+            (Kind::Peer, "disruptor, batches of 100", rings::stream::<u64>),
+            (Kind::Peer, "rtrb, batches of 100", queues::stream::<u64, Rtrb>),
+        ];
+        contenders.extend(measured(batches, StreamSpec { batch: BATCH, ..spec }));
+    }
+    Figure {
+        table: "scaling: slots".to_owned(),
+        column: column(ring, "slot"),
+        baseline: None,
+        contenders,
+    }
+}
+
+/// Returns kind, name and stream of the contenders, which publish one by one.
+fn streams<E: Event>() -> [(Kind, &'static str, StreamFn); 6] {
+    use Kind::{Limit, Ours, Peer};
+    [
+        (Ours, "slipring", ours::stream::<E, Interleaved>),
+        (Ours, "slipring contiguous", ours::stream::<E, Contiguous>),
+        (Limit, "limit stamps inside, spaced", limits::stream::<E, limits::Interleaved<E>, true>),
+        (Limit, "limit cursor, spaced", limits::stream::<E, limits::Cursor<E>, true>),
+        (Peer, "disruptor", rings::stream::<E>),
+        (Peer, "rtrb", queues::stream::<E, Rtrb>),
+    ]
+}
+
+/// Returns the figures of one table, whose rings have so many slots by the bytes of an event.
+fn bytes(size: Size, memory: &str, slots: fn(usize) -> usize) -> [Figure; 6] {
+    let table = format!("scaling: bytes of an event, {memory}");
+    [
+        of_size::<u64>(size, &table, slots),
+        of_size::<Words<8>>(size, &table, slots),
+        of_size::<Words<64>>(size, &table, slots),
+        of_size::<Words<512>>(size, &table, slots),
+        of_size::<Words<2048>>(size, &table, slots),
+        of_size::<Words<8192>>(size, &table, slots),
+    ]
+}
+
+fn of_size<E: Event>(size: Size, table: &str, slots: fn(usize) -> usize) -> Figure {
+    let bytes = size_of::<E>();
+    // A word takes about a nanosecond on both sides together.
+    let nanos = 10 + bytes as u64 / 8;
+    let events = size.pick(3_000_000 / nanos, 5_000_000 / nanos, 30_000_000 / nanos);
+    let events = if size == Size::Smoke { events.min(3_000) } else { events };
+    let spec = StreamSpec { ring: slots(bytes), events, batch: 1, steps: 0 };
+    let mut contenders =
+        vec![Contender::new(Kind::Alone, "one thread doing it all", move || alone::<E>(spec))];
+    contenders.extend(measured(streams::<E>(), spec));
+    contenders
+        .push(Contender::new(Kind::Peer, "rtrb, chunks in place", move || in_place::<E>(spec)));
+    Figure { table: table.to_owned(), column: column(bytes, "byte"), baseline: None, contenders }
+}
+
+/// Fills and checks the same events on one thread, without a hand-over.
+fn alone<E: Event>(spec: StreamSpec) -> f64 {
+    let mut slots: Box<[E]> = (0..spec.ring).map(|_| E::default()).collect();
+    let mut check = Check::default();
+    let mut begin = Instant::now();
+    for number in 1..=spec.all() {
+        let slot = &mut slots[number as usize & (spec.ring - 1)];
+        slot.fill(number);
+        check.see(black_box(&*slot));
+        if number == spec.all() - spec.events {
+            begin = Instant::now();
+        }
+    }
+    let took = per_event(begin, spec.events);
+    check.finish(spec.all());
+    took
+}
+
+/// Measures a stream through `rtrb` whose producer fills events in their slots, and whose consumer
+/// reads them there.
+fn in_place<E: Event>(spec: StreamSpec) -> f64 {
+    let (mut tx, mut rx) = rtrb::RingBuffer::<E>::new(spec.ring);
+    let send = move |number, _| loop {
+        let Ok(mut chunk) = tx.write_chunk_uninit(1) else {
+            spin_loop();
+            continue;
+        };
+        let [slot] = chunk.as_mut_slices().0 else { panic!("a chunk of one slot") };
+        E::init(slot, number);
+        // SAFETY: `init` has initialized the only slot of the chunk.
+        unsafe { chunk.commit_all() }
+        return;
+    };
+    let receive = move |events, check: &mut Check| {
+        // Released in parts, so that the producer can go on meanwhile.
+        let part = spec.ring as u64 / 8;
+        drain(events, |max| {
+            <Rtrb as Queue<E>>::receive_batch(&mut rx, max.min(part), |event| {
+                check.see(event);
+            })
+        });
+    };
+    run_stream(spec, Sides { send, close: || (), receive })
+}

@@ -1,0 +1,90 @@
+//! Stages in a row and side by side, producers, and members of a tap: one to eight of each, on two
+//! cores.
+
+use slipring::Wait;
+
+use super::column;
+use crate::contenders::queues::{Array, Crossbeam, CrossfireMany};
+use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
+use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
+use crate::measure::{Contender, Figure, Kind, Size};
+
+/// Returns the figures of stages, producers and members.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let tables: [(&str, &str, fn(usize) -> Shape); 3] = [
+        ("stages in a row", "stage", Shape::Pipeline),
+        ("stages side by side", "stage", Shape::Multicast),
+        ("producers", "producer", Shape::ManyToOne),
+    ];
+    let shapes = tables.into_iter().flat_map(|(table, unit, shape)| {
+        (1..=8).map(move |count| Figure {
+            table: format!("scaling: {table}"),
+            column: column(count, unit),
+            baseline: None,
+            contenders: contenders(size, shape(count), count),
+        })
+    });
+    let members = (0..=8).map(|count| Figure {
+        table: "scaling: members of a tap".to_owned(),
+        column: column(count, "member"),
+        baseline: None,
+        contenders: members(size, count),
+    });
+    shapes.chain(members).collect()
+}
+
+/// Returns the number of events for so many parties. Each party takes its share of the cores.
+fn events_for(size: Size, nanos: u64, parties: usize) -> u64 {
+    events(size, nanos * (1 + parties as u64) / 3)
+}
+
+/// Returns the contenders of a shape with `count` stages or producers.
+fn contenders(size: Size, shape: Shape, count: usize) -> Vec<Contender> {
+    let many = events_for(size, cost_ns::YIELDING, count);
+    let few = events_for(size, cost_ns::SLEEPING, count);
+    let mut all = Vec::new();
+    let mut ours = |wait: Wait, one_thread| {
+        let config = ours::Config { wait, one_thread };
+        all.push(Contender::new(Kind::Ours, config.name(), move || shape.ours(&config, many)));
+    };
+    ours(Wait::default(), false);
+    ours(Wait::YIELDING, false);
+    if !matches!(shape, Shape::ManyToOne(_)) {
+        ours(Wait::YIELDING, true);
+    }
+    let mut peer = |name: &str, run: Box<dyn Fn() -> f64>| {
+        all.push(Contender::new(Kind::Peer, name, run));
+    };
+    peer(
+        "disruptor, own strategy and producer that yield",
+        Box::new(move || shape.rings(rings::Config { wait: rings::Yielding, yields: true }, many)),
+    );
+    peer("crossfire, yielding", Box::new(move || shape.queues::<ByYielding<CrossfireMany>>(many)));
+    peer(
+        "crossbeam ArrayQueue, yielding",
+        Box::new(move || shape.queues::<ByYielding<Array>>(many)),
+    );
+    peer(
+        "crossbeam-channel, blocking",
+        Box::new(move || shape.queues::<ByBlocking<Crossbeam>>(few)),
+    );
+    all
+}
+
+/// Returns the contenders with `count` members that joined a tap beside a stage, and with as many
+/// more stages instead, which are there from the beginning.
+fn members(size: Size, count: usize) -> Vec<Contender> {
+    let events = events_for(size, cost_ns::YIELDING, 1 + count);
+    let mut all = Vec::new();
+    for wait in [Wait::default(), Wait::YIELDING] {
+        let config = ours::Config { wait, one_thread: false };
+        let stages = config.clone();
+        all.push(Contender::new(Kind::Ours, format!("{}, members", config.name()), move || {
+            ours::tap(&config, count, events)
+        }));
+        all.push(Contender::new(Kind::Ours, format!("{}, stages", stages.name()), move || {
+            ours::multicast(&stages, 1 + count, events)
+        }));
+    }
+    all
+}

@@ -1,0 +1,123 @@
+//! Workers of a pool, and shards: one to eight of each, on two cores, with an empty task and with
+//! one that is worth a hand-over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use slipring::{Graph, ShardReader, Wait};
+
+use super::column;
+use crate::contenders::queues::{Array, Crossfire, CrossfireShared, Queue, Rtrb};
+use crate::figures::oversubscribed::RING;
+use crate::figures::pools::{self, Run, Spec, Tally, Task, blocking, checked, queue};
+use crate::measure::{Figure, Kind, Size};
+use crate::work::{amount, steps_for};
+
+/// Number of keys, by which events belong to shards.
+const KEYS: u64 = 1024;
+
+/// Returns the figures of pools and of shards.
+pub fn figures(size: Size) -> Vec<Figure> {
+    let tables: [(&str, &str, &[Run]); 2] =
+        [("workers of a pool", "worker", &POOLS), ("shards", "shard", &SHARDS)];
+    let mut figures = Vec::new();
+    for (table, unit, runs) in tables {
+        for nanos in [0, 500] {
+            let task = if nanos == 0 { Task::Empty } else { Task::Steps(steps_for(nanos)) };
+            let full = 60_000_000 / (u64::from(nanos) + 100);
+            let events = size.pick(1_000, full / 3, full);
+            figures.extend((1..=8).map(|workers| Figure {
+                table: format!("scaling: {table}, {}", amount(nanos)),
+                column: column(workers, unit),
+                baseline: None,
+                contenders: checked(Spec { ring: RING, workers, task, events }, runs.to_vec()),
+            }));
+        }
+    }
+    figures
+}
+
+const POOLS: [Run; 6] = [
+    (Kind::Alone, "one thread doing it all", pools::alone),
+    (Kind::Ours, "slipring, adaptive", |spec| pools::ours(spec, Wait::default())),
+    (Kind::Ours, "slipring, yielding", |spec| pools::ours(spec, Wait::YIELDING)),
+    (Kind::Peer, "crossbeam ArrayQueue, yielding", queue::<Array>),
+    (Kind::Peer, "crossfire, yielding", queue::<CrossfireShared>),
+    (Kind::Peer, "crossfire, blocking", blocking::<CrossfireShared>),
+];
+
+const SHARDS: [Run; 6] = [
+    (Kind::Alone, "one thread doing it all", pools::alone),
+    (Kind::Ours, "slipring, adaptive", |spec| shards(spec, Wait::default())),
+    (Kind::Ours, "slipring, yielding", |spec| shards(spec, Wait::YIELDING)),
+    (Kind::Peer, "rtrb for each shard, yielding", queues::<Rtrb>),
+    (Kind::Peer, "crossfire for each shard, yielding", queues::<Crossfire>),
+    (Kind::Peer, "crossbeam ArrayQueue for each shard, yielding", queues::<Array>),
+];
+
+/// A shard's finished tasks, and the number of the last one.
+#[derive(Default)]
+struct Share {
+    tally: Tally,
+    last: u64,
+    disordered: bool,
+}
+
+impl Share {
+    #[inline(always)]
+    fn add(&mut self, task: Task, number: u64) {
+        self.disordered |= number <= self.last;
+        self.last = number;
+        self.tally.add(task, number);
+    }
+
+    /// Returns the tally. Panics unless the shard's events came in order.
+    fn finish(self) -> Tally {
+        assert!(!self.disordered, "events of a shard out of order");
+        self.tally
+    }
+}
+
+/// Runs a producer and sharded stages, each on a thread of its own.
+fn shards(spec: Spec, wait: Wait) -> (f64, Tally) {
+    let graph = Graph::new(spec.ring, || 0u64).wait(wait);
+    let key = graph.shard_reader("shards", spec.workers, |number| number % KEYS);
+    let ring = graph.build().expect("the graph is sound");
+    let (tx, shards) = (ring.producer(), ring.shard_readers(key));
+    drop(ring);
+    pools::publish_to(spec, tx, shards, |mut rx: ShardReader<u64>| {
+        let mut share = Share::default();
+        rx.for_each(|number, _| share.add(spec.task, *number))
+            .expect("the stream ended with a failure");
+        share.finish()
+    })
+}
+
+/// Runs a producer that sends each event to the queue of its shard. Each shard has a thread of its
+/// own, and all threads yield while they wait.
+fn queues<Q: Queue<u64>>(spec: Spec) -> (f64, Tally) {
+    let (mut senders, receivers): (Vec<Q::Tx>, Vec<Q::Rx>) =
+        (0..spec.workers).map(|_| Q::new(spec.ring)).unzip();
+    let closed = AtomicBool::new(false);
+    pools::on_threads(
+        spec,
+        receivers,
+        |mut rx| {
+            let mut share = Share::default();
+            pools::receive_all::<Q>(&mut rx, &closed, |number| share.add(spec.task, number));
+            share.finish()
+        },
+        || {
+            for number in 1..=spec.events {
+                pools::send::<Q>(&mut senders[shard_of(number % KEYS, spec.workers)], number);
+            }
+            closed.store(true, Ordering::Release);
+        },
+    )
+}
+
+/// Returns the shard of a key, by a hash of the key.
+#[inline(always)]
+fn shard_of(key: u64, shards: usize) -> usize {
+    let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    ((hash * shards as u64) >> 32) as usize
+}
