@@ -9,9 +9,12 @@ use crate::figures::oversubscribed::queues::{ByBlocking, ByYielding};
 use crate::figures::oversubscribed::{Shape, cost_ns, events, ours, rings};
 use crate::measure::{Contender, Figure, Kind, Size};
 
+/// Makes a shape with so many stages or producers.
+type ShapeOf = fn(usize) -> Shape;
+
 /// Returns the figures of stages, producers and members.
 pub fn figures(size: Size) -> Vec<Figure> {
-    let tables: [(&str, &str, fn(usize) -> Shape); 3] = [
+    let tables: [(&str, &str, ShapeOf); 3] = [
         ("stages in a row", "stage", Shape::Pipeline),
         ("stages side by side", "stage", Shape::Multicast),
         ("producers", "producer", Shape::ManyToOne),

@@ -15,6 +15,9 @@ use crate::figures::oversubscribed::timing::Timing;
 use crate::figures::oversubscribed::{cost_ns, events, ours, rings};
 use crate::measure::{Contender, Figure, Kind, Size};
 
+/// Runs a producer and a stage on two threads.
+type Row = Box<dyn Fn(&Arc<Timing>) + Sync>;
+
 /// Returns a figure for each number of threads per core.
 pub fn figures(size: Size) -> Vec<Figure> {
     let mut counts: Vec<usize> = (1..=4).map(|factor| (factor * cores()).div_ceil(2)).collect();
@@ -35,7 +38,7 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     let many = each(cost_ns::YIELDING);
     let spinning = if 2 * pairs > cores() { events(size, cost_ns::SPINNING) } else { many };
     let mut all = Vec::new();
-    let mut add = |kind, name: String, events, row: Box<dyn Fn(&Arc<Timing>) + Sync>| {
+    let mut add = |kind, name: String, events, row: Row| {
         all.push(Contender::new(kind, name, move || run(pairs, events, &row)));
     };
     let waits = [Wait::default(), Wait::YIELDING, Wait::SLEEPING, Wait::Blocking, Wait::BusySpin];
@@ -75,9 +78,9 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     all
 }
 
-/// Runs `row`, a producer with one stage, on so many pairs of threads. Returns the nanoseconds per
+/// Runs `row` on so many pairs of threads. Returns the nanoseconds per
 /// event of all pairs.
-fn run(pairs: usize, events: u64, row: &(impl Fn(&Arc<Timing>) + Sync)) -> f64 {
+fn run(pairs: usize, events: u64, row: &Row) -> f64 {
     let timing = Timing::of_pairs(pairs, events);
     thread::scope(|scope| {
         for _ in 0..pairs {
