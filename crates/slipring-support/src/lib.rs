@@ -7,5 +7,6 @@
 
 pub mod machine;
 pub mod numbers;
+pub mod pictures;
 pub mod streams;
 pub mod tables;

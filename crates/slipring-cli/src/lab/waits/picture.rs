@@ -9,6 +9,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use slipring_support::numbers::significant;
+use slipring_support::pictures::{COLOURS, add_dark_style};
 
 use super::report::{ArrivalResult, Record};
 
@@ -28,31 +29,6 @@ const DOT: i32 = 3;
 /// Distance from a row of beads to the nearest of its dots, in pixels.
 const ROW_DISTANCE: i32 = 26;
 
-/// Colours of the strategies. White numbers on them are legible, they stand out from a white and a
-/// dark background, and most differ for colour-blind readers too.
-const COLOURS: [RGBColor; 12] = [
-    RGBColor(0, 90, 160),
-    RGBColor(190, 70, 0),
-    RGBColor(0, 120, 90),
-    RGBColor(160, 60, 120),
-    RGBColor(125, 95, 0),
-    RGBColor(80, 85, 95),
-    RGBColor(110, 70, 190),
-    RGBColor(180, 30, 45),
-    RGBColor(0, 125, 165),
-    RGBColor(75, 120, 0),
-    RGBColor(200, 0, 120),
-    RGBColor(115, 100, 90),
-];
-
-/// Colours for readers who prefer a dark background, instead of the attributes that `plotters`
-/// writes. By hand, because `plotters` knows no style sheets.
-const DARK: &str = "<style>@media (prefers-color-scheme: dark) {\
-    rect[fill=\"#FFFFFF\"] { fill: #15181d }\
-    text[fill=\"#000000\"] { fill: #e3e6ea }\
-    line[stroke=\"#000000\"], polyline[stroke=\"#000000\"] { stroke: #c9ced6 }\
-    }</style>";
-
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// A strategy's figures in a panel.
@@ -69,8 +45,7 @@ struct Point {
 pub fn draw(record: &Record) -> Result<String> {
     let mut svg = String::new();
     draw_into(&mut svg, record).map_err(|error| anyhow!("the picture cannot be drawn: {error}"))?;
-    let end_of_root = svg.find('>').map_or(0, |at| at + 1);
-    svg.insert_str(end_of_root, DARK);
+    add_dark_style(&mut svg);
     Ok(svg)
 }
 
@@ -149,9 +124,15 @@ fn legend(root: &Area, names: &[&str]) -> Result<(), Box<dyn std::error::Error>>
     Ok(())
 }
 
+/// Returns a strategy's colour.
+fn colour(index: usize) -> RGBColor {
+    let (red, green, blue) = COLOURS[index % COLOURS.len()];
+    RGBColor(red, green, blue)
+}
+
 /// Draws a strategy's number in its colour.
 fn bead(root: &Area, index: usize, at: (i32, i32)) -> Result<(), Box<dyn std::error::Error>> {
-    let colour = COLOURS[index % COLOURS.len()];
+    let colour = colour(index);
     root.draw(&Circle::new(at, RADIUS, colour.filled()))?;
     // Almost white, so that the style sheet for dark backgrounds leaves it as it is.
     let style = ("sans-serif", 12).into_font().color(&RGBColor(255, 255, 254));
@@ -212,7 +193,7 @@ fn panel(
     // picture, so the root draws them.
     let beads = arrange(&places, frame);
     for ((point, &place), &bead) in points.iter().zip(&places).zip(&beads) {
-        let colour = COLOURS[point.strategy % COLOURS.len()];
+        let colour = colour(point.strategy);
         if bead != place {
             root.draw(&PathElement::new([place, bead], colour.mix(0.7)))?;
             root.draw(&Circle::new(place, DOT, colour.filled()))?;
@@ -307,6 +288,7 @@ fn arrange(places: &[(i32, i32)], frame: Frame) -> Vec<(i32, i32)> {
 #[cfg(test)]
 mod tests {
     use slipring_support::machine::Machine;
+    use slipring_support::pictures::DARK;
 
     use super::*;
     use crate::lab::waits::figures::Figures;
