@@ -3,7 +3,8 @@
 //!
 //! A repetition runs the contenders of a figure one after another, in rotating order. Each
 //! contender checks the order and sum of its events before its time counts. Tables show medians;
-//! `--json` saves all values. Only ratios within one run mean anything.
+//! `--json` saves all values, and `--picture` draws the tables whose columns are numbers. Only
+//! ratios within one run mean anything.
 
 // Both macros panic where the stream refuses a write.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -12,10 +13,12 @@ mod contenders;
 mod figures;
 mod limits;
 mod measure;
+mod output;
+mod picture;
 mod report;
 mod work;
 
-use std::fs::{File, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,8 +27,9 @@ use clap::Parser;
 use contenders::foreign::{self, Prepared, Programs};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Figure, Size, measure};
+use output::Output;
 use slipring_support::machine::cores;
-use slipring_support::streams::{print, same_file, stdout_width};
+use slipring_support::streams::{print, stdout_width};
 
 /// Compares slipring with its peers and with hand-made limits
 #[derive(Parser)]
@@ -50,6 +54,13 @@ struct Args {
     /// Write every value to FILE, one JSON line a series
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the tables whose columns are numbers, such as `scaling`, to FILE, as SVG
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Draw the values that --json wrote to FILE instead of measuring
+    #[arg(long, value_name = "FILE", requires = "picture")]
+    #[arg(conflicts_with_all = ["smoke", "full", "java", "reps", "json", "list"])]
+    draw: Option<PathBuf>,
     /// List the figures and their contenders without measuring
     #[arg(long)]
     list: bool,
@@ -67,6 +78,9 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let args = Args::parse();
+    if let (Some(values), Some(picture)) = (&args.draw, &args.picture) {
+        return Ok(draw(&args, values, picture)?);
+    }
     let size = if args.smoke {
         Size::Smoke
     } else if args.full {
@@ -83,8 +97,17 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     if args.list {
         return Ok(print(&mut out, &figures.iter().map(list).collect::<String>())?);
     }
-    // Opened before the measurement, so that a wrong path costs no measurement.
-    let json = args.json.as_deref().map(open).transpose()?;
+    if args.picture.is_some() && drawable(&figures).is_empty() {
+        let all = figures::all(size, &Programs::find(&args.java, size));
+        return Err(nothing_to_draw(&drawable(&all)).into());
+    }
+    let open = |option, path: &Option<PathBuf>| {
+        path.as_deref().map(|path| Output::open(option, path)).transpose()
+    };
+    let (json, picture) = (open("--json", &args.json)?, open("--picture", &args.picture)?);
+    if let (Some(json), Some(picture)) = (&json, &args.picture) {
+        json.differs_from("--picture", picture)?;
+    }
 
     let Prepared { skipped, versions } = foreign::prepare(&mut figures);
     for line in skipped {
@@ -103,27 +126,62 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     bar.finish_and_clear();
 
     // Saved before the tables are printed. Values that cannot be saved are printed.
-    let saved = json.map_or(Ok(()), |json| save(json, &report::json(&series)?));
+    let values = report::json(&series)?;
+    let saved = json.map_or(Ok(()), |json| json.save(&values));
     let smoke = if args.smoke { "; smoke run: the figures mean nothing" } else { "" };
+    let about = format!("cores: {}; repetitions: {reps}{smoke}", cores());
+    let drawn = picture.map_or(Ok(()), |picture| picture.save(&picture::draw(&series, &about)?));
     let tables = report::tables(&series, stdout_width());
     let versions: String = versions.iter().map(|version| format!("{version}\n")).collect();
-    let cores = cores();
-    let mut text = format!("cores: {cores}; repetitions: {reps}{smoke}\n{versions}\n{tables}");
+    let mut text = format!("{about}\n{versions}\n{tables}");
     if saved.is_err() {
-        text += &report::json(&series)?;
+        text += &values;
     }
     let printed = print(&mut out, &text);
-    saved.map_err(|error| {
-        format!("--json: {error}; the values are printed to standard output instead")
-    })?;
+    saved.map_err(|error| format!("{error}; the values are printed to standard output instead"))?;
+    drawn?;
     Ok(printed?)
+}
+
+/// Draws saved values of the figures and contenders that the arguments choose.
+fn draw(args: &Args, values: &Path, picture: &Path) -> Result<(), String> {
+    let path = values.display();
+    let text = fs::read_to_string(values).map_err(|error| format!("--draw: {path}: {error}"))?;
+    let mut series = report::parse(&text).map_err(|error| format!("--draw: {path}: {error}"))?;
+    series.retain(|series| {
+        matches(&series.table, &args.figures) && matches(&series.contender, &args.only)
+    });
+    let columns = series.iter().map(|series| (&*series.table, &*series.column));
+    if picture::drawable(columns).is_empty() {
+        return Err(format!("--draw: {path}: no chosen table has numbers as columns"));
+    }
+    let picture = Output::open("--picture", picture)?;
+    picture.differs_from("--draw", values)?;
+    let name = values.file_name().unwrap_or_default().to_string_lossy();
+    picture.save(&picture::draw(&series, &name)?)
+}
+
+/// Returns the names of the tables that `--picture` can draw.
+fn drawable(figures: &[Figure]) -> Vec<&str> {
+    picture::drawable(figures.iter().map(|figure| (&*figure.table, &*figure.column)))
+}
+
+/// Returns the error of a picture without a panel, with the parts of names that choose tables.
+fn nothing_to_draw(drawable: &[&str]) -> String {
+    let mut parts: Vec<&str> =
+        drawable.iter().filter_map(|table| table.split([':', ',']).next()).collect();
+    parts.dedup();
+    let parts: Vec<String> = parts.iter().map(|part| format!("`{part}`")).collect();
+    format!("--picture: no chosen figure has numbers as columns; these have: {}", parts.join(", "))
+}
+
+/// Returns whether a name contains one of these parts, or there are none.
+fn matches(name: &str, parts: &[String]) -> bool {
+    parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
 }
 
 /// Returns the figures and contenders that the arguments choose.
 fn chosen(args: &Args, size: Size, programs: &Programs) -> Vec<Figure> {
-    let matches = |name: &str, parts: &[String]| {
-        parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
-    };
     let mut figures = figures::all(size, programs);
     figures.retain(|figure| matches(&figure.table, &args.figures));
     for figure in &mut figures {
@@ -146,27 +204,4 @@ fn progress(figures: &[Figure], reps: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {percent:>3} %, {eta} left: {wide_msg}");
     ProgressBar::new((reps * runs) as u64)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// Opens the file for the values. Fails if it is standard output or standard error.
-fn open(path: &Path) -> Result<File, String> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let file = file.map_err(|error| format!("--json: cannot write {}: {error}", path.display()))?;
-    for stream in ["/dev/stdout", "/dev/stderr"] {
-        if path.is_file() && same_file(path, Path::new(stream)) {
-            return Err(format!(
-                "--json: the values and the text on {stream} would overwrite each other: give the \
-                 values a file of their own"
-            ));
-        }
-    }
-    Ok(file)
-}
-
-/// Replaces the content of a file, or writes to a pipe or device.
-fn save(mut file: File, text: &str) -> io::Result<()> {
-    if file.metadata()?.is_file() {
-        file.set_len(0)?;
-    }
-    file.write_all(text.as_bytes())
 }

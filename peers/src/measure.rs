@@ -29,7 +29,7 @@ impl Size {
 }
 
 /// The kind of a contender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// slipring.
@@ -93,14 +93,16 @@ pub struct Figure {
 }
 
 /// The values of one contender in one figure, one a repetition, in the order of measurement.
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
 pub struct Series {
     pub table: String,
     pub column: String,
     pub contender: String,
     pub kind: Kind,
     /// Runtime or compiler of a contender in another language.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub built_with: Option<String>,
-    pub metric: &'static str,
+    pub metric: String,
     pub values: Vec<f64>,
 }
 
@@ -165,7 +167,7 @@ pub fn measure(
             contender: contender.name.clone(),
             kind: contender.kind,
             built_with: contender.foreign.as_ref().and_then(Foreign::about),
-            metric,
+            metric: metric.to_owned(),
             values: all.remove(&key).unwrap_or_default(),
         }
     });

@@ -9,32 +9,27 @@ use crate::measure::{Kind, Series};
 
 /// Renders one JSON line a series, with its values in the order of measurement.
 pub fn json(series: &[Series]) -> io::Result<String> {
-    #[derive(serde::Serialize)]
-    struct Line<'a> {
-        table: &'a str,
-        column: &'a str,
-        contender: &'a str,
-        kind: Kind,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        built_with: Option<&'a str>,
-        metric: &'a str,
-        values: Vec<f64>,
-    }
     let mut lines = String::new();
-    for Series { table, column, contender, kind, built_with, metric, values } in series {
-        let values = values.iter().map(|value| (value * 1000.0).round() / 1000.0).collect();
-        lines += &serde_json::to_string(&Line {
-            table,
-            column,
-            contender,
-            kind: *kind,
-            built_with: built_with.as_deref(),
-            metric,
-            values,
-        })?;
+    for series in series {
+        let mut rounded = series.clone();
+        rounded.values.iter_mut().for_each(|value| *value = (*value * 1000.0).round() / 1000.0);
+        lines += &serde_json::to_string(&rounded)?;
         lines.push('\n');
     }
     Ok(lines)
+}
+
+/// Parses what [`json`] has rendered.
+pub fn parse(lines: &str) -> Result<Vec<Series>, String> {
+    let parse = |(index, line)| {
+        let series: Series =
+            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", index + 1))?;
+        if series.values.is_empty() {
+            return Err(format!("line {}: no values", index + 1));
+        }
+        Ok(series)
+    };
+    lines.lines().enumerate().map(parse).collect()
 }
 
 /// Renders a Markdown table for each table name, with a row for each contender. A cell is the
@@ -46,7 +41,7 @@ pub fn tables(series: &[Series], width: Option<usize>) -> String {
     let mut text = String::new();
     for table in distinct(series.iter().map(|s| s.table.as_str())) {
         let of_table: Vec<&Series> = series.iter().filter(|s| s.table == table).collect();
-        let several = distinct(of_table.iter().map(|s| s.metric)).len() > 1;
+        let several = distinct(of_table.iter().map(|s| &s.metric)).len() > 1;
         let heading = |s: &Series| {
             if several { format!("{} {}", s.column, s.metric) } else { s.column.clone() }
         };
