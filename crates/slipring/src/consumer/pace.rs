@@ -15,8 +15,9 @@ const RELEASE_AFTER: Duration = Duration::from_micros(32);
 /// Target time between two readings of the clock. A reading takes 20 to 40 ns, and holds up the
 /// processor's work on the next event, so a reading costs up to 80 ns.
 const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
-/// Target time of a stride, for a stage with followers and for a stage that may retry events. A
-/// stride of another stage takes as long as the interval between two readings of the clock.
+/// Target time of a stride, for a stage that may retry events, and for a stage with followers in a
+/// graph that has enough cores. A stride of another stage takes as long as the interval between two
+/// readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
 /// Upper bound of a stride's length, in events.
 const LONGEST_STRIDE: u64 = 256;
@@ -46,6 +47,10 @@ const GATHERED: u64 = 3;
 /// So a stage with a backlog in front of itself releases rarely, unless another stage starves.
 /// Producers do not starve while a quarter of the ring is held, because most of the ring's events
 /// are still in front of the stage.
+///
+/// In a graph with more threads than cores, a stride takes 16 microseconds, and a stage holds a
+/// quarter of the ring in any case. A later stage that received few events would take a core for a
+/// moment, and two switches of threads cost more than these events.
 pub(crate) struct Pace {
     /// Largest number of events that one pass hands to a handler of single events.
     max_pass: u64,
@@ -54,7 +59,7 @@ pub(crate) struct Pace {
     /// Time between two calls of the handler's `idle` during one wait.
     idle_every: Option<Duration>,
     /// Number of positions at which a stage that holds so many releases them: a quarter of the
-    /// ring, or an eighth in a graph of several levels.
+    /// ring, or an eighth in a graph of several levels that has enough cores.
     pub(crate) max_held: u64,
     /// Length of the current stride, in events. At the end of each stride, the loop looks for a
     /// later stage that starves.
@@ -107,12 +112,22 @@ impl Pace {
     /// Creates the pace of a stage's loop. If the graph's `timed` is `false`, the stage's passes
     /// read no clock, and the stage's loop never pauses.
     pub(crate) fn new<E, L: Layout>(state: &ConsumerState<E, L>) -> Pace {
+        Pace::on_cores(state, state.control().is_oversubscribed())
+    }
+
+    /// Creates the pace of a stage's loop. `oversubscribed`: the graph has more threads than cores.
+    pub(crate) fn on_cores<E, L: Layout>(
+        state: &ConsumerState<E, L>,
+        oversubscribed: bool,
+    ) -> Pace {
         let capacity = state.core.capacity();
         let Stage { followers, after, policy, .. } = state.plan();
         let Policy { max_batch, idle_every, .. } = *policy;
         let retries = policy.rewinds();
         // In a graph of several levels, each level holds a part of the ring.
-        let share = if followers.is_empty() && after.is_empty() { 4 } else { 8 };
+        let is_alone = followers.is_empty() && after.is_empty();
+        let share = if is_alone || oversubscribed { 4 } else { 8 };
+        let starves_soon = !followers.is_empty() && !oversubscribed;
         let max_held = (capacity / share).max(1);
         let gather = (capacity / 4).max(1).min(max_batch);
         let timed = state.control().timed;
@@ -123,8 +138,8 @@ impl Pace {
             max_held: if timed { max_held } else { capacity },
             stride: if timed { 1 } else { capacity },
             learned_stride: if timed { 1 } else { capacity },
-            grows: timed && !followers.is_empty(),
-            stride_time: if followers.is_empty() && !retries { CLOCK_INTERVAL } else { STRIDE },
+            grows: timed && starves_soon,
+            stride_time: if starves_soon || retries { STRIDE } else { CLOCK_INTERVAL },
             since_stride: 0,
             strides: 1,
             since_reading: (0, 0),

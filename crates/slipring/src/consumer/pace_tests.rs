@@ -74,6 +74,18 @@ fn under_a_backlog_a_pass_ends_at_a_quarter_of_the_ring() {
 }
 
 #[test]
+fn levels_share_the_ring_where_each_has_a_core() {
+    for (behind, oversubscribed, max_held) in
+        [(&[][..], false, 16), (&[Delivery::Each][..], false, 8), (&[Delivery::Each][..], true, 16)]
+    {
+        let ring = full_ring(behind);
+        let pace = Pace::on_cores(reader(&ring, 0).state(), oversubscribed);
+        assert_eq!(pace.max_held, max_held, "{behind:?}, {oversubscribed}");
+        ring.control.halt();
+    }
+}
+
+#[test]
 fn a_starving_follower_gets_an_event_after_a_stride() {
     for delivery in [Delivery::Each, Delivery::pool(2), Delivery::Shards(2)] {
         let ring = full_ring(&[Delivery::Each, delivery]);
@@ -96,10 +108,13 @@ fn a_starving_follower_gets_an_event_after_a_stride() {
 /// A loop that has not read the clock for long may have learned strides that are too long.
 #[test]
 fn after_a_wait_strides_begin_with_one_event_if_a_stage_follows() {
-    for (behind, first_strides) in [(&[][..], [7; 5]), (&[Delivery::Each][..], [1, 2, 4, 7, 7])] {
+    let (none, one) = (&[][..], &[Delivery::Each][..]);
+    for (behind, oversubscribed, first_strides) in
+        [(none, false, [7; 5]), (one, false, [1, 2, 4, 7, 7]), (one, true, [7; 5])]
+    {
         let ring = full_ring(behind);
         let first = reader(&ring, 0);
-        let mut pace = Pace::new(first.state());
+        let mut pace = Pace::on_cores(first.state(), oversubscribed);
         pace.learn_stride(7);
         pace.pause();
         let strides = [(); 5].map(|()| {
@@ -108,7 +123,7 @@ fn after_a_wait_strides_begin_with_one_event_if_a_stage_follows() {
             assert!(pace.is_release_due(1, || true), "a follower starves");
             stride
         });
-        assert_eq!(strides, first_strides, "{behind:?}");
+        assert_eq!(strides, first_strides, "{behind:?}, {oversubscribed}");
         ring.control.halt();
     }
 }

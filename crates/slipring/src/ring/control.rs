@@ -144,7 +144,12 @@ impl Control {
         self.notify(notifies);
     }
 
-    // Notifying. See `Waits`.
+    // Waiting and notifying. See `Waits`.
+
+    /// Returns whether the graph has more threads than cores.
+    pub(crate) fn is_oversubscribed(&self) -> bool {
+        self.waits.oversubscribed
+    }
 
     #[inline]
     pub(crate) fn notify(&self, queues: &[usize]) {

@@ -16,7 +16,7 @@ use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrateg
 pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
     /// Whether the graph has more threads than cores.
-    oversubscribed: bool,
+    pub(crate) oversubscribed: bool,
     /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
 }
@@ -89,8 +89,8 @@ impl Waits {
         if self.oversubscribed { 0 } else { plan.wait_of(party).first_polls(wait::first_polls()) }
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls. The wait's deadline is the graph's
-    /// deadline or the caller's deadline, whichever is earlier.
+    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls. The
+    /// wait's deadline is the graph's deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
