@@ -146,9 +146,16 @@ impl Control {
 
     // Waiting and notifying. See `Waits`.
 
-    /// Returns whether the graph has more threads than cores.
+    /// Returns whether the graph has more threads than cores, with the members of its taps and the
+    /// workers that joined its pools. Members and workers may join or leave at any time.
     pub(crate) fn is_oversubscribed(&self) -> bool {
-        self.waits.oversubscribed
+        // A model has no cores. The loads of the counts would multiply the model's states.
+        let joined = if cfg!(slipring_loom) {
+            0
+        } else {
+            self.membership.joined(&self.positions, &self.plan)
+        };
+        self.waits.is_oversubscribed(joined)
     }
 
     #[inline]
@@ -247,10 +254,13 @@ impl Control {
         })
     }
 
-    /// Returns the number of polls with which each wait of `party` begins; see
-    /// [`Waits::first_polls`].
+    /// Returns the number of polls with which each wait of a new handle of `party` begins. During
+    /// these polls the waiter spins without asking the strategy; see [`Wait::first_polls`].
+    ///
+    /// [`Wait::first_polls`]: crate::wait::Wait::first_polls
     pub(crate) fn first_polls(&self, party: usize) -> u32 {
-        self.waits.first_polls(&self.plan, party)
+        let wait = self.plan.wait_of(party);
+        if self.is_oversubscribed() { 0 } else { wait.first_polls(wait::first_polls()) }
     }
 
     pub(crate) fn next_task(&self) -> NonZeroU64 {
@@ -288,7 +298,7 @@ impl Control {
         let mut holder = None;
         let (in_time, stats) = self.waits.wait(
             &self.plan,
-            (party, waiter.polls),
+            (party, waiter.polls, self.is_oversubscribed()),
             learned,
             (self.status.deadline(), deadline),
             &mut || {

@@ -232,6 +232,19 @@ impl Membership {
         Some(orphans.swap_remove(at).1)
     }
 
+    /// Returns the number of handles that have joined since the build: the members of all taps, and
+    /// each pool's workers beyond those that the pool was built with.
+    pub(crate) fn joined(&self, positions: &Positions, plan: &Plan) -> usize {
+        let of_stage = |(i, stage): (usize, &Stage)| match stage.delivery {
+            Delivery::Tap(_) => positions.line(stage.line).load(Relaxed) as usize,
+            Delivery::Pool { workers, room } if room > workers => {
+                self.alive[i].load(Relaxed).saturating_sub(workers)
+            }
+            _ => 0,
+        };
+        plan.stages.iter().enumerate().map(of_stage).sum()
+    }
+
     // Members of taps.
 
     /// Takes a free seat of a tap, stores the seat's next ticket, and returns the seat. `None`: no

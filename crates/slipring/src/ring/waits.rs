@@ -15,8 +15,9 @@ use crate::wait::{self, HandleLearner, Wait, WaitOptions, WaitStats, WaitStrateg
 /// The wait queues of a ring.
 pub(crate) struct Waits {
     queues: Box<[WaitQueue]>,
-    /// Whether the graph has more threads than cores.
-    pub(crate) oversubscribed: bool,
+    /// Number of cores minus the number of the graph's threads, without the handles that join while
+    /// the graph runs.
+    free_cores: i64,
     /// The spinning parties whose threads are each bound to a single core.
     pub(crate) cores: Cores,
 }
@@ -25,7 +26,7 @@ impl Waits {
     pub(crate) fn new(plan: &Plan) -> Waits {
         Waits {
             queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
-            oversubscribed: plan.threads > wait::cores(),
+            free_cores: wait::cores() as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }
     }
@@ -83,18 +84,18 @@ impl Waits {
         ready
     }
 
-    /// Returns the number of polls with which each wait of `party` begins. During these polls the
-    /// waiter spins without asking the strategy; see [`Wait::first_polls`].
-    pub(crate) fn first_polls(&self, plan: &Plan, party: usize) -> u32 {
-        if self.oversubscribed { 0 } else { plan.wait_of(party).first_polls(wait::first_polls()) }
+    /// Returns whether the graph has more threads than cores. `joined` is the number of handles that
+    /// have joined since the build.
+    pub(crate) fn is_oversubscribed(&self, joined: usize) -> bool {
+        joined as i64 > self.free_cores
     }
 
-    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls. The
-    /// wait's deadline is the graph's deadline or the caller's deadline, whichever is earlier.
+    /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls.
+    /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,
-        (party, polls): (usize, u32),
+        (party, polls, oversubscribed): (usize, u32, bool),
         learned: &mut HandleLearner,
         (own, theirs): (Option<Instant>, Option<Instant>),
         lasts: &mut dyn FnMut() -> bool,
@@ -104,7 +105,7 @@ impl Waits {
         let site = WaitOptions {
             wait,
             polls: u64::from(polls),
-            oversubscribed: self.oversubscribed,
+            oversubscribed,
             parks: plan.parks(party),
             queue: self.queue_of(plan, party),
             deadline: own.into_iter().chain(theirs).min(),

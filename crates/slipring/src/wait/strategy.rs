@@ -30,7 +30,8 @@ pub struct WaitContext {
     ///
     /// The number of threads is an estimate: each stage's handle counts as one thread, and all
     /// stages that share a thread count as one. A single producer counts as one thread, and many
-    /// producers count as two.
+    /// producers count as two. Members of taps and workers that joined a pool count while they are
+    /// there. The threads of other graphs do not count.
     pub oversubscribed: bool,
     /// The clock's last reading in this wait; `None` before the first reading. The clock is first
     /// read after 16 polls or before the first action other than [`WaitAction::Spin`], whichever

@@ -5,6 +5,7 @@ mod common;
 
 mod pools;
 mod taps;
+mod threads;
 mod traffic;
 
 use std::time::{Duration, Instant};
