@@ -91,7 +91,8 @@ impl Waits {
     }
 
     /// Calls [`wait::wait_until`] with the strategy of `party`, which has made `polls` polls.
-    /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's deadline or the caller's deadline, whichever is earlier.
+    /// `oversubscribed`: the graph has more threads than cores. The wait's deadline is the graph's
+    /// deadline or the caller's deadline, whichever is earlier.
     pub(crate) fn wait(
         &self,
         plan: &Plan,

@@ -78,8 +78,7 @@ fn contenders(size: Size, pairs: usize) -> Vec<Contender> {
     all
 }
 
-/// Runs `row` on so many pairs of threads. Returns the nanoseconds per
-/// event of all pairs.
+/// Runs `row` on so many pairs of threads. Returns the nanoseconds per event of all pairs.
 fn run(pairs: usize, events: u64, row: &Row) -> f64 {
     let timing = Timing::of_pairs(pairs, events);
     thread::scope(|scope| {
