@@ -187,7 +187,7 @@ fn loom_twin_widened_forwards() {
 /// the same slot.
 #[test]
 fn loom_two_producers_and_no_stage() {
-    explore_unfenced(20_000, None, || {
+    explore_unfenced(20_000, Some(5), || {
         let ring = ring(shared(settings(1)), &[]);
         let (mut one, mut two) = (shared_producer(&ring), shared_producer(&ring));
         let first = thread::spawn(move || {

@@ -20,8 +20,8 @@
 //!   thread's load.
 //! - **Preemption bounds.** If three threads of a model sleep or execute compare-and-swap
 //!   operations, the model allows only 2 or 3 preemptions in an execution. Without a limit on
-//!   preemptions, a model with three threads takes minutes to hours. Each twin fails even under its
-//!   model's limit on preemptions.
+//!   preemptions, such a model takes minutes to hours. A model of two producers that claim twice
+//!   each allows 5. Each twin fails even under its model's limit on preemptions.
 //! - **Data edges.** A data edge is a release store with the acquire loads that read the stored
 //!   value. A model of a data edge runs under [`explore_unfenced`], which asserts that at most one
 //!   thread issues `SeqCst` fences. The models of data edges through a tap (`tap.rs`) run under
