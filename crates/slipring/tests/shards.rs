@@ -214,6 +214,36 @@ fn shards_pass_over_tombstones_of_many_producers() {
     assert_eq!((stage.events, stage.tombstones), (published, 2 * each - published));
 }
 
+/// One call of `poll` finds all available events of the shard, also behind tombstones and behind
+/// events of other shards.
+#[test]
+fn one_poll_finds_all_events_of_a_shard() {
+    let _watched = crate::common::watched();
+    let graph = slipring::Graph::new(64, || 0u64).shared();
+    let key = graph.shard_reader("shards", 2, |v| *v);
+    let ring = graph.build().unwrap();
+    let (mut tx, mut shards) = (ring.producer(), ring.shard_readers(key));
+    drop(ring);
+    tx.publish(|v| *v = 0).unwrap();
+    let first = (0..2).find(|&i| shards[i].poll(8, |_, _| ()).unwrap() == 1).unwrap();
+    let (own, others): (Vec<u64>, Vec<u64>) = (1..200).partition(|&key| {
+        tx.publish(|v| *v = key).unwrap();
+        let seen = shards[first].poll(8, |v, _| assert_eq!(*v, key)).unwrap();
+        assert_eq!(shards[1 - first].poll(8, |v, _| assert_eq!(*v, key)).unwrap(), 1 - seen);
+        seen == 1
+    });
+    for keys in [[others[0], own[0], others[1], own[1]], [own[0], others[0], own[1], others[1]]] {
+        for key in keys {
+            tx.publish(|v| *v = key).unwrap();
+            drop(tx.claim().unwrap());
+        }
+        for rx in &mut shards {
+            assert_eq!(rx.poll(usize::MAX, |_, _| ()).unwrap(), 2);
+            assert_eq!(rx.poll(usize::MAX, |_, _| ()).unwrap(), 0);
+        }
+    }
+}
+
 #[test]
 fn a_key_keeps_its_shard_in_contiguous_rings_and_inline_runs() {
     let _watched = crate::common::watched();

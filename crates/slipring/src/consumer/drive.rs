@@ -151,7 +151,7 @@ fn pass<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
             return (handled, outcome);
         }
         // An immediate second poll would find only the event that the producer is writing now.
-        if P::SHORT_MEANS_EXHAUSTED && (upcoming.exhausted || progress.exhausted) {
+        if position.is_exhausted(upcoming.exhausted || progress.exhausted) {
             pace.keeps_up = true;
             break;
         }
@@ -232,6 +232,7 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
 ) -> End {
     let mut pace = Pace::new(position.state());
     loop {
+        let first = position.next();
         match step(position, handler, &mut pace) {
             Ok(0) => {
                 if let Some(closed) = position.ended() {
@@ -253,8 +254,9 @@ pub(crate) fn drive<E, L: Layout, P: Availability<E, L>, H: Handler<E, L>>(
                     Err(BatchError::Wait(closed)) => return End::Wait(closed),
                 }
             }
-            Ok(handled) if P::SHORT_MEANS_EXHAUSTED => {
-                space(&position.state().core.control, pace.spacings(handled));
+            Ok(_) if P::MAY_PAUSE => {
+                let passed = position.next().wrapping_sub(first);
+                space(&position.state().core.control, pace.spacings(passed));
             }
             Ok(_) => {}
             Err(end) => return end,

@@ -346,8 +346,7 @@ impl<E, A: sealed::Access, C: sealed::Delivery, L: Layout> Consumer<E, A, C, L> 
             handled += progress.handled;
             // With many producers, `find_next` stops at a tombstone. The loop polls again, because
             // live events can follow the tombstone.
-            if C::Position::<E, L>::SHORT_MEANS_EXHAUSTED
-                && (upcoming.exhausted || progress.exhausted)
+            if position.is_exhausted(upcoming.exhausted || progress.exhausted)
                 && !position.state().control().plan.many_producers
             {
                 break;

@@ -72,10 +72,9 @@ pub(crate) trait ConsumerPosition<E, L: Layout> {
 
 /// Finds the available events at a position, and detects the end of the stream.
 pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
-    /// Whether a poll that finds fewer events than requested has found all available events. A
-    /// stage's loop may pause after it has handled all available events; see
+    /// Whether a stage's loop may pause after it has handled all available events; see
     /// [`space`](crate::consumer::pace::space).
-    const SHORT_MEANS_EXHAUSTED: bool;
+    const MAY_PAUSE: bool;
 
     /// Whether this position finds events by their stamps, and handles each stamped event. If
     /// `walks_runs` returns `true`, a handler can continue with the published runs after the polled
@@ -89,6 +88,11 @@ pub(crate) trait Availability<E, L: Layout>: ConsumerPosition<E, L> {
     /// Works as [`Availability::poll`], but continues until `least` events are found or no further
     /// event is available.
     fn gather(&mut self, least: u64, max: u64) -> u64;
+
+    /// Whether the handler has handled all available events. The caller has just handled events,
+    /// and has released none of them. `short`: the last poll found fewer events than requested.
+    /// The method reads no shared word that another thread writes meanwhile.
+    fn is_exhausted(&mut self, short: bool) -> bool;
 
     /// Limits later chunks to `max` events, so that a worker leaves further events to the pool's
     /// other workers.

@@ -142,6 +142,12 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
         &self.role
     }
 
+    /// Returns the number of events from `next` on that are known to be available.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> u64 {
+        self.live_end.wrapping_sub(self.next)
+    }
+
     /// Passes over `len` available events that other shards own.
     pub(crate) fn pass_over(&mut self, len: u64) {
         debug_assert!(len <= self.live_end.wrapping_sub(self.next));
@@ -371,7 +377,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
 }
 
 impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
-    const SHORT_MEANS_EXHAUSTED: bool = true;
+    const MAY_PAUSE: bool = true;
 
     #[inline(always)]
     fn walks_runs(&self) -> bool {
@@ -410,6 +416,11 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
         }
         self.live_end = end;
         self.live_end.wrapping_sub(self.next).min(max)
+    }
+
+    #[inline(always)]
+    fn is_exhausted(&mut self, short: bool) -> bool {
+        short
     }
 
     fn has_available(&self) -> bool {

@@ -16,6 +16,7 @@
 //!   the graph.
 
 use crate::base::sync::twin;
+use crate::consumer::drive::GATHER_AT_LEAST;
 use crate::consumer::position::{Availability, ConsumerPosition, ConsumerState};
 use crate::consumer::role::ShardRole;
 use crate::consumer::sequential::SequentialPosition;
@@ -33,6 +34,8 @@ pub struct ShardPosition<E, L: Layout> {
     /// shards' events only while `handled` is `false`. A release while `handled` is `true` would
     /// also release handled events, which a retry must repeat.
     handled: bool,
+    /// Whether the last search for events found all events that were available.
+    exhausted: bool,
 }
 
 impl<E, L: Layout> ShardPosition<E, L> {
@@ -49,7 +52,23 @@ impl<E, L: Layout> ShardPosition<E, L> {
             sequence: SequentialPosition::begin(core, stage, role, (line, 0), start, learned),
             own: 0,
             handled: false,
+            exhausted: false,
         }
+    }
+
+    /// Searches for available events of all shards, where none is known.
+    fn find(&mut self) {
+        let found = self.sequence.gather(GATHER_AT_LEAST, u64::MAX);
+        // A search also ends at a tombstone, and events may follow the tombstone.
+        let stops_early = self.sequence.state().control().plan.many_producers;
+        self.exhausted = found == 0 || found < GATHER_AT_LEAST && !stops_early;
+    }
+
+    /// Passes over the next events that are known to be available, up to the first event of this
+    /// shard.
+    fn pass_over_others(&mut self) {
+        let others = self.count(self.sequence.next(), self.sequence.known(), false);
+        self.sequence.pass_over(others);
     }
 
     /// Counts at most `len` consecutive events from `seq` on. If `own` is true, counts the events
@@ -108,7 +127,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
     }
 
     fn rewind(&mut self) {
-        (self.own, self.handled) = (0, false);
+        (self.own, self.handled, self.exhausted) = (0, false, false);
         self.sequence.rewind();
     }
 
@@ -126,9 +145,7 @@ impl<E, L: Layout> ConsumerPosition<E, L> for ShardPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
-    /// A poll ends at the first event of another shard, although more events of this shard may
-    /// follow.
-    const SHORT_MEANS_EXHAUSTED: bool = false;
+    const MAY_PAUSE: bool = true;
 
     fn walks_runs(&self) -> bool {
         false
@@ -136,18 +153,18 @@ impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
 
     fn poll(&mut self, max: u64) -> u64 {
         while self.own == 0 {
-            let found = self.sequence.poll(u64::MAX);
-            let others = self.count(self.sequence.next(), found, false);
-            self.sequence.pass_over(others);
-            self.own = self.count(self.sequence.next(), found - others, true);
+            if self.sequence.known() == 0 {
+                self.find();
+            }
+            self.pass_over_others();
+            self.own = self.count(self.sequence.next(), self.sequence.known(), true);
+            let ended = self.exhausted && self.sequence.known() == 0;
             let share = (self.sequence.state().core.capacity() / 8).max(1);
-            if !self.handled
-                && (found == 0
-                    || self.sequence.next().wrapping_sub(self.sequence.released()) >= share)
-            {
+            let held = self.sequence.next().wrapping_sub(self.sequence.released());
+            if !self.handled && (ended || held >= share) {
                 twin!("others-held": self.release() => ());
             }
-            if found == 0 {
+            if ended {
                 return 0;
             }
         }
@@ -156,6 +173,16 @@ impl<E, L: Layout> Availability<E, L> for ShardPosition<E, L> {
 
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.poll(max)
+    }
+
+    /// A poll ends at the first event of another shard, although more events of this shard may
+    /// follow.
+    fn is_exhausted(&mut self, _short: bool) -> bool {
+        if self.own != 0 || !self.exhausted {
+            return false;
+        }
+        self.pass_over_others();
+        self.sequence.known() == 0
     }
 
     fn has_available(&self) -> bool {

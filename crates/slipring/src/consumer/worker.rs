@@ -411,8 +411,8 @@ impl<E, L: Layout> ConsumerPosition<E, L> for WorkerPosition<E, L> {
 }
 
 impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
-    /// A poll ends at the chunk's end, although more events may follow the chunk.
-    const SHORT_MEANS_EXHAUSTED: bool = false;
+    /// While a worker paused, the worker would not help the pool's other workers.
+    const MAY_PAUSE: bool = false;
 
     fn walks_runs(&self) -> bool {
         false
@@ -433,6 +433,12 @@ impl<E, L: Layout> Availability<E, L> for WorkerPosition<E, L> {
 
     fn gather(&mut self, _least: u64, max: u64) -> u64 {
         self.poll(max)
+    }
+
+    /// A poll ends at the chunk's end, although more events may follow the chunk.
+    #[inline(always)]
+    fn is_exhausted(&mut self, _short: bool) -> bool {
+        false
     }
 
     #[inline(always)]
