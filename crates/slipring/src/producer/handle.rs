@@ -79,6 +79,8 @@ pub struct Producer<E, L: Layout = Interleaved, S: sealed::Sharing = Single> {
     pub(super) slow_path: bool,
     /// Whether every publication needs the slow path, even if no stamp needs a refresh.
     pub(super) always_slow_path: bool,
+    /// Whether a publication may have to refresh stamps (stamp::I1).
+    pub(super) refreshes: bool,
     pub(super) learned: HandleLearner,
     /// The check by which a publication decides whether to notify wait queues.
     pub(super) quiet_check: QuietCheck,
@@ -129,6 +131,7 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // handle knows only that the gating stages allowed the claims before `next`.
         let limit = if S::MANY { next } else { start.wrapping_add(core.capacity()) };
         let plan = &core.control.plan;
+        let refreshes = core.may_refresh(next, limit);
         let always_slow_path = core.control.counters.samples.is_some()
             || !plan.producer_partitions.is_empty()
             || (!S::MANY && plan.cursor && plan.stamped);
@@ -142,8 +145,9 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
             counts: LocalCounts::default(),
             flushed: LocalCounts::default(),
             number: TaskNumber::default(),
-            slow_path: always_slow_path || core.may_refresh(next, limit),
+            slow_path: always_slow_path || refreshes,
             always_slow_path,
+            refreshes,
             coalesced: 0,
             ignores_panic: panicking(),
             sharing: PhantomData,

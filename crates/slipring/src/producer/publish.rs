@@ -22,18 +22,28 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
     #[inline(never)]
     fn commit_slow(&mut self, seq: u64, len: u64) {
         let core = &*self.core;
-        twin!("partitioned-late": core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len) => ());
+        let plan = &core.control.plan;
+        let partition = || {
+            if !plan.producer_partitions.is_empty() {
+                let party = core.control.producer_party();
+                core.partition(&plan.producer_partitions, party, seq, len);
+            }
+        };
+        twin!("partitioned-late": partition() => ());
         if let Some(samples) = &self.core.control.counters.samples {
             samples.publishing(seq, len, true);
         }
-        if !S::MANY && View::<E, L>::CURSOR {
-            self.core.publish_to(seq.wrapping_add(len));
-        } else if !S::MANY && core.control.plan.cursor {
-            self.core.publish_with_cursor(seq, len);
-        } else {
-            self.core.stamp_runs(seq, len);
+        if S::MANY || !View::<E, L>::CURSOR {
+            if self.refreshes {
+                core.stamp_runs(seq, len);
+            } else {
+                core.publish(seq, len);
+            }
         }
-        twin!("partitioned-late": () => core.partition(&core.control.plan.producer_partitions, core.control.producer_party(), seq, len));
+        if !S::MANY && (View::<E, L>::CURSOR || plan.cursor) {
+            core.publish_to(seq.wrapping_add(len));
+        }
+        twin!("partitioned-late": () => partition());
     }
 
     /// Publishes the positions `[seq, seq + len)`, which this handle has claimed and filled.

@@ -204,8 +204,8 @@ impl<E, L: Layout, S: sealed::Sharing> Producer<E, L, S> {
         // stage passes an open claim. `may_refresh` checks the lap that ends at `limit`. The range
         // from `next` to `limit` may be longer than a lap, because other producers may have claimed
         // positions after `next`.
-        self.slow_path = self.always_slow_path
-            || self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
+        self.refreshes = self.core.may_refresh(self.limit.wrapping_sub(capacity), self.limit);
+        self.slow_path = self.always_slow_path || self.refreshes;
         if (self.limit.wrapping_sub(self.next) as i64) < len as i64 {
             Err(Refusal::Gated(slowest))
         } else {

@@ -117,13 +117,6 @@ impl<E, L: Layout> Core<E, L> {
         }
     }
 
-    /// Works as [`Core::publish`], for a single producer that stores its cursor besides the stamps.
-    #[inline(never)]
-    pub(crate) fn publish_with_cursor(&self, seq: u64, len: u64) {
-        self.stamp_runs(seq, len);
-        self.publish_to(seq.wrapping_add(len));
-    }
-
     /// Moves the producer's cursor to `end`, and so publishes all events before `end`. The caller
     /// is the single producer, and has written all events before `end`. After the call, the caller
     /// must notify the queues in `Plan::producer_notifies`.
