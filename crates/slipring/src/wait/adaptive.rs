@@ -20,9 +20,16 @@
 //!   latencies.
 //! - The *timer lateness* is the time from the moment for which a timer is set until the waiter
 //!   runs.
-//! - *Contention* means that another thread runs on the waiter's core. If two readings of the clock
-//!   in one spin lie far apart, the waiter assumes contention. For a while after another thread ran
-//!   on the waiter's core, the waiter sleeps without spinning.
+//! - *Contention* means that another thread keeps the waiter's core for long. If two readings of the
+//!   clock in one spin lie far apart, the waiter assumes contention. For a while after that, the
+//!   waiter sleeps without spinning.
+//!
+//! A waiter that spins yields now and then, because a thread of another graph or of the program may
+//! need the core. *Lent time* is the time that other threads use during a waiter's yields. Lent time
+//! costs the waiter nothing, so a wait's lent time counts neither towards the end of a spin, nor
+//! towards the duration by which a wait is short or long, nor towards the CPU budget. So where the
+//! threads of several graphs outnumber the cores, and each soon yields or sleeps, no waiter sleeps
+//! merely because its partner waits for a core.
 //!
 //! If the graph has more threads than cores, the waiter yields a few times and then sleeps.
 //!
@@ -59,6 +66,12 @@ const SPIN_AROUND: f64 = 4.0;
 /// nanoseconds. If two consecutive readings of the clock in a spin are more than `PREEMPTED` apart,
 /// the waiter assumes that another thread ran on the core.
 const PREEMPTED: f64 = 100_000.0;
+/// A waiter that spins yields after every `YIELD_INTERVAL` polls: a yield takes a quarter of the
+/// polls' time if no other thread needs the core.
+const YIELD_INTERVAL: u64 = 2 * CLOCK_INTERVAL;
+/// Longest time between the readings of the clock before and after a yield that lends the core to no
+/// other thread, in nanoseconds. Two switches of threads take longer.
+const UNLENT: f64 = 3_000.0;
 /// If another thread runs for `t` on a spinning waiter's core, the core then counts as contended
 /// for `CONTENDED * t`.
 const CONTENDED: f64 = 32.0;
@@ -114,6 +127,10 @@ pub(super) struct Adaptive {
     phase: Phase,
     /// The clock's last reading in this wait.
     last_reading: Option<Instant>,
+    /// Whether the spinning waiter yielded after the clock's last reading.
+    yielded: bool,
+    /// The lent time of this wait, in nanoseconds.
+    lent: f64,
 }
 
 impl Adaptive {
@@ -133,6 +150,8 @@ impl Adaptive {
             contended_until: None,
             phase: Phase::Unplanned,
             last_reading: None,
+            yielded: false,
+            lent: 0.0,
         }
     }
 
@@ -247,20 +266,9 @@ impl WaitLearner for Adaptive {
                 self.phase = Phase::Park;
             }
         } else if let Some(last_reading) = self.last_reading
-            && let Phase::Spin(_) = self.phase
+            && let Phase::Spin(until) = self.phase
         {
-            let since = nanos(now.saturating_duration_since(last_reading));
-            if since > PREEMPTED {
-                self.contended_until = Some(after(now, (since * CONTENDED).min(LONGEST_CONTENDED)));
-                self.phase = Phase::Park;
-            } else if let Some(budget) = &mut self.budget
-                && since != 0.0
-            {
-                budget.learn_poll_cost(since);
-                if !budget.charge(now, since) {
-                    self.phase = Phase::Park;
-                }
-            }
+            self.spend(now, last_reading, until);
         }
         self.last_reading = Some(now);
         if let Phase::Napping { wake, give_up } = self.phase {
@@ -279,6 +287,10 @@ impl WaitLearner for Adaptive {
             self.phase = Phase::Park;
         }
         match self.phase {
+            Phase::Spin(_) if context.polls.is_multiple_of(YIELD_INTERVAL) => {
+                self.yielded = true;
+                return WaitAction::Yield;
+            }
             Phase::Spin(_) => return WaitAction::Spin(1),
             Phase::Yield => return WaitAction::Yield,
             Phase::Nap { wake, give_up } => {
@@ -301,11 +313,15 @@ impl WaitLearner for Adaptive {
 
     fn wait_ended(&mut self, context: &WaitContext, progress: bool) {
         let last_reading = self.last_reading.take();
-        if let Some(budget) = &mut self.budget {
-            let spun = matches!(self.phase, Phase::Unplanned | Phase::Spin(_));
-            if let (true, Some(last_reading), Some(now)) = (spun, last_reading, context.now) {
-                budget.charge(now, nanos(now.saturating_duration_since(last_reading)));
+        let spun = matches!(self.phase, Phase::Unplanned | Phase::Spin(_));
+        if let (true, Some(last_reading), Some(now)) = (spun, last_reading, context.now) {
+            let (own, ..) = self.divide(now, last_reading);
+            if let Some(budget) = &mut self.budget {
+                budget.charge(now, own);
             }
+        }
+        let lent = std::mem::take(&mut self.lent);
+        if let Some(budget) = &mut self.budget {
             if spun {
                 // The clock has not timed the last polls of the wait, so the budget charges these
                 // polls at the average cost of a poll.
@@ -334,14 +350,15 @@ impl WaitLearner for Adaptive {
             self.wake_latency.decay();
         }
         if progress {
-            let began = self.streak_began.take().unwrap_or(began);
+            let began = after(self.streak_began.take().unwrap_or(began), lent);
             let arrival =
                 context.wake_latency.and_then(|latency| now.checked_sub(latency)).unwrap_or(now);
             self.last = Some(EndedWait { began, arrival: arrival.max(began) });
         } else {
             // If several waits time out one after the other, the duration of each of them is
             // measured from the start of the first.
-            let since = *self.streak_began.get_or_insert(began);
+            let since = after(self.streak_began.unwrap_or(began), lent);
+            self.streak_began = Some(since);
             if nanos(now.saturating_duration_since(since)) >= self.spin_worth() {
                 self.count_wait(false);
             }
@@ -350,6 +367,40 @@ impl WaitLearner for Adaptive {
 }
 
 impl Adaptive {
+    /// Divides the time since the clock's last reading, in a spin, into the waiter's own time and
+    /// lent time. Adds the lent time to that of the wait, and notes contention. Returns the own time
+    /// and the lent time, in nanoseconds, and whether the core is contended.
+    fn divide(&mut self, now: Instant, last_reading: Instant) -> (f64, f64, bool) {
+        let since = nanos(now.saturating_duration_since(last_reading));
+        let yielded = std::mem::take(&mut self.yielded);
+        let lent = if yielded && since > UNLENT { since - nanos(YIELD_COST) } else { 0.0 };
+        self.lent += lent;
+        let contended = since > PREEMPTED;
+        if contended {
+            self.contended_until = Some(after(now, (since * CONTENDED).min(LONGEST_CONTENDED)));
+        }
+        (since - lent, lent, contended)
+    }
+
+    /// Accounts for the time since the clock's last reading, in a spin that ends at `until` unless
+    /// the waiter lends its core. Ends the spin if the core is contended or the budget is spent.
+    fn spend(&mut self, now: Instant, last_reading: Instant, until: Instant) {
+        let yielded = self.yielded;
+        let (own, lent, contended) = self.divide(now, last_reading);
+        self.phase = if contended { Phase::Park } else { Phase::Spin(after(until, lent)) };
+        if let Some(budget) = &mut self.budget
+            && !contended
+            && own != 0.0
+        {
+            if !yielded {
+                budget.learn_poll_cost(own);
+            }
+            if !budget.charge(now, own) {
+                self.phase = Phase::Park;
+            }
+        }
+    }
+
     fn charge_sleep(&mut self) {
         if let Some(budget) = &mut self.budget {
             budget.charge_sleep();

@@ -19,7 +19,11 @@ struct Machine {
     poll_cost: u64,
     /// CPU time of a sleep and its wake-up, in nanoseconds.
     sleep_cost: u64,
-    /// CPU time spent spinning, in nanoseconds.
+    /// CPU time of a yield, in nanoseconds.
+    yield_cost: u64,
+    /// Time that another thread uses at each yield, in nanoseconds.
+    lent: u64,
+    /// CPU time spent spinning and yielding, in nanoseconds.
     spun: u64,
     sleeps: u64,
 }
@@ -40,6 +44,8 @@ impl Machine {
             timer_lateness: 7_000,
             poll_cost: 25,
             sleep_cost: 8_000,
+            yield_cost: 200,
+            lent: 0,
             spun: 0,
             sleeps: 0,
         }
@@ -102,7 +108,10 @@ impl Machine {
                         (self.now + time.as_nanos() as u64 + self.timer_lateness, self.sleeps + 1)
                 }
                 WaitAction::Clock => {}
-                other => panic!("the machine has a core for each thread: {other:?}"),
+                WaitAction::Yield => {
+                    self.now += self.yield_cost + self.lent;
+                    self.spun += self.yield_cost;
+                }
             }
             context.polls += 1;
             if context.started.is_some() && (!spins || context.polls.is_multiple_of(CLOCK_INTERVAL))
@@ -156,7 +165,8 @@ fn a_waiter_spins_for_regular_events_that_come_sooner_than_a_wake_up() {
         let mut machine = Machine::new(None);
         let latenesses = machine.run(2_000, |_| gap);
         assert_eq!(machine.sleeps, 0, "{gap}");
-        assert!(latenesses.last() <= Some(&machine.poll_cost), "{gap}: {latenesses:?}");
+        let last = latenesses.last();
+        assert!(last <= Some(&machine.poll_cost.max(machine.yield_cost)), "{gap}: {last:?}");
     }
 }
 
@@ -191,6 +201,34 @@ fn a_waiter_spins_through_short_waits_and_sleeps_through_long_ones() {
     machine.run(1, |_| 10_000_000);
     let latenesses = machine.run(20, random(5_000.0));
     assert!(latenesses[latenesses.len() / 2] < 500, "{latenesses:?}");
+}
+
+/// Another graph's thread needs the core for a moment at each yield. Shows that a waiter does not
+/// count this time as its own: the waiter spins through long waits in which it lends the core, and
+/// sleeps through equally long waits in which the core is its own.
+#[test]
+fn a_waiter_spins_while_it_lends_its_core() {
+    for (lent, sleeps) in [(50_000, false), (0, true)] {
+        for budget in [None, Some(50)] {
+            let mut machine = Machine::new(budget);
+            machine.lent = lent;
+            let latenesses = machine.run(400, random(150_000.0));
+            assert_eq!(machine.sleeps > 100, sleeps, "{lent}: {} sleeps", machine.sleeps);
+            let last = latenesses.last();
+            assert!(sleeps || last <= Some(&(lent + machine.yield_cost)), "{lent}: {last:?}");
+        }
+    }
+}
+
+/// Another thread keeps the core for milliseconds whenever the waiter yields. Shows that the waiter
+/// then yields no more for a while.
+#[test]
+fn a_waiter_does_not_lend_its_core_to_a_thread_that_keeps_it() {
+    let mut machine = Machine::new(None);
+    machine.lent = 3_000_000;
+    let latenesses = machine.run(20_000, random(20_000.0));
+    let late = latenesses.iter().filter(|&&lateness| lateness > 1_000_000).count();
+    assert!(late < latenesses.len() / 10, "{late} of {} events are late", latenesses.len());
 }
 
 /// If the machine is suspended during a wake-up, the waiter measures the time of the suspension as

@@ -137,8 +137,10 @@ pub enum Wait {
     /// otherwise. When events come at regular times that are further apart than a wake-up takes,
     /// the waiter sleeps until shortly before the next event. After a burst of events, the waiter
     /// stops spinning only after several waits that each last longer than twice the time of a
-    /// wake-up. Where threads outnumber cores, or while another thread competes for the core, the
-    /// waiter polls a few times and does not spin further.
+    /// wake-up. While the waiter spins, it yields after every 32 polls, so that a thread of another
+    /// graph gets the core if it needs one. Where the graph's threads outnumber the cores, or while
+    /// another thread keeps the core for long, the waiter polls a few times and does not spin
+    /// further.
     Adaptive {
         /// Largest share of a core that one waiter spends on spinning and on waking up, in percent.
         /// In any second the waiter's share of the core exceeds the budget by at most two
