@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -90,12 +91,13 @@ struct Request {
         }
         return request;
     }
-    uint64_t number(const char* name) const {
+    const std::string& text(const char* name) const {
         auto found = parameters.find(name);
         if (found == parameters.end())
             throw std::runtime_error(std::string("the request has no parameter ") + name);
-        return std::stoull(found->second);
+        return found->second;
     }
+    uint64_t number(const char* name) const { return std::stoull(text(name)); }
 };
 
 // A thread that passes its failure on.
@@ -120,6 +122,19 @@ class Thread {
     std::exception_ptr failure_;
     std::thread thread_;
 };
+
+// Joins all threads. Passes on the failure of the first that failed.
+inline void join_all(std::vector<std::unique_ptr<Thread>>& threads) {
+    std::exception_ptr failure;
+    for (auto& thread : threads) {
+        try {
+            thread->join();
+        } catch (...) {
+            if (!failure) failure = std::current_exception();
+        }
+    }
+    if (failure) std::rethrow_exception(failure);
+}
 
 // Measures work on a thread of its own. No other thread of a run exists meanwhile: one that spins
 // would slow the work down where two cores share a processor's units.
@@ -160,6 +175,27 @@ inline std::string answer(double ns, double alone) {
     return text;
 }
 
+// Returns an answer of percentiles of these times, as the contenders in Rust compute them.
+inline std::string percentiles(std::vector<double>& times, std::initializer_list<size_t> percents) {
+    std::sort(times.begin(), times.end());
+    std::string text;
+    for (size_t part : percents) {
+        char value[80];
+        std::snprintf(value, sizeof value, "p%zu %.0f ", part,
+                      times[(times.size() - 1) * part / 100]);
+        text += value;
+    }
+    return text;
+}
+
+// Measures steps without a hand-over, in nanoseconds per event.
+inline double steps_alone(uint64_t events, uint32_t count) {
+    uint64_t state = 1;
+    const auto begin = Clock::now();
+    for (uint64_t i = 0; i < events; ++i) steps(count, state);
+    return nanoseconds(Clock::now() - begin) / static_cast<double>(events);
+}
+
 // Measures a stream from a producer on core 0 to a consumer on core 1.
 template <class Q>
 std::string stream(const Request& request) {
@@ -170,12 +206,8 @@ std::string stream(const Request& request) {
     Q queue(ring);
     std::atomic<bool> ready{false};
     Clock::time_point begin, end;
-    const double alone = count == 0 ? 0 : on_thread(0, [=] {
-        uint64_t state = 1;
-        auto from = Clock::now();
-        for (uint64_t i = 0; i < events; ++i) steps(count, state);
-        return nanoseconds(Clock::now() - from) / static_cast<double>(events);
-    });
+    const double alone =
+        count == 0 ? 0 : on_thread(0, [=] { return steps_alone(events, count); });
     Thread consumer({1}, [&, all, batch] {
         typename Q::Receiver receiver(queue);
         Check check;
@@ -249,7 +281,8 @@ std::string busy(const Request& request) {
         return single.finish();
     });
     double took = 0;
-    Thread consumer({1}, [&, ring, all, count] {        typename Q::Receiver receiver(queue);
+    Thread consumer({1}, [&, ring, all, count] {
+        typename Q::Receiver receiver(queue);
         Busy handler{ring, all, count};
         while (handler.check.seen < all) {
             auto handle = [&](uint64_t event) { handler.handle(event); };
@@ -295,61 +328,91 @@ std::string round_trip(const Request& request) {
     });
     asking.join();
     echo.join();
-    std::sort(times.begin(), times.end());
-    char text[80];
-    std::snprintf(text, sizeof text, "p50 %.0f p99 %.0f", times[(rounds - 1) * 50 / 100],
-                  times[(rounds - 1) * 99 / 100]);
-    return text;
+    return percentiles(times, {50, 99});
 }
 
-// Measures several producers and one consumer, all on two cores. `Q::Sender` also has
-// `void wait_and_send(uint64_t)` and `Q::Receiver` `uint64_t wait_and_receive()`.
-//
-// Each producer first sends one event, and the clock starts when the consumer has seen these.
-template <class Q>
-std::string fan_in(const Request& request) {
-    const uint64_t producers = request.number("producers");
-    const uint64_t events = request.number("events") / producers;
-    const uint32_t count = static_cast<uint32_t>(request.number("steps"));
-    const int shift = 56;
-    Q queue(request.number("ring"), producers);
-    std::atomic<bool> arrived{false};
-    Clock::time_point end;
-    std::vector<Clock::time_point> begins(producers);
-    Thread consumer({0, 1}, [&, producers, events] {
-        typename Q::Receiver receiver(queue);
-        std::vector<Check> checks(producers);
-        for (uint64_t seen = 1; seen <= producers * events; ++seen) {
-            uint64_t event = receiver.wait_and_receive();
-            checks.at(event >> shift).see(event & ((uint64_t{1} << shift) - 1));
-            if (seen == producers) arrived.store(true, std::memory_order_release);
+// Events at random times, to a consumer whose handler works.
+struct OpenLoop {
+    // Scheduled times of the events, in nanoseconds since the schedule's begin.
+    std::vector<uint64_t> due;
+    // The begin of the schedule. The first scheduled event publishes it.
+    std::atomic<Clock::rep> begin{0};
+    // Whether the consumer has handled the event ahead of the schedule.
+    std::atomic<bool> running{false};
+
+    // Computes the times of a Poisson process, by the rule of the contenders in Rust. Fails if the
+    // last time is not the one that the request states.
+    explicit OpenLoop(const Request& request) : due(request.number("events")) {
+        const uint64_t gap = request.number("gap"), until = request.number("until");
+        uint64_t state = gap;
+        double at = 0;
+        for (uint64_t& time : due) {
+            steps(1, state);
+            // The high bits of a linear congruential sequence, as a number in (0, 1].
+            const double uniform =
+                static_cast<double>((state >> 11) + 1) / static_cast<double>(uint64_t{1} << 53);
+            at -= static_cast<double>(gap) * std::log(uniform);
+            time = static_cast<uint64_t>(at);
         }
-        end = Clock::now();
-        for (const Check& check : checks) check.finish(events);
-    });
-    std::vector<std::unique_ptr<Thread>> threads;
-    for (uint64_t producer = 0; producer < producers; ++producer) {
-        threads.push_back(std::make_unique<Thread>(
-            std::initializer_list<int>{0, 1}, [&, producer, events, count] {
-                typename Q::Sender sender(queue);
-                const uint64_t mark = producer << shift;
-                sender.wait_and_send(mark | 1);
-                while (!arrived.load(std::memory_order_acquire)) std::this_thread::yield();
-                begins[producer] = Clock::now();
-                uint64_t state = 1;
-                for (uint64_t number = 2; number <= events; ++number) {
-                    steps(count, state);
-                    sender.wait_and_send(mark | number);
-                }
-            }));
+        // The last bit of a logarithm depends on the library that computes it.
+        const uint64_t last = due.back();
+        if (std::max(last, until) - std::min(last, until) > 1)
+            throw std::runtime_error("the schedule ends at " + std::to_string(last) +
+                                     " ns, not at " + std::to_string(until));
     }
-    for (auto& thread : threads) thread->join();
+    static Clock::rep now() {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(
+                   Clock::now().time_since_epoch())
+            .count();
+    }
+};
+
+// Measures latencies from an event's scheduled time until its handler has finished. The schedule
+// begins once the consumer has handled one event ahead of it.
+template <class Q>
+std::string open_loop(const Request& request) {
+    OpenLoop loop(request);
+    const uint32_t count = static_cast<uint32_t>(request.number("steps"));
+    const uint64_t all = 1 + loop.due.size();
+    Q queue(request.number("ring"));
+    std::vector<double> measured;
+    Thread consumer({1}, [&, all, count] {
+        // Made on this thread, so that the threads share no cache line.
+        std::vector<double> latencies;
+        latencies.reserve(loop.due.size());
+        typename Q::Receiver receiver(queue);
+        Check check;
+        uint64_t state = 1;
+        while (check.seen < all) {
+            auto handle = [&](uint64_t event) {
+                const uint64_t scheduled = check.seen;
+                check.see(event);
+                steps(count, state);
+                if (scheduled == 0) return loop.running.store(true, std::memory_order_release);
+                const Clock::rep begin = loop.begin.load(std::memory_order_relaxed);
+                const Clock::rep due = begin + static_cast<Clock::rep>(loop.due[scheduled - 1]);
+                latencies.push_back(static_cast<double>(OpenLoop::now() - due));
+            };
+            if (receive_each(receiver, handle, all - check.seen) == 0) spin_hint();
+        }
+        check.finish(all);
+        measured = std::move(latencies);
+    });
+    Thread producer({0}, [&] {
+        typename Q::Sender sender(queue);
+        send(sender, 1);
+        while (!loop.running.load(std::memory_order_acquire)) spin_hint();
+        const Clock::rep begin = OpenLoop::now();
+        loop.begin.store(begin, std::memory_order_relaxed);
+        uint64_t number = 2;
+        for (uint64_t due : loop.due) {
+            while (OpenLoop::now() < begin + static_cast<Clock::rep>(due)) spin_hint();
+            send(sender, number++);
+        }
+    });
+    producer.join();
     consumer.join();
-    auto begin = *std::min_element(begins.begin(), begins.end());
-    char text[80];
-    std::snprintf(text, sizeof text, "ns %.3f",
-                  nanoseconds(end - begin) / static_cast<double>(producers * (events - 1)));
-    return text;
+    return percentiles(measured, {50, 90, 99});
 }
 
 }  // namespace peers

@@ -13,6 +13,8 @@ template <class Q>
 std::string run(const Request& request) {
     if (request.kind == "stream") return stream<Q>(request);
     if (request.kind == "busy") return busy<Q>(request);
+    if (request.kind == "open") return open_loop<Q>(request);
+    if (request.kind == "shape") return pipeline<Q>(request);
     if (request.kind == "round-trip") return round_trip<Q>(request);
     throw std::runtime_error(request.contender + " does no " + request.kind);
 }
@@ -27,11 +29,17 @@ std::string run_named(const Request& request) {
 #endif
 #ifdef HAS_CIRCULAR
     if (name == "circular") return run<Circular>(request);
+    if (name == "circular-blocking") return pipeline<BlockingCircular>(request);
 #endif
 #ifdef HAS_CONCURRENT
-    if (request.kind == "shape") {
+    if (request.kind == "shape" && request.text("form") == "fan-in") {
         if (name == "concurrent") return fan_in<Concurrent>(request);
         if (name == "concurrent-blocking") return fan_in<BlockingConcurrent>(request);
+    }
+    if (request.kind == "pool") {
+        if (name == "concurrent") return pool<Concurrent>(request, 2);
+        if (name == "concurrent-two-threads") return pool<Concurrent>(request, 1);
+        if (name == "concurrent-blocking") return pool<BlockingConcurrent>(request, 2);
     }
     if (name == "concurrent") return run<Concurrent>(request);
 #endif

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "frame.hpp"
+#include "shapes.hpp"
 
 #if __has_include(<boost/lockfree/spsc_queue.hpp>)
 #define HAS_BOOST
@@ -95,6 +95,24 @@ using ReaderWriter = Single<moodycamel::ReaderWriterQueue<uint64_t>>;
 #endif
 #ifdef HAS_CIRCULAR
 using Circular = Single<moodycamel::BlockingReaderWriterCircularBuffer<uint64_t>>;
+
+// The same queue through its calls that block.
+struct BlockingCircular : Circular {
+    using Circular::Circular;
+
+    struct Sender : Circular::Sender {
+        explicit Sender(BlockingCircular& of) : Circular::Sender(of) {}
+        void wait_and_send(uint64_t number) { q.queue.wait_enqueue(number); }
+    };
+    struct Receiver : Circular::Receiver {
+        explicit Receiver(BlockingCircular& of) : Circular::Receiver(of) {}
+        uint64_t wait_and_receive() {
+            uint64_t event;
+            q.queue.wait_dequeue(event);
+            return event;
+        }
+    };
+};
 #endif
 
 #ifdef HAS_CONCURRENT
@@ -121,9 +139,6 @@ struct ConcurrentBase {
                 count -= part;
             }
         }
-        void wait_and_send(uint64_t number) {
-            while (!try_send(number)) std::this_thread::yield();
-        }
         static constexpr uint64_t BATCH = 128;
     };
     struct Receiver {
@@ -139,13 +154,11 @@ struct ConcurrentBase {
             std::for_each(events, events + had, f);
             return had;
         }
-        uint64_t wait_and_receive() {
+        uint64_t wait_and_receive()
+            requires requires(uint64_t event) { queue.wait_dequeue(token, event); }
+        {
             uint64_t event;
-            if constexpr (requires { queue.wait_dequeue(token, event); }) {
-                queue.wait_dequeue(token, event);
-            } else {
-                while (!try_receive(event)) std::this_thread::yield();
-            }
+            queue.wait_dequeue(token, event);
             return event;
         }
     };

@@ -136,24 +136,20 @@ pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     ];
     let pools = tasks.map(|(column, task, events)| {
         let ring = 1024;
-        let mut contenders = contenders(Spec { ring, workers: 2, task, events });
-        if let Some((task, steps)) = task.portable() {
-            let work = |_| Work::Pool { ring, events, task, steps };
-            contenders.extend(programs.contenders(Producers::One, false, work));
-        }
+        let spec = Spec { ring, workers: 2, task, events };
         Figure {
             table: format!("pools, two cores, ring {ring}"),
             column: column.to_owned(),
             baseline: None,
-            contenders,
+            contenders: contenders(spec, false, programs),
         }
     });
-    pools.into_iter().chain(busy(size)).collect()
+    pools.into_iter().chain(busy(size, programs)).collect()
 }
 
 /// Returns the figures of a busy pool of two behind a full ring: the overhead above half of the work
 /// on an event, because two cores share the work.
-fn busy(size: Size) -> impl Iterator<Item = Figure> {
+fn busy(size: Size, programs: &Programs) -> impl Iterator<Item = Figure> {
     let figure = move |ring, nanos| {
         let full = 100_000_000 / u64::from(nanos + 40);
         let events = size.pick(500, full / 5, full);
@@ -162,7 +158,7 @@ fn busy(size: Size) -> impl Iterator<Item = Figure> {
             table: format!("busy pool of 2 on two cores, full ring of {ring}, overhead"),
             column: amount(nanos),
             baseline: Some(Box::new(move || alone(spec).0 / 2.0)),
-            contenders: contenders(spec),
+            contenders: contenders(spec, true, programs),
         }
     };
     RINGS.into_iter().flat_map(move |ring| WORK.map(|nanos| figure(ring, nanos)))
@@ -188,7 +184,9 @@ pub fn checked(spec: Spec, runs: impl IntoIterator<Item = Run>) -> Vec<Contender
     runs.into_iter().map(contender).collect()
 }
 
-fn contenders(spec: Spec) -> Vec<Contender> {
+/// Returns the contenders of a pool of two. `overhead` asks those in other languages for the time
+/// above half of the work.
+fn contenders(spec: Spec, overhead: bool, programs: &Programs) -> Vec<Contender> {
     use Kind::{Alone, Ours, Peer};
     let runs: [Run; 20] = [
         (Alone, "one thread doing it all", alone),
@@ -212,7 +210,13 @@ fn contenders(spec: Spec) -> Vec<Contender> {
         (Peer, "flume, 3 threads, yielding", queue::<Flume>),
         (Peer, "flume, 3 threads, blocking", blocking::<Flume>),
     ];
-    checked(spec, runs)
+    let mut contenders = checked(spec, runs);
+    if let Some((task, steps)) = spec.task.portable() {
+        let Spec { ring, events, .. } = spec;
+        let work = |_| Work::Pool { ring, events, task, steps };
+        contenders.extend(programs.contenders(Producers::One, overhead, work));
+    }
+    contenders
 }
 
 /// Builds a producer and a pool.

@@ -132,6 +132,7 @@ fn two(size: Size, nanos: u32, programs: &Programs) -> Figure {
         ring: RING,
         events: if slow { some } else { few },
         steps,
+        handler_steps: 0,
     };
     all.extend(programs.contenders(Producers::Several, false, work));
     Figure {

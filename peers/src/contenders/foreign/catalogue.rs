@@ -35,15 +35,17 @@ fn agrona(queue: &str) -> String {
 /// Returns the contenders in Java that do some work.
 pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
     match work {
-        Work::Stream(_) | Work::Busy { .. } if producers == Producers::One => vec![
-            ("lmax", lmax("")),
-            ("lmax-spinning", lmax(", producer spins")),
-            ("questdb", questdb("")),
-            ("jctools", jctools("SpscArrayQueue")),
-            ("agrona-array", agrona("OneToOneConcurrentArrayQueue")),
-            ("agrona-buffer", agrona("OneToOneRingBuffer")),
-        ],
-        Work::Stream(_) | Work::Busy { .. } => vec![
+        Work::Stream(_) | Work::Busy { .. } | Work::Open { .. } if producers == Producers::One => {
+            vec![
+                ("lmax", lmax("")),
+                ("lmax-spinning", lmax(", producer spins")),
+                ("questdb", questdb("")),
+                ("jctools", jctools("SpscArrayQueue")),
+                ("agrona-array", agrona("OneToOneConcurrentArrayQueue")),
+                ("agrona-buffer", agrona("OneToOneRingBuffer")),
+            ]
+        }
+        Work::Stream(_) | Work::Busy { .. } | Work::Open { .. } => vec![
             ("lmax-multi", lmax(", multi producer")),
             ("lmax-multi-spinning", lmax(", multi producer, producer spins")),
             ("questdb-multi", questdb(", MPSequence")),
@@ -65,15 +67,27 @@ pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
                 ("lmax-sleeping", lmax(", sleeping")),
                 ("lmax-blocking", lmax(", blocking")),
             ];
-            if let Form::FanIn(_) = form {
-                all.extend([
+            match form {
+                Form::FanIn(_) => all.extend([
                     ("questdb-multi", questdb(", yielding")),
                     ("jctools-multi", jctools("MpscArrayQueue, yielding")),
                     ("agrona-array-multi", agrona("ManyToOneConcurrentArrayQueue, yielding")),
                     ("agrona-buffer-multi", agrona("ManyToOneRingBuffer, yielding")),
+                ]),
+                Form::Pipeline(_) => all.extend([
+                    ("questdb", questdb(", yielding")),
+                    ("jctools", jctools("SpscArrayQueue, yielding")),
+                    ("agrona-array", agrona("OneToOneConcurrentArrayQueue, yielding")),
+                    ("agrona-buffer", agrona("OneToOneRingBuffer, yielding")),
+                ]),
+                Form::Multicast | Form::Diamond => all.push(("questdb", questdb(", yielding"))),
+            }
+            if let Form::Pipeline(2) = form {
+                let producers_thread = ", first stage on the producer's thread";
+                all.extend([
+                    ("lmax-two-threads", lmax(producers_thread)),
+                    ("questdb-two-threads", questdb(producers_thread)),
                 ]);
-            } else {
-                all.push(("questdb", questdb(", yielding")));
             }
             all
         }
@@ -81,12 +95,27 @@ pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
             let pool = |wait| {
                 format!("LMAX Disruptor {} WorkerPool, 3 threads, {wait}", library_version("lmax3"))
             };
-            vec![
+            let mut all = vec![
                 ("lmax3-yielding", pool("yielding")),
+                ("lmax3-yielding-producer", pool("yielding, producer yields")),
                 ("lmax3-sleeping", pool("sleeping")),
                 ("lmax3-blocking", pool("blocking")),
-                ("questdb", questdb(", MCSequence, 3 threads, yielding")),
-            ]
+            ];
+            let queues = [
+                ("questdb", "questdb-two-threads", questdb(", MCSequence")),
+                ("jctools-spmc", "jctools-spmc-two-threads", jctools("SpmcArrayQueue")),
+                ("jctools-mpmc", "jctools-mpmc-two-threads", jctools("MpmcArrayQueue")),
+                (
+                    "agrona-array-mpmc",
+                    "agrona-array-mpmc-two-threads",
+                    agrona("ManyToManyConcurrentArrayQueue"),
+                ),
+            ];
+            for (three_threads, two_threads, name) in queues {
+                all.push((three_threads, format!("{name}, 3 threads, yielding")));
+                all.push((two_threads, format!("{name}, producer's thread working too")));
+            }
+            all
         }
     }
 }
@@ -95,8 +124,12 @@ pub fn java(work: &Work, producers: Producers) -> Vec<Entry> {
 pub fn cpp(work: &Work, producers: Producers) -> Vec<Entry> {
     let concurrent = ("concurrent", "moodycamel ConcurrentQueue".to_owned());
     match work {
-        Work::Stream(_) | Work::Busy { .. } if producers == Producers::Several => vec![concurrent],
-        Work::Stream(_) | Work::Busy { .. } | Work::RoundTrip { .. } => vec![
+        Work::Stream(_) | Work::Busy { .. } | Work::Open { .. }
+            if producers == Producers::Several =>
+        {
+            vec![concurrent]
+        }
+        Work::Stream(_) | Work::Busy { .. } | Work::Open { .. } | Work::RoundTrip { .. } => vec![
             ("boost", "Boost spsc_queue".to_owned()),
             ("rigtorp", "rigtorp SPSCQueue".to_owned()),
             ("reader-writer", "moodycamel ReaderWriterQueue".to_owned()),
@@ -107,7 +140,28 @@ pub fn cpp(work: &Work, producers: Producers) -> Vec<Entry> {
             ("concurrent", "moodycamel ConcurrentQueue, yielding".to_owned()),
             ("concurrent-blocking", "moodycamel BlockingConcurrentQueue, blocking".to_owned()),
         ],
-        Work::Shape { .. } | Work::Pool { .. } => Vec::new(),
+        Work::Shape { form: Form::Pipeline(_), .. } => vec![
+            ("boost", "Boost spsc_queue, yielding".to_owned()),
+            ("rigtorp", "rigtorp SPSCQueue, yielding".to_owned()),
+            ("reader-writer", "moodycamel ReaderWriterQueue, yielding".to_owned()),
+            (
+                "circular-blocking",
+                "moodycamel BlockingReaderWriterCircularBuffer, blocking".to_owned(),
+            ),
+            ("concurrent", "moodycamel ConcurrentQueue, yielding".to_owned()),
+        ],
+        Work::Shape { form: Form::Multicast | Form::Diamond, .. } => Vec::new(),
+        Work::Pool { .. } => vec![
+            ("concurrent", "moodycamel ConcurrentQueue, 3 threads, yielding".to_owned()),
+            (
+                "concurrent-two-threads",
+                "moodycamel ConcurrentQueue, producer's thread working too".to_owned(),
+            ),
+            (
+                "concurrent-blocking",
+                "moodycamel BlockingConcurrentQueue, 3 threads, blocking".to_owned(),
+            ),
+        ],
     }
 }
 
@@ -119,6 +173,7 @@ pub fn is_slow(contender: &str) -> bool {
         "lmax-yielding"
             | "lmax-sleeping"
             | "lmax-blocking"
+            | "circular-blocking"
             | "lmax3-yielding"
             | "lmax3-sleeping"
             | "lmax3-blocking"

@@ -29,12 +29,12 @@ const LIBRARIES: [Library; 5] = [
     },
     Library {
         header: "readerwriterqueue/readerwritercircularbuffer.h",
-        contenders: &["circular"],
+        contenders: &["circular", "circular-blocking"],
         advice: "install libreaderwriterqueue-dev",
     },
     Library {
         header: "concurrentqueue/blockingconcurrentqueue.h",
-        contenders: &["concurrent", "concurrent-blocking"],
+        contenders: &["concurrent", "concurrent-two-threads", "concurrent-blocking"],
         advice: "install libconcurrentqueue-dev",
     },
     Library {

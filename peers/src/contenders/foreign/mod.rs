@@ -7,7 +7,8 @@
 //! The threads of these contenders are pinned as those of the others: a core each, or all on the
 //! first two cores. Two things differ from the contenders in Rust. Each program measures the
 //! producer's or the handler's work by itself, because the same steps may take another time there.
-//! In Java at least 10,000 events precede the timed ones, so that both sides run compiled code.
+//! In Java at least 10,000 events of a stream precede the timed ones, so that both sides run
+//! compiled code; in an open loop these follow the same schedule.
 
 mod build;
 mod catalogue;
@@ -24,7 +25,7 @@ pub use catalogue::Producers;
 use java::Jdk;
 use process::Process;
 use request::{Answer, Request, WarmUp};
-pub use request::{Form, Work};
+pub use request::{Arrivals, Form, Work};
 
 use crate::measure::{Contender, Figure, Size, Values};
 

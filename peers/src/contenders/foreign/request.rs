@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An answer is pairs of a metric and a number, or `error` and a message. `alone` is the program's
-//! own measurement of the work without a hand-over, in nanoseconds per event.
+//! own measurement of one core's work without a hand-over, in nanoseconds per event.
 
 use std::fmt;
 
@@ -20,19 +20,34 @@ pub enum Work {
     Stream(StreamSpec),
     /// The same with a handler that works, behind a producer that does not.
     Busy { ring: usize, events: u64, steps: u32 },
+    /// The same with events at random times, by the rule and the checks of [`Arrivals`].
+    Open { ring: usize, arrivals: Arrivals, steps: u32 },
     /// Round trips through two rings of 1,024 events.
     RoundTrip { rounds: usize },
-    /// Several threads on two cores.
-    Shape { form: Form, ring: usize, events: u64, steps: u32 },
+    /// Several threads on two cores. `steps` is the work of each producer before an event, and
+    /// `handler_steps` the work of each stage on an event.
+    Shape { form: Form, ring: usize, events: u64, steps: u32, handler_steps: u32 },
     /// A producer and two workers on two cores.
     Pool { ring: usize, events: u64, task: &'static str, steps: u32 },
+}
+
+/// Events of a Poisson process. Each program computes the times of the events by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    /// Number of events.
+    pub events: usize,
+    /// Mean time between two events, in nanoseconds. Also the seed.
+    pub gap: u32,
+    /// Time of the last event, in nanoseconds since the first could come. A program whose schedule
+    /// ends at another time refuses the request.
+    pub until: u64,
 }
 
 /// A graph of several threads.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// Three stages in a row.
-    Pipeline,
+    /// So many stages in a row.
+    Pipeline(usize),
     /// Three parallel stages.
     Multicast,
     /// Two parallel stages, and a stage behind both.
@@ -79,10 +94,16 @@ impl fmt::Display for Request {
             Work::Busy { ring, events, steps } => {
                 write!(f, "busy {contender} ring={ring} events={events} steps={steps}")
             }
+            Work::Open { ring, arrivals: Arrivals { events, gap, until }, steps } => write!(
+                f,
+                "open {contender} ring={ring} events={events} gap={gap} until={until} steps={steps}"
+            ),
             Work::RoundTrip { rounds } => write!(f, "round-trip {contender} rounds={rounds}"),
-            Work::Shape { form, ring, events, steps } => {
-                write!(f, "shape {contender} form={form} ring={ring} events={events} steps={steps}")
-            }
+            Work::Shape { form, ring, events, steps, handler_steps } => write!(
+                f,
+                "shape {contender} form={form} ring={ring} events={events} steps={steps} \
+                 handler_steps={handler_steps}"
+            ),
             Work::Pool { ring, events, task, steps } => {
                 write!(f, "pool {contender} ring={ring} events={events} task={task} steps={steps}")
             }
@@ -94,7 +115,7 @@ impl fmt::Display for Request {
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Form::Pipeline => f.write_str("pipeline"),
+            Form::Pipeline(stages) => write!(f, "pipeline stages={stages}"),
             Form::Multicast => f.write_str("multicast"),
             Form::Diamond => f.write_str("diamond"),
             Form::FanIn(producers) => write!(f, "fan-in producers={producers}"),
@@ -106,7 +127,8 @@ impl fmt::Display for Form {
 #[derive(Debug, PartialEq)]
 pub struct Answer {
     values: Values,
-    /// The program's own measurement of the work without a hand-over, in nanoseconds per event.
+    /// The program's own measurement of one core's work without a hand-over, in nanoseconds per
+    /// event.
     alone: f64,
 }
 
@@ -125,6 +147,7 @@ impl Answer {
             match metric {
                 "ns" => values.push(("ns", number)),
                 "p50" => values.push(("p50", number)),
+                "p90" => values.push(("p90", number)),
                 "p99" => values.push(("p99", number)),
                 "alone" => alone = number,
                 _ => return Err(unknown()),
@@ -162,8 +185,15 @@ mod tests {
             "stream c ring=8 events=100 batch=10 steps=3 warm=0 warm_ms=0"
         );
         assert_eq!(
-            line(Work::Shape { form: Form::FanIn(3), ring: 8, events: 90, steps: 0 }),
-            "shape c form=fan-in producers=3 ring=8 events=90 steps=0 warm=0 warm_ms=0"
+            line(Work::Shape {
+                form: Form::FanIn(3),
+                ring: 8,
+                events: 90,
+                steps: 0,
+                handler_steps: 4
+            }),
+            "shape c form=fan-in producers=3 ring=8 events=90 steps=0 handler_steps=4 \
+             warm=0 warm_ms=0"
         );
         assert_eq!(
             line(Work::Pool { ring: 8, events: 90, task: "empty", steps: 0 }),
@@ -174,6 +204,11 @@ mod tests {
             line(Work::Busy { ring: 64, events: 7, steps: 2 }),
             "busy c ring=64 events=7 steps=2 warm=0 warm_ms=0"
         );
+        let arrivals = Arrivals { events: 7, gap: 320, until: 2400 };
+        assert_eq!(
+            line(Work::Open { ring: 64, arrivals, steps: 2 }),
+            "open c ring=64 events=7 gap=320 until=2400 steps=2 warm=0 warm_ms=0"
+        );
     }
 
     #[test]
@@ -181,8 +216,8 @@ mod tests {
         let answer = || Answer::parse("ns 17.5 alone 10.0").unwrap();
         assert_eq!(answer().values(true), [("ns", 7.5)]);
         assert_eq!(answer().values(false), [("ns", 17.5)]);
-        let trip = Answer::parse("p50 120 p99 400\n").unwrap();
-        assert_eq!(trip.values(true), [("p50", 120.0), ("p99", 400.0)]);
+        let latency = Answer::parse("p50 120 p90 200 p99 400\n").unwrap();
+        assert_eq!(latency.values(true), [("p50", 120.0), ("p90", 200.0), ("p99", 400.0)]);
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! A busy consumer of events that arrive at random times (a Poisson process, an open loop). The
 //! figures are the latencies from an event's scheduled time until its handler has finished. A
 //! producer that comes late does not shift the schedule, so no wait is left out of the latencies.
+//!
+//! One event goes ahead of the schedule. The schedule begins once the consumer has handled that
+//! event, so no latency includes the start of a thread.
 
 use std::hint::{black_box, spin_loop};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
 use super::{Consumer, RINGS, Stream, contenders};
+use crate::contenders::foreign::{Arrivals, Producers, Programs, Work};
 use crate::measure::{Figure, Size, Values};
 use crate::work::{Check, steps, steps_for};
 
@@ -23,8 +27,10 @@ struct Open {
     /// Steps of the handler's work on an event.
     steps: u32,
     /// The begin of the schedule, as nanoseconds of [`now`]. The producer sets the begin before its
-    /// first event.
+    /// first scheduled event.
     begin: &'static AtomicU64,
+    /// Whether the consumer has handled the event ahead of the schedule. The producer resets it.
+    running: &'static AtomicBool,
 }
 
 /// Returns the nanoseconds since the first call.
@@ -40,7 +46,7 @@ impl Stream for Open {
         self.ring
     }
     fn events(&self) -> u64 {
-        self.due.len() as u64
+        1 + self.due.len() as u64
     }
     fn consumer(&self) -> Timed {
         let latencies = Vec::with_capacity(self.due.len());
@@ -48,9 +54,14 @@ impl Stream for Open {
     }
     #[inline(always)]
     fn produce(&self, mut send: impl FnMut(u64)) {
+        send(1);
+        while !self.running.load(Ordering::Acquire) {
+            spin_loop();
+        }
+        self.running.store(false, Ordering::Relaxed);
         let begin = now();
-        self.begin.store(begin, Ordering::Relaxed); // the first event publishes it
-        for (due, number) in self.due.iter().zip(1..) {
+        self.begin.store(begin, Ordering::Relaxed); // the next event publishes it
+        for (due, number) in self.due.iter().zip(2..) {
             while now() < begin + due {
                 spin_loop();
             }
@@ -70,10 +81,14 @@ struct Timed {
 impl Consumer for Timed {
     #[inline(always)]
     fn handle(&mut self, event: &u64) {
-        let due = self.stream.due[self.check.seen() as usize];
+        let scheduled = self.check.seen() as usize;
         self.check.see(event);
         steps(self.stream.steps, &mut self.state);
-        self.latencies.push(now() - self.stream.begin.load(Ordering::Relaxed) - due);
+        if scheduled == 0 {
+            return self.stream.running.store(true, Ordering::Release);
+        }
+        let due = self.stream.begin.load(Ordering::Relaxed) + self.stream.due[scheduled - 1];
+        self.latencies.push(now() - due);
     }
     #[inline(always)]
     fn is_open(&self) -> bool {
@@ -90,18 +105,24 @@ impl Consumer for Timed {
 }
 
 /// Returns the figures of one busy stage in an open loop.
-pub fn figures(size: Size) -> Vec<Figure> {
-    let figure = |ring, (work, gap)| {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
+    let figure = |ring, (nanos, gap)| {
         let full = 20_000_000 / gap as usize;
         let events = size.pick(500, full / 4, full);
-        static BEGIN: AtomicU64 = AtomicU64::new(0); // no two streams run at once
-        let stream =
-            Open { ring, due: schedule(gap, events), steps: steps_for(work), begin: &BEGIN };
+        let (due, steps) = (schedule(gap, events), steps_for(nanos));
+        // No two streams run at once.
+        static BEGIN: AtomicU64 = AtomicU64::new(0);
+        static RUNNING: AtomicBool = AtomicBool::new(false);
+        let mut contenders =
+            contenders(Open { ring, due, steps, begin: &BEGIN, running: &RUNNING });
+        let arrivals = Arrivals { events, gap, until: due[events - 1] };
+        let work = |_| Work::Open { ring, arrivals, steps };
+        contenders.extend(programs.contenders(Producers::One, false, work));
         Figure {
             table: format!("busy consumer, events at random times, ring of {ring}"),
-            column: format!("work {work} ns, one event in {gap} ns"),
+            column: format!("work {nanos} ns, one event in {gap} ns"),
             baseline: None,
-            contenders: contenders(stream),
+            contenders,
         }
     };
     RINGS.into_iter().flat_map(|ring| LOADS.map(|load| figure(ring, load))).collect()

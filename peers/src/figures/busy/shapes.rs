@@ -17,6 +17,7 @@ use slipring_support::machine::pin;
 
 use super::RINGS;
 use super::full::WORK;
+use crate::contenders::foreign::{Form, Producers, Programs, Work};
 use crate::contenders::queues::{Array, Blocking, Crossbeam, Crossfire, Queue};
 use crate::figures::oversubscribed::rings::Yielding;
 use crate::figures::oversubscribed::timing::{Stage, Timing, TwoCores};
@@ -212,16 +213,21 @@ impl Pipeline {
 }
 
 /// Returns the figures of a pipeline of two busy stages.
-pub fn figures(size: Size) -> Vec<Figure> {
+pub fn figures(size: Size, programs: &Programs) -> Vec<Figure> {
     let figure = |ring, nanos| {
         let full = 100_000_000 / u64::from(nanos + 40);
         let events = size.pick(500, full / 5, full);
         let pipeline = Pipeline { ring, events, steps: steps_for(nanos) };
+        let mut contenders = contenders(pipeline);
+        let Pipeline { steps: handler_steps, .. } = pipeline;
+        let form = Form::Pipeline(2);
+        let work = |_| Work::Shape { form, ring, events, steps: 0, handler_steps };
+        contenders.extend(programs.contenders(Producers::One, true, work));
         Figure {
             table: format!("busy pipeline of 2 on two cores, full ring of {ring}, overhead"),
             column: amount(nanos),
             baseline: baseline(nanos, events),
-            contenders: contenders(pipeline),
+            contenders,
         }
     };
     RINGS.into_iter().flat_map(|ring| WORK.map(|nanos| figure(ring, nanos))).collect()

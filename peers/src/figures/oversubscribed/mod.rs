@@ -61,10 +61,11 @@ impl Shape {
         (Shape::ManyToOne(3), "3 to 1"),
     ];
 
-    /// Returns the shape as programs in other languages know it, with three stages.
+    /// Returns the shape as programs in other languages know it. Only a pipeline's number of stages
+    /// is known there; the other shapes have three.
     fn form(self) -> Form {
         match self {
-            Shape::Pipeline(_) => Form::Pipeline,
+            Shape::Pipeline(stages) => Form::Pipeline(stages),
             Shape::Multicast(_) => Form::Multicast,
             Shape::Diamond => Form::Diamond,
             Shape::ManyToOne(producers) => Form::FanIn(producers),
@@ -176,7 +177,8 @@ fn contenders(shape: Shape, size: Size, programs: &Programs) -> Vec<Contender> {
     peer("std sync_channel, blocking", Box::new(move || shape.queues::<ByBlocking<Std>>(many)));
     let work = |slow| {
         let nanos = if slow { cost_ns::SLEEPING } else { cost_ns::YIELDING };
-        Work::Shape { form: shape.form(), ring: RING, events: events(size, nanos), steps: 0 }
+        let events = events(size, nanos);
+        Work::Shape { form: shape.form(), ring: RING, events, steps: 0, handler_steps: 0 }
     };
     contenders.extend(programs.contenders(Producers::Several, false, work));
     contenders

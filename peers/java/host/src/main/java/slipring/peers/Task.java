@@ -1,7 +1,12 @@
 package slipring.peers;
 
+import java.util.Locale;
+
 /** The tasks of a pool: no work, or steps of work. */
 public final class Task {
+    /** Number of tasks in a part of a loop: a method that is called often is compiled. */
+    private static final int PART = 512;
+
     private final boolean empty;
     private final boolean skewed;
     private final int steps;
@@ -17,13 +22,21 @@ public final class Task {
         steps = request.count("steps");
     }
 
-    /** Does all tasks on one thread. */
-    public Tally alone(long events) {
-        Tally tally = new Tally(this);
-        for (long number = 1; number <= events; number++) {
-            tally.add(number);
+    /**
+     * Returns the answer of a pool whose workers did all tasks in so many nanoseconds. Fails unless
+     * their tally is that of one thread, whose time is measured here. One worker's share of that
+     * time is the answer's {@code alone}.
+     */
+    public String answer(long took, long events, Tally tally, int workers) {
+        Tally right = new Tally(this);
+        long begin = System.nanoTime();
+        for (long number = 1; number <= events; number += PART) {
+            right.addAll(number, Math.min(events, number + PART - 1));
         }
-        return tally;
+        double share = (System.nanoTime() - begin) / (double) workers;
+        tally.finish(right);
+        return String.format(
+                Locale.ROOT, "ns %.3f alone %.3f", took / (double) events, share / events);
     }
 
     /** The number of finished tasks, and the sum of their results. */
@@ -45,6 +58,12 @@ public final class Task {
             } else {
                 boolean large = task.skewed && number % 100 == 0;
                 sum += work.stepsFrom(number, large ? task.steps * 100 : task.steps);
+            }
+        }
+
+        private void addAll(long first, long last) {
+            for (long number = first; number <= last; number++) {
+                add(number);
             }
         }
 

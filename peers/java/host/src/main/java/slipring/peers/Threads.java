@@ -25,6 +25,17 @@ public final class Threads {
         return task;
     }
 
+    /**
+     * Measures work on a thread of its own. No other thread of a run exists meanwhile: one that
+     * spins would slow the work down where two cores share a processor's units.
+     */
+    public static double measure(int core, Callable<Double> measure) throws Exception {
+        Threads threads = new Threads();
+        FutureTask<Double> result = threads.start(measure, core);
+        threads.join();
+        return result.get();
+    }
+
     /** Waits until all threads have ended, and fails if one has failed. */
     public void join() throws Exception {
         for (FutureTask<?> task : tasks) {

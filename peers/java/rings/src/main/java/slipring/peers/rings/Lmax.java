@@ -17,7 +17,6 @@ import java.util.ArrayList;
 import java.util.List;
 import slipring.peers.Request;
 import slipring.peers.Threads;
-import slipring.peers.Timing;
 
 /**
  * LMAX Disruptor. The consumers are batch event processors on threads of the run.
@@ -58,10 +57,7 @@ final class Lmax {
 
             @Override
             public Receiver receiver() {
-                return to -> {
-                    handler.to = to;
-                    handler.processor.run();
-                };
+                return handler::receive;
             }
         };
     }
@@ -93,6 +89,12 @@ final class Lmax {
     private static final class Driven implements EventHandler<Event> {
         private Handler to;
         private BatchEventProcessor<Event> processor;
+
+        /** Runs the processor until the handler has seen all events. */
+        private void receive(Handler handler) {
+            to = handler;
+            processor.run();
+        }
 
         @Override
         public void onEvent(Event event, long sequence, boolean endOfBatch) {
@@ -176,10 +178,14 @@ final class Lmax {
         Waiting waiting = Waiting.named(request);
         String form = request.text("form");
         int producers = form.equals("fan-in") ? request.count("producers") : 1;
-        int steps = request.count("steps");
         RingBuffer<Event> ring = ring(request.count("ring"), producers > 1, waiting.stages());
-        int count = form.equals("fan-in") ? 1 : 3;
-        Timing timing = new Timing(count, producers, request.number("events") / producers);
+        int count =
+                switch (form) {
+                    case "fan-in" -> 1;
+                    case "pipeline" -> request.count("stages");
+                    default -> 3;
+                };
+        Timing timing = new Timing(request, count, producers);
         List<Staged> stages = stages(form, count, ring);
         Threads threads = new Threads();
         for (Staged staged : stages) {
@@ -198,16 +204,13 @@ final class Lmax {
                         if (waiting.producerYields()) {
                             timing.produce(
                                     producer,
-                                    steps,
                                     number -> {
                                         long at = claim(ring, 1, Thread::yield);
                                         publish(ring, number, 1, at);
                                     });
                         } else {
                             timing.produce(
-                                    producer,
-                                    steps,
-                                    number -> publish(ring, number, 1, ring.next()));
+                                    producer, number -> publish(ring, number, 1, ring.next()));
                         }
                         return null;
                     },
@@ -215,6 +218,62 @@ final class Lmax {
         }
         threads.join();
         return timing.result();
+    }
+
+    /** Makes a row of two stages: a poller, and a batch event processor that spins. */
+    static Shapes.Row row(int capacity) {
+        RingBuffer<Event> ring = ring(capacity, false, new BusySpinWaitStrategy());
+        EventPoller<Event> first = ring.newPoller();
+        Driven second = new Driven();
+        second.processor = processor(ring, second, first.getSequence());
+        ring.addGatingSequences(second.processor.getSequence());
+        Queue.Sender sender =
+                number -> {
+                    long at;
+                    try {
+                        at = ring.tryNext();
+                    } catch (InsufficientCapacityException full) {
+                        return false;
+                    }
+                    publish(ring, number, 1, at);
+                    return true;
+                };
+        return new Shapes.Row(sender, new Polled(first), second::receive);
+    }
+
+    /** Receives through a poller. */
+    private static final class Polled implements Queue.Receiver, EventPoller.Handler<Event> {
+        private final EventPoller<Event> poller;
+        private Handler to;
+        private int left;
+
+        private Polled(EventPoller<Event> poller) {
+            this.poller = poller;
+        }
+
+        @Override
+        public boolean onEvent(Event event, long sequence, boolean endOfBatch) {
+            to.handle(event.number);
+            left--;
+            return left > 0;
+        }
+
+        @Override
+        public boolean tryReceive(Handler handler) {
+            return receiveBatch(handler, 1) != 0;
+        }
+
+        @Override
+        public int receiveBatch(Handler handler, int max) {
+            to = handler;
+            left = max;
+            try {
+                poller.poll(this);
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
+            return max - left;
+        }
     }
 
     /** Makes the stages of a shape, and gates the ring by its last ones. */

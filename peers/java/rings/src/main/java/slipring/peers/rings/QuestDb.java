@@ -10,30 +10,51 @@ import io.questdb.mp.SPSequence;
 import io.questdb.mp.Sequence;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Locale;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicInteger;
 import slipring.peers.Request;
-import slipring.peers.Task;
 import slipring.peers.Threads;
-import slipring.peers.Timing;
 
 /** The message passing of QuestDB: a ring of events, and a sequence for each kind of thread. */
 final class QuestDb implements Queue {
     private final RingQueue<Event> ring;
     private final Sequence publish;
-    private final SCSequence consume = new SCSequence();
+    private final Sequence consume;
 
-    /** Makes a ring with one consumer, and with one or with several producers. */
-    QuestDb(int capacity, boolean several) {
+    private QuestDb(int capacity, Sequence publish, Sequence consume) {
         ring = new RingQueue<>(Event::new, capacity);
-        publish = several ? new MPSequence(capacity) : new SPSequence(capacity);
+        this.publish = publish;
+        this.consume = consume;
         publish.then(consume).then(publish);
+    }
+
+    /** Makes a ring with one producer and one consumer. */
+    static QuestDb single(int capacity) {
+        return new QuestDb(capacity, new SPSequence(capacity), new SCSequence());
+    }
+
+    /** Makes a ring with several producers and one consumer. */
+    static QuestDb multi(int capacity) {
+        return new QuestDb(capacity, new MPSequence(capacity), new SCSequence());
+    }
+
+    /** Makes a ring with one producer and several consumers, each of which gets other events. */
+    static QuestDb shared(int capacity) {
+        return new QuestDb(capacity, new SPSequence(capacity), new MCSequence(capacity));
     }
 
     @Override
     public Sender sender() {
+        return sender(ring, publish);
+    }
+
+    @Override
+    public Receiver receiver() {
+        if (consume instanceof SCSequence single) {
+            return receiver(ring, single);
+        }
+        return handler -> receiveShared(ring, consume, handler);
+    }
+
+    private static Sender sender(RingQueue<Event> ring, Sequence publish) {
         return new Sender() {
             @Override
             public boolean trySend(long number) {
@@ -69,8 +90,7 @@ final class QuestDb implements Queue {
         };
     }
 
-    @Override
-    public Receiver receiver() {
+    private static Receiver receiver(RingQueue<Event> ring, SCSequence consume) {
         return new Receiver() {
             @Override
             public boolean tryReceive(Handler handler) {
@@ -94,46 +114,67 @@ final class QuestDb implements Queue {
         };
     }
 
+    /** Receives an event, unless the ring has none for this consumer. */
+    private static boolean receiveShared(
+            RingQueue<Event> ring, Sequence consume, Handler handler) {
+        long at = consume.next();
+        while (at < -1) {
+            // Another consumer was faster, and there may be more.
+            at = consume.next();
+        }
+        if (at < 0) {
+            return false;
+        }
+        long number = ring.get(at).number;
+        consume.done(at);
+        handler.handle(number);
+        return true;
+    }
+
     /** Runs a shape whose stages and producers yield the core while they wait. */
     static String shape(Request request) throws Exception {
         int capacity = request.count("ring");
-        int steps = request.count("steps");
+        String form = request.text("form");
+        int count = form.equals("pipeline") ? request.count("stages") : 3;
         RingQueue<Event> ring = new RingQueue<>(Event::new, capacity);
         List<SCSequence> stages = new ArrayList<>();
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < count; i++) {
             stages.add(new SCSequence());
         }
-        SCSequence a = stages.get(0);
-        SCSequence b = stages.get(1);
-        SCSequence c = stages.get(2);
         SPSequence publish = new SPSequence(capacity);
-        switch (request.text("form")) {
-            case "pipeline" -> publish.then(a).then(b).then(c).then(publish);
-            case "multicast" -> publish.then(FanOut.to(a).and(b).and(c)).then(publish);
+        switch (form) {
+            case "pipeline" -> {
+                Barrier last = publish;
+                for (SCSequence stage : stages) {
+                    last = last.then(stage);
+                }
+                last.then(publish);
+            }
+            case "multicast" -> {
+                FanOut all = FanOut.to(stages.get(0)).and(stages.get(1)).and(stages.get(2));
+                publish.then(all).then(publish);
+            }
             case "diamond" -> {
-                Barrier both = FanOut.to(a).and(b);
-                publish.then(both).then(c).then(publish);
+                Barrier both = FanOut.to(stages.get(0)).and(stages.get(1));
+                publish.then(both).then(stages.get(2)).then(publish);
             }
             default -> throw request.unknown();
         }
-        Timing timing = new Timing(stages.size(), 1, request.number("events"));
+        Timing timing = new Timing(request, count, 1);
         Threads threads = new Threads();
-        for (SCSequence sequence : stages) {
+        for (SCSequence stage : stages) {
+            Receiver receiver = receiver(ring, stage);
             threads.start(
                     () -> {
-                        Timing.Stage stage = timing.new Stage();
-                        while (stage.isOpen()) {
-                            if (!poll(ring, sequence, stage)) {
-                                Thread.yield();
-                            }
-                        }
+                        Shapes.receive(receiver, new Shapes.Seeing(timing.new Stage()));
                         return null;
                     },
                     Shapes.TWO_CORES);
         }
+        Sender sender = sender(ring, publish);
         threads.start(
                 () -> {
-                    timing.produce(0, steps, number -> send(ring, publish, number));
+                    timing.produce(0, number -> Shapes.send(sender, number));
                     return null;
                 },
                 Shapes.TWO_CORES);
@@ -141,90 +182,17 @@ final class QuestDb implements Queue {
         return timing.result();
     }
 
-    private static boolean poll(RingQueue<Event> ring, SCSequence sequence, Timing.Stage stage) {
-        long at = sequence.next();
-        if (at < 0) {
-            return false;
-        }
-        long available = sequence.available();
-        while (at < available) {
-            stage.see(ring.get(at++).number);
-        }
-        sequence.done(available - 1);
-        return true;
-    }
-
-    private static void send(RingQueue<Event> ring, Sequence publish, long number) {
-        long at = publish.next();
-        while (at < 0) {
-            Thread.yield();
-            at = publish.next();
-        }
-        ring.get(at).number = number;
-        publish.done(at);
-    }
-
-    /** Runs a pool of two workers, which yield the core while they wait. */
-    static String pool(Request request) throws Exception {
-        int capacity = request.count("ring");
-        long events = request.number("events");
-        Task task = new Task(request);
+    /** Makes a row of two stages. */
+    static Shapes.Row row(int capacity) {
         RingQueue<Event> ring = new RingQueue<>(Event::new, capacity);
         SPSequence publish = new SPSequence(capacity);
-        MCSequence consume = new MCSequence(capacity);
-        publish.then(consume).then(publish);
-        AtomicInteger ready = new AtomicInteger();
-        AtomicBoolean closed = new AtomicBoolean();
-        Threads threads = new Threads();
-        List<FutureTask<Task.Tally>> workers = new ArrayList<>();
-        for (int worker = 0; worker < 2; worker++) {
-            workers.add(
-                    threads.start(
-                            () -> {
-                                Task.Tally tally = new Task.Tally(task);
-                                ready.incrementAndGet();
-                                work(ring, consume, closed, tally);
-                                return tally;
-                            },
-                            Shapes.TWO_CORES));
-        }
-        FutureTask<Long> begin =
-                threads.start(
-                        () -> {
-                            while (ready.get() < 2) {
-                                Thread.yield();
-                            }
-                            long now = System.nanoTime();
-                            for (long number = 1; number <= events; number++) {
-                                send(ring, publish, number);
-                            }
-                            closed.set(true);
-                            return now;
-                        },
-                        Shapes.TWO_CORES);
-        threads.join();
-        double took = System.nanoTime() - begin.get();
-        workers.get(0).get().and(workers.get(1).get()).finish(task.alone(events));
-        return String.format(Locale.ROOT, "ns %.3f", took / events);
-    }
-
-    private static void work(
-            RingQueue<Event> ring, MCSequence consume, AtomicBoolean closed, Task.Tally tally) {
-        while (true) {
-            // Loaded before the poll, because the producer sets it after its last event.
-            boolean last = closed.get();
-            long at = consume.next();
-            if (at >= 0) {
-                long number = ring.get(at).number;
-                consume.done(at);
-                tally.add(number);
-            } else if (at == -1) {
-                if (last) {
-                    return;
-                }
-                Thread.yield();
-            }
-            // Otherwise the other worker was faster, and there may be more.
-        }
+        SCSequence first = new SCSequence();
+        SCSequence second = new SCSequence();
+        publish.then(first).then(second).then(publish);
+        Receiver behind = receiver(ring, second);
+        return new Shapes.Row(
+                sender(ring, publish),
+                receiver(ring, first),
+                handler -> Queue.receiveSpinning(behind, handler));
     }
 }

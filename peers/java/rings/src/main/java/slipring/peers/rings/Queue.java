@@ -5,7 +5,7 @@ interface Queue {
     /** Returns the end of a further producer. */
     Sender sender();
 
-    /** Returns the only consumer's end. */
+    /** Returns the only consumer's end, or that of a further consumer of a shared queue. */
     Receiver receiver();
 
     /** A producer's end. */
@@ -69,15 +69,18 @@ interface Queue {
                         }
                     };
                 }
-                return handler -> {
-                    while (handler.isOpen()) {
-                        if (!receiver.tryReceive(handler)) {
-                            Thread.onSpinWait();
-                        }
-                    }
-                };
+                return handler -> receiveSpinning(receiver, handler);
             }
         };
+    }
+
+    /** Receives events until the handler has seen all, and spins while the queue is empty. */
+    static void receiveSpinning(Receiver receiver, Handler handler) {
+        while (handler.isOpen()) {
+            if (!receiver.tryReceive(handler)) {
+                Thread.onSpinWait();
+            }
+        }
     }
 
     /** The most events that a consumer takes by one batch call. */

@@ -3,6 +3,7 @@ package slipring.peers.rings;
 import java.nio.ByteBuffer;
 import java.util.function.IntFunction;
 import org.agrona.BitUtil;
+import org.agrona.concurrent.ManyToManyConcurrentArrayQueue;
 import org.agrona.concurrent.ManyToOneConcurrentArrayQueue;
 import org.agrona.concurrent.MessageHandler;
 import org.agrona.concurrent.OneToOneConcurrentArrayQueue;
@@ -13,7 +14,9 @@ import org.agrona.concurrent.ringbuffer.RecordDescriptor;
 import org.agrona.concurrent.ringbuffer.RingBuffer;
 import org.agrona.concurrent.ringbuffer.RingBufferDescriptor;
 import org.jctools.queues.MessagePassingQueue;
+import org.jctools.queues.MpmcArrayQueue;
 import org.jctools.queues.MpscArrayQueue;
+import org.jctools.queues.SpmcArrayQueue;
 import org.jctools.queues.SpscArrayQueue;
 
 /**
@@ -23,17 +26,27 @@ import org.jctools.queues.SpscArrayQueue;
  * again. So no contender allocates within a run.
  */
 final class Queues {
+    /**
+     * Number of a producer's events above the capacity of a queue with one consumer. When one is
+     * used again, the consumer has received a later one and has no access to it any more.
+     */
+    private static final int SPARE = 2;
+
     private Queues() {}
 
     /** Returns a factory of a queue, given its capacity, or null if no queue has the name. */
     static IntFunction<Queue> named(String name) {
         return switch (name) {
-            case "jctools" -> ring -> new JcTools(new SpscArrayQueue<>(ring));
-            case "jctools-multi" -> ring -> new JcTools(new MpscArrayQueue<>(ring));
+            case "jctools" -> ring -> new JcTools(new SpscArrayQueue<>(ring), ring + SPARE);
+            case "jctools-multi" -> ring -> new JcTools(new MpscArrayQueue<>(ring), ring + SPARE);
             case "agrona-array" ->
-                    ring -> new AgronaArray(new OneToOneConcurrentArrayQueue<>(ring));
+                    ring ->
+                            new AgronaArray(
+                                    new OneToOneConcurrentArrayQueue<>(ring), ring + SPARE);
             case "agrona-array-multi" ->
-                    ring -> new AgronaArray(new ManyToOneConcurrentArrayQueue<>(ring));
+                    ring ->
+                            new AgronaArray(
+                                    new ManyToOneConcurrentArrayQueue<>(ring), ring + SPARE);
             case "agrona-buffer" -> ring -> new AgronaBuffer(new OneToOneRingBuffer(memory(ring)));
             case "agrona-buffer-multi" ->
                     ring -> new AgronaBuffer(new ManyToOneRingBuffer(memory(ring)));
@@ -42,15 +55,28 @@ final class Queues {
     }
 
     /**
-     * The events of one producer. There are two more than a queue holds: when one is used again,
-     * the consumer has received a later one and has no access to it any more.
+     * Returns a queue whose consumers share the events of a run, or null if no queue has the name.
+     *
+     * <p>No event is used twice in the run: a consumer may be suspended between the queue's call
+     * and its access to the event, however many later ones the other consumer receives meanwhile.
      */
+    static Queue shared(String name, int ring, int events) {
+        return switch (name) {
+            case "jctools-spmc" -> new JcTools(new SpmcArrayQueue<>(ring), events);
+            case "jctools-mpmc" -> new JcTools(new MpmcArrayQueue<>(ring), events);
+            case "agrona-array-mpmc" ->
+                    new AgronaArray(new ManyToManyConcurrentArrayQueue<>(ring), events);
+            default -> null;
+        };
+    }
+
+    /** The events of one producer, which uses them in turn. */
     private static final class Pool {
         private final Event[] events;
         private int next;
 
-        private Pool(int capacity) {
-            events = new Event[capacity + 2];
+        private Pool(int count) {
+            events = new Event[count];
             for (int i = 0; i < events.length; i++) {
                 events[i] = new Event();
             }
@@ -67,11 +93,11 @@ final class Queues {
         }
     }
 
-    /** An array queue of JCTools. */
-    private record JcTools(MessagePassingQueue<Event> queue) implements Queue {
+    /** An array queue of JCTools, and the number of each producer's events. */
+    private record JcTools(MessagePassingQueue<Event> queue, int events) implements Queue {
         @Override
         public Sender sender() {
-            Pool pool = new Pool(queue.capacity());
+            Pool pool = new Pool(events);
             return new Sender() {
                 private long number;
 
@@ -125,12 +151,13 @@ final class Queues {
         }
     }
 
-    /** An array queue of Agrona. */
-    private record AgronaArray(org.agrona.concurrent.AbstractConcurrentArrayQueue<Event> queue)
+    /** An array queue of Agrona, and the number of each producer's events. */
+    private record AgronaArray(
+            org.agrona.concurrent.AbstractConcurrentArrayQueue<Event> queue, int events)
             implements Queue {
         @Override
         public Sender sender() {
-            Pool pool = new Pool(queue.capacity());
+            Pool pool = new Pool(events);
             return event -> {
                 boolean sent = queue.offer(pool.peek(event));
                 if (sent) {

@@ -11,9 +11,10 @@ public final class Rings implements Contender.Factory {
         return switch (request.kind()) {
             case "stream" -> stream -> Streams.stream(stream, ends(stream));
             case "busy" -> busy -> Streams.busy(busy, ends(busy));
+            case "open" -> open -> OpenLoop.run(open, ends(open));
             case "round-trip" -> trip -> RoundTrips.run(trip, roundTrip(trip));
             case "shape" -> Rings::shape;
-            case "pool" -> QuestDb::pool;
+            case "pool" -> Rings::pool;
             default -> throw request.unknown();
         };
     }
@@ -21,8 +22,8 @@ public final class Rings implements Contender.Factory {
     private static IntFunction<Queue> queue(Request request) {
         IntFunction<Queue> queue =
                 switch (request.contender()) {
-                    case "questdb" -> ring -> new QuestDb(ring, false);
-                    case "questdb-multi" -> ring -> new QuestDb(ring, true);
+                    case "questdb" -> QuestDb::single;
+                    case "questdb-multi" -> QuestDb::multi;
                     default -> Queues.named(request.contender());
                 };
         if (queue == null) {
@@ -51,12 +52,38 @@ public final class Rings implements Contender.Factory {
     }
 
     private static String shape(Request request) throws Exception {
-        if (request.contender().startsWith("lmax")) {
-            return Lmax.shape(request);
+        int ring = request.count("ring");
+        String contender = request.contender();
+        String form = request.text("form");
+        return switch (contender) {
+            case "lmax-two-threads" -> Shapes.onTwoThreads(request, Lmax.row(ring));
+            case "questdb-two-threads" -> Shapes.onTwoThreads(request, QuestDb.row(ring));
+            case "questdb" -> QuestDb.shape(request);
+            default -> {
+                if (contender.startsWith("lmax")) {
+                    yield Lmax.shape(request);
+                }
+                yield switch (form) {
+                    case "fan-in" -> Shapes.fanIn(request, queue(request).apply(ring));
+                    case "pipeline" -> Shapes.pipeline(request, queue(request));
+                    default -> throw request.unknown();
+                };
+            }
+        };
+    }
+
+    private static String pool(Request request) throws Exception {
+        int ring = request.count("ring");
+        String[] parts = request.contender().split("-two-threads", 2);
+        Queue queue =
+                parts[0].equals("questdb")
+                        ? QuestDb.shared(ring)
+                        : Queues.shared(parts[0], ring, request.count("events"));
+        if (queue == null) {
+            throw request.unknown();
         }
-        if (request.text("form").equals("fan-in")) {
-            return Shapes.fanIn(request, queue(request).apply(request.count("ring")));
-        }
-        return QuestDb.shape(request);
+        return parts.length == 1
+                ? Pools.onThreeThreads(request, queue)
+                : Pools.onTwoThreads(request, queue);
     }
 }

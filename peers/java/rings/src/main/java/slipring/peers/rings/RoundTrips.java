@@ -1,6 +1,5 @@
 package slipring.peers.rings;
 
-import java.util.Arrays;
 import java.util.concurrent.FutureTask;
 import slipring.peers.Request;
 import slipring.peers.Threads;
@@ -38,9 +37,7 @@ final class RoundTrips {
                         },
                         0);
         threads.join();
-        long[] sorted = times.get();
-        Arrays.sort(sorted);
-        return "p50 " + percentile(sorted, 50) + " p99 " + percentile(sorted, 99);
+        return Percentiles.answer(times.get(), 50, 99);
     }
 
     private static long time(Sides sides, long number) throws Exception {
@@ -51,10 +48,6 @@ final class RoundTrips {
             throw new IllegalStateException("a wrong answer: " + answer + " to " + number);
         }
         return took;
-    }
-
-    private static long percentile(long[] sorted, long share) {
-        return sorted[(int) ((sorted.length - 1) * share / 100)];
     }
 
     /** Round trips through two queues, which both threads poll. */

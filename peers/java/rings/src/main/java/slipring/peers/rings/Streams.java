@@ -12,17 +12,22 @@ import slipring.peers.Work;
 /** Streams from a producer on core 0 to a consumer on core 1. */
 final class Streams {
     /** Least number of untimed events: the loops of both sides reach compiled code within them. */
-    private static final long UNTIMED = 10_000;
+    private static final int UNTIMED = 10_000;
     /** Number of publications in a part of the producer's loop. */
-    private static final int PART = 512;
+    static final int PART = 512;
 
     private Streams() {}
 
     /** Returns the number of untimed events: a lap of the ring at least, in whole batches. */
     private static long untimed(Request request, long batch) {
-        // Without untimed runs there is no compiled code to reach.
-        long least = Math.max(request.number("ring"), request.number("warm") == 0 ? 1 : UNTIMED);
+        long least = Math.max(request.number("ring"), untimed(request));
         return (least + batch - 1) / batch * batch;
+    }
+
+    /** Returns the least number of untimed events. */
+    static int untimed(Request request) {
+        // Without untimed runs there is no compiled code to reach.
+        return request.number("warm") == 0 ? 1 : UNTIMED;
     }
 
     private static String answer(double took, double alone) {
@@ -36,7 +41,7 @@ final class Streams {
         int steps = request.count("steps");
         long untimed = untimed(request, batch);
         long all = untimed + events;
-        double alone = steps == 0 ? 0 : onThread(0, () -> producerAlone(events, steps));
+        double alone = steps == 0 ? 0 : Threads.measure(0, () -> Work.alone(events, steps));
         Ends.Publisher publisher = ends.publisher();
         Ends.Receiver receiver = ends.receiver();
         AtomicBoolean ready = new AtomicBoolean();
@@ -69,17 +74,6 @@ final class Streams {
         return answer((end.get() - begin.get()) / (double) events, alone);
     }
 
-    /**
-     * Measures work on a thread of its own. No other thread of a run exists meanwhile: one that
-     * spins would slow the work down where two cores share a processor's units.
-     */
-    private static double onThread(int core, Callable<Double> measure) throws Exception {
-        Threads threads = new Threads();
-        FutureTask<Double> result = threads.start(measure, core);
-        threads.join();
-        return result.get();
-    }
-
     /** Publishes the events from {@code next} to {@code last}, with work before each batch. */
     private static void publish(
             Ends.Publisher publisher, long next, long last, long batch, int steps, Work work) {
@@ -101,29 +95,13 @@ final class Streams {
         }
     }
 
-    /** Measures the producer's work without a hand-over, in nanoseconds per event. */
-    private static double producerAlone(long events, int steps) {
-        Work work = new Work();
-        long begin = System.nanoTime();
-        for (long next = 0; next < events; next += PART) {
-            alonePart(Math.min(events - next, PART), steps, work);
-        }
-        return (System.nanoTime() - begin) / (double) events;
-    }
-
-    private static void alonePart(long events, int steps, Work work) {
-        for (long event = 0; event < events; event++) {
-            work.steps(steps);
-        }
-    }
-
     /** Measures a stream to a consumer whose handler works. */
     static String busy(Request request, Ends ends) throws Exception {
         long events = request.number("events");
         int steps = request.count("steps");
         long untimed = untimed(request, 1);
         long all = untimed + events;
-        double alone = onThread(1, () -> handlerAlone(events, steps));
+        double alone = Threads.measure(1, () -> handlerAlone(events, steps));
         Ends.Publisher publisher = ends.publisher();
         Ends.Receiver receiver = ends.receiver();
         Threads threads = new Threads();
