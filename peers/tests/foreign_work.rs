@@ -6,8 +6,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
-/// Requests of 500 events, and of 50 events behind a `small` name.
+/// Requests of 500 events, and of 50 events by contenders named `small`.
 const REQUESTS: &str = "\
 open one ring=64 events=500 gap=320 until=163529 steps=1 warm=0
 open one ring=64 events=500 gap=320 until=163000 steps=1 warm=0
@@ -27,6 +28,9 @@ const ANSWERS: [&str; 7] = [
     "tasks lost, doubled or damaged",
     "ns ",
 ];
+
+/// Held by a test whose runs build the contenders: two builds at once would share their output.
+static BUILDS: Mutex<()> = Mutex::new(());
 
 fn peers() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peers"));
@@ -152,6 +156,7 @@ fn contenders_in_other_languages_join_the_busy_figures() {
 
 #[test]
 fn each_contender_that_can_run_has_a_row_in_each_busy_figure() {
+    let _alone = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
     let tables =
         ["random times, ring of 64", "pool of 2 on two cores", "pipeline of 2 on two cores"];
     let chosen = ["--only", "slipring, poll,slipring, 3 threads,slipring, blocking,Java,C++"];
@@ -166,9 +171,17 @@ fn each_contender_that_can_run_has_a_row_in_each_busy_figure() {
     for table in ["busy consumer, events at random times", "busy pool of 2", "busy pipeline of 2"] {
         let rows = text.split(&format!("### {table}")).nth(1).unwrap();
         for name in contenders(&list, table) {
-            // A language or a queue without its tools is left out, with a line.
-            if skipped.is_empty() || name.starts_with("slipring") {
-                assert!(rows.contains(&format!("{name} ")) || rows.contains(&format!("{name}*")));
+            // A language without its tools is left out, with a line, and so is one queue whose
+            // header few systems have.
+            let language = if name.ends_with("C++") { "in C++" } else { "in Java" };
+            let left_out = skipped.lines().any(|line| {
+                let header = line.contains("<rigtorp/");
+                line.contains(language) && (!header || name.starts_with("rigtorp"))
+            });
+            if name.starts_with("slipring") || !left_out {
+                let row =
+                    rows.contains(&format!("| {name} ")) || rows.contains(&format!("**{name}**"));
+                assert!(row, "{table}: {name}\n{skipped}\n{text}");
             }
         }
     }
@@ -188,6 +201,7 @@ fn a_queue_in_cpp_that_damages_an_event_is_refused() {
 
 #[test]
 fn a_queue_in_java_that_damages_an_event_is_refused() {
+    let _alone = BUILDS.lock().unwrap_or_else(PoisonError::into_inner);
     // The run builds the jars.
     let built = peers().args(["--smoke", "round trip", "--only", "JCTools"]).output().unwrap();
     let home = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
