@@ -149,7 +149,8 @@ fn draw(args: &Args, values: &Path, picture: &Path) -> Result<(), String> {
     let text = fs::read_to_string(values).map_err(|error| format!("--draw: {path}: {error}"))?;
     let mut series = report::parse(&text).map_err(|error| format!("--draw: {path}: {error}"))?;
     series.retain(|series| {
-        matches(&series.table, &args.figures) && matches(&series.contender, &args.only)
+        matches(&full_name(&series.table, &series.column), &args.figures)
+            && matches(&series.contender, &args.only)
     });
     let columns = series.iter().map(|series| (&*series.table, &*series.column));
     if picture::drawable(columns).is_empty() {
@@ -175,6 +176,11 @@ fn nothing_to_draw(drawable: &[&str]) -> String {
     format!("--picture: no chosen figure has numbers as columns; these have: {}", parts.join(", "))
 }
 
+/// Returns the name of a figure: a column of a table.
+fn full_name(table: &str, column: &str) -> String {
+    format!("{table}, {column}")
+}
+
 /// Returns whether a name contains one of these parts, or there are none.
 fn matches(name: &str, parts: &[String]) -> bool {
     parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))
@@ -183,7 +189,7 @@ fn matches(name: &str, parts: &[String]) -> bool {
 /// Returns the figures and contenders that the arguments choose.
 fn chosen(args: &Args, size: Size, programs: &Programs) -> Vec<Figure> {
     let mut figures = figures::all(size, programs);
-    figures.retain(|figure| matches(&figure.table, &args.figures));
+    figures.retain(|figure| matches(&full_name(&figure.table, &figure.column), &args.figures));
     for figure in &mut figures {
         figure.contenders.retain(|contender| matches(&contender.name, &args.only));
     }
@@ -194,7 +200,7 @@ fn chosen(args: &Args, size: Size, programs: &Programs) -> Vec<Figure> {
 /// Returns a figure's entry in the list of figures and contenders.
 fn list(figure: &Figure) -> String {
     let names = figure.contenders.iter().map(|contender| format!("    {}\n", contender.name));
-    format!("{}, {}\n{}", figure.table, figure.column, names.collect::<String>())
+    format!("{}\n{}", full_name(&figure.table, &figure.column), names.collect::<String>())
 }
 
 /// Makes a progress bar, which is visible on a terminal only. It moves between runs: a bar that
