@@ -152,7 +152,7 @@ impl Pace {
             polls: None,
             density: 0,
             pauses: false,
-            short: if timed { (capacity / 8).min(DENSE) } else { 0 },
+            short: if timed { (capacity / 4).min(DENSE) } else { 0 },
             long: if timed { (capacity / 4).min(256) } else { 0 },
         }
     }
