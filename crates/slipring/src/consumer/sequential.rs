@@ -150,7 +150,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
 
     /// Passes over `len` available events that other shards own.
     pub(crate) fn pass_over(&mut self, len: u64) {
-        debug_assert!(len <= self.live_end.wrapping_sub(self.next));
+        debug_assert!(len <= self.known());
         self.next = self.next.wrapping_add(len);
         self.passed_over += len;
     }
@@ -203,7 +203,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
     #[inline]
     fn gather_to_limit(&mut self, least: u64, max: u64) -> u64 {
         let mut loaded = false;
-        while self.live_end.wrapping_sub(self.next) < least {
+        while self.known() < least {
             if self.live_end == self.limit && std::mem::replace(&mut loaded, true) {
                 break;
             }
@@ -211,7 +211,7 @@ impl<E, L: Layout, R: Role> SequentialPosition<E, L, R> {
                 break;
             }
         }
-        self.live_end.wrapping_sub(self.next).min(max)
+        self.known().min(max)
     }
 
     /// Moves `live_end` to the end of the next run, or to `limit` if `limit` is inside of the next
@@ -332,7 +332,7 @@ impl<E, L: Layout, R: Role> ConsumerPosition<E, L> for SequentialPosition<E, L, 
         if self.state.bookkeeping {
             self.state.partition(self.next, len);
         }
-        if found > self.live_end.wrapping_sub(self.next) {
+        if found > self.known() {
             self.live_end = self.next.wrapping_add(found);
         }
         self.next = self.next.wrapping_add(len);
@@ -391,7 +391,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
                 return 0;
             }
         }
-        self.live_end.wrapping_sub(self.next).min(max)
+        self.known().min(max)
     }
 
     #[inline]
@@ -415,7 +415,7 @@ impl<E, L: Layout, R: Role> Availability<E, L> for SequentialPosition<E, L, R> {
             }
         }
         self.live_end = end;
-        self.live_end.wrapping_sub(self.next).min(max)
+        self.known().min(max)
     }
 
     #[inline(always)]
