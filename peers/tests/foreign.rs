@@ -1,10 +1,11 @@
 //! What is missing for contenders in other languages leaves these out with one line.
 #![cfg(unix)]
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+mod common;
+
 use std::process::{Command, Output, Stdio};
+
+use common::{empty, hollow_jdk};
 
 /// Returns a command for one figure, with slipring and the contenders whose names contain `part`.
 fn peers(part: &str) -> Command {
@@ -23,24 +24,6 @@ fn skipped(output: &Output) -> String {
     assert!(!text.contains("Java") && !text.contains("C++"), "{text}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
     errors
-}
-
-/// Makes an empty directory.
-fn empty(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
-/// Makes a home whose `bin/java` does nothing.
-fn hollow_jdk(name: &str) -> PathBuf {
-    let home = empty(name);
-    fs::create_dir(home.join("bin")).unwrap();
-    fs::write(home.join("bin/java"), "#!/bin/sh\n").unwrap();
-    fs::set_permissions(home.join("bin/java"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(home.join("release"), "JAVA_VERSION=\"21.0.1\"\n").unwrap();
-    home
 }
 
 #[test]

@@ -2,11 +2,14 @@
 //! refuse. A test whose tools are missing says so and checks nothing.
 #![cfg(unix)]
 
-use std::fs;
+mod common;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+
+use common::{empty, hollow_jdk};
 
 /// Requests of 500 events, and of 50 events by contenders named `small`.
 const REQUESTS: &str = "\
@@ -42,14 +45,6 @@ fn sources(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Makes an empty directory.
-fn empty(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
 /// Returns whether a program states its version.
 fn runs(program: &str) -> bool {
     let mut command = Command::new(program);
@@ -82,10 +77,7 @@ fn contenders<'a>(list: &'a str, table: &str) -> Vec<&'a str> {
 
 #[test]
 fn contenders_in_other_languages_join_the_busy_figures() {
-    let home = empty("jdk-of-a-list");
-    fs::create_dir(home.join("bin")).unwrap();
-    fs::write(home.join("bin/java"), "").unwrap();
-    fs::write(home.join("release"), "JAVA_VERSION=\"21.0.1\"\n").unwrap();
+    let home = hollow_jdk("jdk-of-a-list");
     let list = output(peers().args(["--list", "busy", "--java"]).arg(home), "");
     let expected: [(&str, &[&str]); 3] = [
         (
