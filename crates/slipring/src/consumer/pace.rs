@@ -19,6 +19,13 @@ const CLOCK_INTERVAL: Duration = Duration::from_micros(16);
 /// graph that has enough cores. A stride of another stage takes as long as the interval between two
 /// readings of the clock.
 const STRIDE: Duration = Duration::from_micros(1);
+/// Length of a stride, in events, before the loop has learned from the clock how long a stride is.
+/// Events that come at random times come in groups of a few. A reading of the clock inside of such
+/// a group delays the rest of the group.
+const FIRST_STRIDE: u64 = 8;
+/// Number of strides before the clock's first reading, for a loop whose strides grow: 1, 2, 4 and 8
+/// events.
+const FIRST_STRIDES: u64 = 4;
 /// Upper bound of a stride's length, in events.
 const LONGEST_STRIDE: u64 = 256;
 /// Upper bound of the number of strides between two readings of the clock.
@@ -131,17 +138,21 @@ impl Pace {
         let max_held = (capacity / share).max(1);
         let gather = (capacity / 4).max(1).min(max_batch);
         let timed = state.control().timed;
+        let grows = timed && starves_soon;
+        // A retry repeats a whole stride, so a stage that may retry begins with one event.
+        let first_stride = if retries { 1 } else { FIRST_STRIDE };
+        let first_stride = if timed { first_stride } else { capacity };
         Pace {
             max_pass: if timed { max_held.min(1024) } else { capacity }.min(max_batch),
             max_batch: gather,
             idle_every,
             max_held: if timed { max_held } else { capacity },
-            stride: if timed { 1 } else { capacity },
-            learned_stride: if timed { 1 } else { capacity },
-            grows: timed && starves_soon,
+            stride: if grows { 1 } else { first_stride },
+            learned_stride: first_stride,
+            grows,
             stride_time: if starves_soon || retries { STRIDE } else { CLOCK_INTERVAL },
             since_stride: 0,
-            strides: 1,
+            strides: if grows { FIRST_STRIDES } else { 1 },
             since_reading: (0, 0),
             readings: None,
             // A retry repeats all unreleased events, so a stage that may retry releases often.
@@ -213,6 +224,12 @@ impl Pace {
     #[cfg(all(test, not(slipring_loom)))]
     pub(crate) fn learn_stride(&mut self, events: u64) {
         (self.stride, self.learned_stride, self.strides) = (events, events, u64::MAX);
+    }
+
+    /// Returns whether the loop has read the clock since it last handled all available events.
+    #[cfg(all(test, not(slipring_loom)))]
+    pub(crate) fn has_read_clock(&self) -> bool {
+        self.readings.is_some()
     }
 
     /// Notes that the stage has released all handled events.

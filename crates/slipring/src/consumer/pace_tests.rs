@@ -91,14 +91,15 @@ fn a_starving_follower_gets_an_event_after_a_stride() {
         let ring = full_ring(&[Delivery::Each, delivery]);
         let mut first = reader(&ring, 0);
         let mut pace = Pace::new(first.state());
-        // Both followers wait for the first event, so the first stride of one event is released.
-        assert_eq!(round(&mut first, &mut pace), 1, "{delivery:?}");
+        // Both followers wait for the first event, so the first stride is released.
+        let released = pace.stride();
+        assert_eq!(round(&mut first, &mut pace), released, "{delivery:?}");
         // Now no follower waits for an event that the first stage has not released.
-        assert!(!first.state().has_starving_follower(1));
+        assert!(!first.state().has_starving_follower(released));
         // One of the followers catches up.
         let mut behind = reader(&ring, 1);
-        assert_eq!(behind.poll(8, |_, _| ()).unwrap(), 1);
-        assert!(first.state().has_starving_follower(1), "{delivery:?}");
+        assert_eq!(behind.poll(8, |_, _| ()).unwrap(), released as usize);
+        assert!(first.state().has_starving_follower(released), "{delivery:?}");
         let stride = pace.stride();
         assert_eq!(round(&mut first, &mut pace), stride, "{delivery:?}");
         ring.control.halt();
@@ -124,6 +125,25 @@ fn after_a_wait_strides_begin_with_one_event_if_a_stage_follows() {
             stride
         });
         assert_eq!(strides, first_strides, "{behind:?}, {oversubscribed}");
+        ring.control.halt();
+    }
+}
+
+/// Events that come at random times come in short groups. A reading of the clock would delay the
+/// rest of a group.
+#[test]
+fn a_group_of_seven_events_reads_no_clock() {
+    for behind in [&[][..], &[Delivery::Each][..]] {
+        let ring = full_ring(behind);
+        let first = reader(&ring, 0);
+        let mut pace = Pace::new(first.state());
+        for _ in 0..100 {
+            (0..7).for_each(|_| _ = pace.is_release_due(1, || false));
+            assert!(!pace.has_read_clock(), "{behind:?}");
+            pace.pause();
+        }
+        (0..15).for_each(|_| _ = pace.is_release_due(1, || false));
+        assert!(pace.has_read_clock(), "{behind:?}: a backlog is timed");
         ring.control.halt();
     }
 }
