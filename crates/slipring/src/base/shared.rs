@@ -1,0 +1,109 @@
+//! Values by address: on the heap of this process, or in memory that other processes map, too.
+//!
+//! The words through which a ring's handles talk to each other are such values. The code that reads
+//! and writes the words is the same in both cases, because it knows an address only.
+//!
+//! Invariants
+//! - I1: the address is valid and unchanged while the [`Shared`] lives. A value on the heap is owned
+//!   by its [`Shared`] alone. For a value in a mapping, the [`Shared`] holds a reference that keeps
+//!   the memory mapped.
+//! - I2: a shared value consists of atomic words and locks, so any thread may use it through `&T`
+//!   while other threads, or other processes, use it.
+
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use super::sync::Arc;
+
+/// Keeps memory mapped that other processes map, too.
+pub type Mapping = Arc<dyn std::any::Any + Send + Sync>;
+
+/// A value that other threads, or other processes, use at the same time.
+pub(crate) struct Shared<T: ?Sized> {
+    at: NonNull<T>,
+    /// What keeps the memory mapped; `None`: the value lies on the heap and belongs to this
+    /// `Shared`.
+    mapping: Option<Mapping>,
+}
+
+// SAFETY: a `Shared` is used as a `Box<T>` and as a `&T`. A value in a mapping is never dropped.
+unsafe impl<T: ?Sized + Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Places a value on the heap.
+    pub(crate) fn new(value: T) -> Shared<T> {
+        Shared::from(Box::new(value))
+    }
+}
+
+impl<T: ?Sized> From<Box<T>> for Shared<T> {
+    fn from(value: Box<T>) -> Shared<T> {
+        // The `Shared` keeps a raw pointer, because a `Box` that moves would claim sole access to a
+        // value to which other threads have pointers.
+        Shared { at: NonNull::from(Box::leak(value)), mapping: None }
+    }
+}
+
+impl<T: ?Sized> Shared<T> {
+    /// Refers to a value in a mapping.
+    ///
+    /// # Safety
+    /// `at` points to a valid `T` as long as `mapping` lives. Whoever else changes that memory
+    /// changes it by atomic accesses of the sizes of the words of `T`.
+    pub(crate) unsafe fn mapped(at: NonNull<T>, mapping: Mapping) -> Shared<T> {
+        Shared { at, mapping: Some(mapping) }
+    }
+}
+
+impl<T: ?Sized> Deref for Shared<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: I1.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.mapping.is_none() {
+            // SAFETY: I1: the value was leaked by `from`, and belongs to this `Shared`.
+            drop(unsafe { Box::from_raw(self.at.as_ptr()) });
+        }
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::{AtomicU64, Relaxed};
+
+    #[test]
+    fn a_value_on_the_heap_is_dropped_once_and_a_mapped_one_never() {
+        struct Dropped<'a>(&'a AtomicU64);
+        impl Drop for Dropped<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        let drops = AtomicU64::new(0);
+        drop(Shared::new(Dropped(&drops)));
+        assert_eq!(drops.load(Relaxed), 1);
+        let of_slice: Shared<[Dropped]> =
+            Shared::from(vec![Dropped(&drops), Dropped(&drops)].into_boxed_slice());
+        assert_eq!(of_slice.len(), 2);
+        drop(of_slice);
+        assert_eq!(drops.load(Relaxed), 3);
+        let memory: Mapping = Arc::new([const { AtomicU64::new(0) }; 2]);
+        let words: &[AtomicU64; 2] = memory.downcast_ref().unwrap();
+        // SAFETY: the `Arc` keeps the words.
+        let mapped =
+            unsafe { Shared::<[AtomicU64]>::mapped(NonNull::from(&words[..]), memory.clone()) };
+        assert_eq!(Arc::strong_count(&memory), 2);
+        mapped[1].store(7, Relaxed);
+        drop(mapped);
+        assert_eq!((words[1].load(Relaxed), Arc::strong_count(&memory)), (7, 1));
+    }
+}

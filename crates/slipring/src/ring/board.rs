@@ -1,0 +1,43 @@
+//! The board: all words through which the handles of a ring talk to each other, but for the stamps,
+//! which lie with the slots.
+//!
+//! The handles of one process share a [`Control`](crate::ring::control::Control), and each process
+//! has a `Control` of its own. All `Control`s of a ring have the same board.
+//!
+//! Invariants
+//! - I1: the parts of a board have the sizes that the plan of its ring asks for, and hold their
+//!   first values before the first handle exists.
+
+use crate::base::shared::Shared;
+use crate::base::sync::{AtomicU64, Line, array};
+use crate::ring::counters::CounterWords;
+use crate::ring::plan::Plan;
+use crate::ring::positions::Positions;
+use crate::ring::status::StatusWords;
+use crate::wait::queue::WaitQueue;
+
+/// The words that the handles of a ring share.
+pub(crate) struct Board {
+    /// The word of each line of the plan.
+    pub(crate) lines: Shared<[Line<AtomicU64>]>,
+    pub(crate) status: Shared<Line<StatusWords>>,
+    pub(crate) queues: Box<[WaitQueue]>,
+    pub(crate) counters: CounterWords,
+}
+
+impl Board {
+    /// Size of one shared line, in bytes.
+    pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
+
+    /// Makes the board of a ring of one process, whose first position is `start`. `None`: there is
+    /// no memory for so many lines.
+    pub(crate) fn heap(plan: &Plan, start: u64) -> Option<Board> {
+        let word = |line| Line(AtomicU64::new(Positions::first_word(plan, line, start)));
+        Some(Board {
+            lines: array(plan.lines, word)?.into(),
+            status: Shared::new(Line(StatusWords::default())),
+            queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
+            counters: CounterWords::heap(plan.stages.len() + 1)?,
+        })
+    }
+}
