@@ -5,5 +5,6 @@ pub(crate) mod edge;
 pub(crate) mod fault;
 pub(crate) mod name;
 pub(crate) mod panics;
+pub(crate) mod shared;
 pub(crate) mod sync;
 pub(crate) mod system;

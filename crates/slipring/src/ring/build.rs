@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::base::panics::{Contained, panic_message};
 use crate::errors::{BuildError, Cause};
+use crate::ring::board::Board;
 use crate::ring::control::Control;
 use crate::ring::core::Core;
 use crate::ring::counters::Samples;
 use crate::ring::owner::Owner;
 use crate::ring::partition::{Partitioner, ShardIds, partitioner};
 use crate::ring::plan::Plan;
-use crate::ring::positions::Positions;
 use crate::ring::settings::Settings;
 use crate::ring::slots::{Layout, Storage as _, View};
 use crate::ring::spec::StageSpec;
@@ -140,8 +140,10 @@ fn share<E>(
         shard_ids[stage] = Some(ids.ok_or(no_memory(ShardIds::<E>::BYTES_PER_SLOT))?);
     }
     let no_lines =
-        BuildError::Memory { capacity: plan.lines, bytes_per_slot: Positions::BYTES_PER_LINE };
+        BuildError::Memory { capacity: plan.lines, bytes_per_slot: Board::BYTES_PER_LINE };
     let Settings { start, deadline, timed, .. } = *settings;
-    let control = Control::new(plan, start, deadline, timed, samples).ok_or(no_lines)?;
-    Ok((shard_ids, control))
+    let board = Board::heap(&plan, start);
+    let control =
+        board.and_then(|board| Control::new(plan, board, start, deadline, timed, samples));
+    Ok((shard_ids, control.ok_or(no_lines)?))
 }

@@ -17,6 +17,7 @@ use crate::base::name::Name;
 use crate::base::panics::{drop_payload, panic_message};
 use crate::base::sync::{AtomicU64, twin};
 use crate::errors::{BatchError, Cause, Failure, WaitError};
+use crate::ring::board::Board;
 use crate::ring::counters::{Counters, LocalCounts, Samples};
 use crate::ring::membership::{Membership, Orphan, PoolIsOver};
 use crate::ring::plan::Plan;
@@ -58,27 +59,27 @@ pub struct Control {
 }
 
 impl Control {
-    /// `None`: there is no memory for the lines of so many workers, readers and stages.
+    /// `None`: there is no memory for the seats of so many workers, readers and stages.
     pub(crate) fn new(
         plan: Plan,
+        board: Board,
         start: u64,
         deadline: Option<Duration>,
         timed: bool,
         samples: Option<Samples>,
     ) -> Option<Control> {
-        let positions = Positions::new(&plan, start)?;
         let membership = Membership::new(&plan)?;
-        let waits = Waits::new(&plan);
+        let waits = Waits::new(&plan, board.queues);
         Some(Control {
             start,
             timed,
             spacing: wait::spacing(),
-            positions,
+            positions: Positions::over(board.lines),
             // The deadline begins after `Waits::new`, which calls methods of the strategies and may
             // take long.
-            status: Status::new(deadline),
+            status: Status::new(board.status, deadline),
             membership,
-            counters: Counters::new(&plan, samples)?,
+            counters: Counters::new(&plan, board.counters, samples),
             waits,
             plan,
         })

@@ -16,6 +16,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::shared::Shared;
 use crate::base::sync::{Line, Relaxed, Statistic, array};
 use crate::errors::Latency;
 use crate::ring::plan::Plan;
@@ -57,9 +58,6 @@ impl LocalCounts {
 /// The counts of all handles of one party.
 #[derive(Default)]
 pub(crate) struct Party {
-    /// Whether the party has a single handle. A single handle adds to the party's counters by a
-    /// load and a store, without an atomic addition.
-    sole: bool,
     pub(crate) events: Statistic,
     pub(crate) batches: Statistic,
     pub(crate) tombstones: Statistic,
@@ -70,54 +68,63 @@ pub(crate) struct Party {
     pub(crate) wakes: Statistic,
 }
 
-/// The counters of a graph's parties: of each stage, and of the producers.
-pub(crate) struct Counters {
-    parties: Box<[Line<Party>]>,
+/// The words of the counters of a graph's parties.
+pub(crate) struct CounterWords {
+    parties: Shared<[Line<Party>]>,
     /// Time waited, in nanoseconds, for each pair of parties, ordered by the waiting party and then
     /// by the awaited party. Each party writes to lines of its own, so that the flushes of two
     /// parties do not contend.
-    waited: Box<[Line<[Statistic; PER_LINE]>]>,
-    /// Number of elements of `waited` per party.
-    lines: usize,
+    waited: Shared<[Line<[Statistic; PER_LINE]>]>,
+}
+
+impl CounterWords {
+    /// Makes the counters of `parties` parties, all zero. `None`: there is no memory for so many
+    /// counters.
+    pub(crate) fn heap(parties: usize) -> Option<CounterWords> {
+        let times = parties.checked_mul(lines_per_party(parties))?;
+        Some(CounterWords {
+            parties: array(parties, |_| Line(Party::default()))?.into(),
+            waited: array(times, |_| Line([const { Statistic::new(0) }; PER_LINE]))?.into(),
+        })
+    }
+}
+
+/// The counters of a graph's parties: of each stage, and of the producers.
+pub(crate) struct Counters {
+    words: CounterWords,
+    /// For each party, whether it has a single handle. A single handle adds to the party's counters
+    /// by a load and a store, without an atomic addition.
+    sole: Box<[bool]>,
     pub(crate) samples: Option<Samples>,
 }
 
 const PER_LINE: usize = 16;
 
+/// Returns the number of lines on which one of `parties` parties counts the times that it waited.
+fn lines_per_party(parties: usize) -> usize {
+    parties.div_ceil(PER_LINE)
+}
+
 /// Number of batches after which a consumer that never waits flushes its counts.
 pub(crate) const FLUSH_EVERY: u64 = 1024;
 
 impl Counters {
-    /// `None`: there is no memory for so many counters.
-    pub(crate) fn new(plan: &Plan, samples: Option<Samples>) -> Option<Counters> {
-        let parties = plan.stages.len() + 1;
-        let lines = parties.div_ceil(PER_LINE);
-        let sole = |party: usize| {
-            plan.stages
-                .get(party)
-                .map_or(!plan.many_producers, |stage| stage.delivery == Delivery::Each)
-        };
-        Some(Counters {
-            parties: array(parties, |party| Line(Party { sole: sole(party), ..Party::default() }))?,
-            waited: array(parties.checked_mul(lines)?, |_| {
-                Line([const { Statistic::new(0) }; PER_LINE])
-            })?,
-            lines,
-            samples,
-        })
+    pub(crate) fn new(plan: &Plan, words: CounterWords, samples: Option<Samples>) -> Counters {
+        let stages = plan.stages.iter().map(|stage| stage.delivery == Delivery::Each);
+        Counters { words, sole: stages.chain([!plan.many_producers]).collect(), samples }
     }
 
     pub(crate) fn party(&self, party: usize) -> &Party {
-        &self.parties[party].0
+        &self.words.parties[party].0
     }
 
     /// Adds a handle's new counts, `now` minus `before`, to the counters of `party`.
     #[cold]
     pub(crate) fn flush(&self, party: usize, now: &LocalCounts, before: &LocalCounts) {
-        let own = self.party(party);
+        let (own, sole) = (self.party(party), self.sole[party]);
         let add = |all: &Statistic, now: u64, before: u64| match now.wrapping_sub(before) {
             0 => {}
-            new if own.sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
+            new if sole => all.store(all.load(Relaxed).wrapping_add(new), Relaxed),
             new => _ = all.fetch_add(new, Relaxed),
         };
         add(&own.events, now.events, before.events);
@@ -137,11 +144,12 @@ impl Counters {
     }
 
     fn nanos(&self, party: usize, upstream: usize) -> &Statistic {
-        &self.waited[party * self.lines + upstream / PER_LINE].0[upstream % PER_LINE]
+        let first = party * lines_per_party(self.parties());
+        &self.words.waited[first + upstream / PER_LINE].0[upstream % PER_LINE]
     }
 
     pub(crate) fn parties(&self) -> usize {
-        self.parties.len()
+        self.sole.len()
     }
 }
 

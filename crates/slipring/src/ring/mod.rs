@@ -1,5 +1,6 @@
 //! The ring: the slots and stamps, the plan of the graph, and the words that handles share.
 
+pub(crate) mod board;
 pub(crate) mod build;
 mod check;
 pub(crate) mod control;

@@ -1,8 +1,8 @@
 //! The positions that a ring's handles share. Each position is a word on a cache line of its own.
 //! The plan decides on which line each position lies.
 //!
-//! All accesses to the words of positions go through [`Positions`], which hides whether the words
-//! lie on the heap or in shared memory. The plan is a parameter of the methods, because the plan
+//! All accesses to the words of positions go through [`Positions`]. The words lie on the heap or in
+//! memory that other processes map, too ([`Shared`]). The plan is a parameter of the methods, because the plan
 //! never changes and each process can hold its own copy of the plan.
 //!
 //! Invariants
@@ -25,43 +25,38 @@
 //!   start.
 
 use crate::base::edge;
-use crate::base::sync::{AtomicU64, Line, Relaxed, array, twin};
+use crate::base::shared::Shared;
+use crate::base::sync::{AtomicU64, Line, Relaxed, twin};
 use crate::ring::plan::{CLAIM_LINE, CURSOR_LINE, Guard, Plan, SENTINEL_LINE, Stage};
 use crate::ring::spec::Delivery;
 use crate::ring::words::{ClaimWord, IDLE, PoolWord, ahead, bound_ahead};
 
 /// The shared positions of a ring.
 pub(crate) struct Positions {
-    lines: Box<[Line<AtomicU64>]>,
+    lines: Shared<[Line<AtomicU64>]>,
 }
 
 impl Positions {
-    /// Size of one shared line, in bytes.
-    pub(crate) const BYTES_PER_LINE: usize = size_of::<Line<AtomicU64>>();
+    /// Makes the positions whose words are `lines`.
+    pub(crate) fn over(lines: Shared<[Line<AtomicU64>]>) -> Positions {
+        Positions { lines }
+    }
 
-    /// Makes the lines of a plan, with all positions at `start`. `None`: there is no memory for so
-    /// many lines.
-    pub(crate) fn new(plan: &Plan, start: u64) -> Option<Positions> {
-        let mut lines = array(plan.lines, |_| Line(AtomicU64::new(start)))?;
-        let mut set = |first: usize, len: usize, word: u64| {
-            lines[first..][..len].iter_mut().for_each(|line| *line = Line(AtomicU64::new(word)));
-        };
-        set(CLAIM_LINE, 1, ClaimWord::open(start).0);
-        for stage in &plan.stages {
-            match stage.delivery {
-                Delivery::Each | Delivery::Shards(_) => {}
-                Delivery::Pool { room, .. } => {
-                    set(stage.line, 1, PoolWord::new(start, 0).0);
-                    set(stage.bound_line(0), room, IDLE);
-                }
-                Delivery::Tap(room) => {
-                    set(stage.line, 1, 0);
-                    set(stage.bound_line(0), room, IDLE);
-                    set(stage.ticket_line(0), room, 0);
-                }
-            }
+    /// Returns the word that line number `line` of a plan holds before the first handle exists. All
+    /// positions begin at `start`.
+    pub(crate) fn first_word(plan: &Plan, line: usize, start: u64) -> u64 {
+        if line == CLAIM_LINE {
+            return ClaimWord::open(start).0;
         }
-        Some(Positions { lines })
+        let Some(stage) = plan.stage_of(line) else { return start };
+        let Stage { delivery, line: first, .. } = &plan.stages[stage];
+        let seats = 1..=delivery.room();
+        match (delivery, line - first) {
+            (Delivery::Pool { .. }, 0) => PoolWord::new(start, 0).0,
+            (Delivery::Pool { .. } | Delivery::Tap(_), seat) if seats.contains(&seat) => IDLE,
+            (Delivery::Tap(_), _) => 0,
+            _ => start,
+        }
     }
 
     #[inline(always)]

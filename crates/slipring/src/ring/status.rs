@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::edge;
+use crate::base::shared::Shared;
 use crate::base::sync::{AtomicU32, AtomicU64, Line, Mutex, Relaxed, lock, twin};
 use crate::errors::{Cause, Failure, WaitError};
 
@@ -17,7 +18,8 @@ const HALTED: u32 = 2;
 const FAILED: u32 = 4;
 
 /// The words of a status, on a line that seldom changes.
-struct Words {
+#[derive(Default)]
+pub(crate) struct StatusWords {
     /// [`CLOSED`], [`HALTED`], [`FAILED`].
     bits: AtomicU32,
     /// The position after the last event.
@@ -26,7 +28,7 @@ struct Words {
 
 /// The status of a graph says whether the graph runs, and how the graph ended.
 pub(crate) struct Status {
-    words: Line<Words>,
+    words: Shared<Line<StatusWords>>,
     failure: Mutex<Option<Failure>>,
     deadline: Option<(Instant, Duration)>,
 }
@@ -34,9 +36,9 @@ pub(crate) struct Status {
 impl Status {
     /// Makes the status of a graph that runs. The new status has no deadline if the given deadline
     /// is beyond the clock's range.
-    pub(crate) fn new(deadline: Option<Duration>) -> Status {
+    pub(crate) fn new(words: Shared<Line<StatusWords>>, deadline: Option<Duration>) -> Status {
         Status {
-            words: Line(Words { bits: AtomicU32::new(0), final_seq: AtomicU64::new(0) }),
+            words,
             failure: Mutex::new(None),
             deadline: deadline.and_then(|after| Some((Instant::now().checked_add(after)?, after))),
         }

@@ -23,9 +23,9 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(plan: &Plan) -> Waits {
+    pub(crate) fn new(plan: &Plan, queues: Box<[WaitQueue]>) -> Waits {
         Waits {
-            queues: (0..plan.queues).map(|_| WaitQueue::new()).collect(),
+            queues,
             free_cores: wait::cores() as i64 - plan.threads as i64,
             cores: Cores::new(plan),
         }

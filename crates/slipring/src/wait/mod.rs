@@ -29,9 +29,9 @@ mod strategy;
 mod wait_loop;
 pub(crate) mod warning;
 
-// `queue.rs` imports `edge`, `sync` and `system` from `super`, because `queue_model.rs` replaces
-// these three modules.
-use crate::base::{edge, sync, system};
+// `queue.rs` imports `edge`, `shared`, `sync` and `system` from `super`, because `queue_model.rs`
+// replaces `edge`, `sync` and `system`.
+use crate::base::{edge, shared, sync, system};
 pub use alias::UnknownWait;
 pub use built_in::Wait;
 pub(crate) use hardware::{cores, first_polls, spacing};

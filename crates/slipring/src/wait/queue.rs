@@ -12,12 +12,13 @@ use std::time::Duration;
 // The imports below begin with `super`, because `queue_model.rs` compiles this file a second time,
 // for a simulated machine.
 use super::edge::announced;
+use super::shared::Shared;
 use super::sync::{
-    AtomicU32, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
+    AtomicU64, Condvar, Instant, Line, Mutex, Relaxed, Statistic, lock, sleep, twin, whole,
 };
 use super::system;
 
-/// State word of a quiet queue: no sleeper is announced, and notifiers execute no fence.
+/// Low half of a quiet queue's state word: no sleeper is announced, and notifiers execute no fence.
 pub(super) const QUIET: u32 = 0;
 /// The bit of the state word that makes notifiers execute a fence.
 pub(super) const FENCED: u32 = 1;
@@ -54,11 +55,11 @@ pub(super) struct Sleepers {
 
 /// The part of a queue that notifiers access without the queue's lock. A `QueueState` has a cache
 /// line of its own.
-struct QueueState {
-    /// Number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`]. The bit `FENCED`
-    /// is clear while the queue is quiet, and until the queue's next sleeper has called
-    /// membarrier(2).
-    word: AtomicU32,
+pub(crate) struct QueueState {
+    /// In the low half: number of announced sleepers, times [`SLEEPER`], plus the bit [`FENCED`].
+    /// The bit `FENCED` is clear while the queue is quiet, and until the queue's next sleeper has
+    /// called membarrier(2). The high half is always zero.
+    word: AtomicU64,
     /// Number of fenced notifications without a sleeper, modulo [`NOTIFIES_BEFORE_QUIET`].
     fenced_notifies: Statistic,
     /// Time from which the queue may become quiet, in nanoseconds since the queue was created.
@@ -66,6 +67,24 @@ struct QueueState {
     /// Time of the first notification since a thread last fell asleep, in nanoseconds since the
     /// queue was created; 0 if there was none.
     notified_at: Statistic,
+}
+
+impl QueueState {
+    /// Makes the state of a queue without sleepers, whose notifiers fence.
+    pub(crate) fn new() -> QueueState {
+        QueueState {
+            word: AtomicU64::new(u64::from(FENCED)),
+            fenced_notifies: Statistic::new(0),
+            quiet_after: Statistic::new(0),
+            notified_at: Statistic::new(0),
+        }
+    }
+
+    /// Returns the low half of the state word.
+    #[inline(always)]
+    fn load(&self) -> u32 {
+        self.word.load(Relaxed) as u32
+    }
 }
 
 /// A queue of sleeping threads and tasks that wait for the same progress: an eventcount.
@@ -149,10 +168,10 @@ struct QueueState {
 ///   announced, the state word differs from [`FENCED`], so no notifier can make the queue quiet. If
 ///   the queue is not quiet, the sleeper needs no membarrier: while the sleeper is announced, every
 ///   notifier executes a fence.
-/// - I5: a ring owns its queues in a boxed slice. The queues do not move, and are dropped together
-///   with the ring. The ring's handles keep the ring alive.
+/// - I5: a queue's state does not move (`shared::I1`), and a ring keeps its queues. The ring's handles
+///   keep the ring alive.
 pub(crate) struct WaitQueue {
-    state: Line<QueueState>,
+    state: Shared<Line<QueueState>>,
     /// Whether the queue may become quiet: whether membarrier was available when the queue was
     /// created.
     can_be_quiet: bool,
@@ -168,16 +187,10 @@ impl WaitQueue {
 
     /// Creates a queue that becomes quiet only if `can_be_quiet` is `true`.
     pub(super) fn with_quiet(can_be_quiet: bool) -> WaitQueue {
-        let state = QueueState {
-            word: AtomicU32::new(FENCED),
-            fenced_notifies: Statistic::new(0),
-            quiet_after: Statistic::new(0),
-            notified_at: Statistic::new(0),
-        };
         let sleepers =
             Sleepers { threads: 0, wake_ups: 0, tasks: Vec::new(), spare_buffer: Vec::new() };
         WaitQueue {
-            state: Line(state),
+            state: Shared::new(Line(QueueState::new())),
             can_be_quiet,
             created: Instant::now(),
             sleepers: Mutex::new(sleepers),
@@ -230,7 +243,7 @@ impl WaitQueue {
     /// system refused the membarrier; the caller must then not sleep, because I4 does not hold.
     fn announce(&self) -> bool {
         let state = &self.state.0;
-        if state.word.fetch_add(SLEEPER, Relaxed) != QUIET {
+        if state.word.fetch_add(u64::from(SLEEPER), Relaxed) as u32 != QUIET {
             return true;
         }
         let began = self.now();
@@ -241,7 +254,7 @@ impl WaitQueue {
             .saturating_mul(2 * BARRIER_SHARE)
             .max(BARRIER_PAUSE.as_nanos() as u64);
         state.quiet_after.store(if barred { now.saturating_add(pause) } else { u64::MAX }, Relaxed);
-        state.word.fetch_or(FENCED, Relaxed);
+        state.word.fetch_or(u64::from(FENCED), Relaxed);
         if !barred {
             // If the system refuses the membarrier, the queue never becomes quiet again, so all
             // later notifications execute a fence. A sleep of `BARRIER_PAUSE` replaces the
@@ -254,14 +267,14 @@ impl WaitQueue {
 
     /// Withdraws the announcements of `sleepers` threads or tasks.
     fn withdraw(&self, sleepers: usize) {
-        self.state.0.word.fetch_sub(SLEEPER * sleepers as u32, Relaxed);
+        self.state.0.word.fetch_sub(u64::from(SLEEPER) * sleepers as u64, Relaxed);
     }
 
     /// Continues a notification after its fence: wakes all sleepers, or counts the notification if
     /// no sleeper is announced.
     #[inline]
     fn notify_fenced(&self) {
-        match self.state.0.word.load(Relaxed) {
+        match self.state.0.load() {
             QUIET => {}
             FENCED if self.can_be_quiet => self.count_fenced_notify(),
             FENCED => {}
@@ -281,8 +294,8 @@ impl WaitQueue {
             // The compare-and-exchange fails if a sleeper has announced itself since the notifier's
             // load of the state word (I4).
             twin!("quiet-by-store":
-                { let _ = word.compare_exchange(FENCED, QUIET, Relaxed, Relaxed); } =>
-                word.store(QUIET, Relaxed)
+                { let _ = word.compare_exchange(u64::from(FENCED), u64::from(QUIET), Relaxed, Relaxed); } =>
+                word.store(u64::from(QUIET), Relaxed)
             );
         }
     }
@@ -376,7 +389,7 @@ impl WaitQueue {
 /// Access to private fields for the tests and the model.
 #[cfg(all(test, not(slipring_loom)))]
 impl WaitQueue {
-    pub(super) fn word(&self) -> &AtomicU32 {
+    pub(super) fn word(&self) -> &AtomicU64 {
         &self.state.0.word
     }
     pub(super) fn fenced_notifies(&self) -> &Statistic {
@@ -396,7 +409,7 @@ impl WaitQueue {
 /// A direct pointer to the state word of the queue that a handle notifies. Most handles notify a
 /// single queue. Without the pointer, each publication would look up the queue's index in the plan.
 /// The lookup would take 5 ns of a publication's 12 ns.
-pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU32>);
+pub(crate) struct QuietCheck(#[cfg(not(slipring_loom))] NonNull<AtomicU64>);
 
 // SAFETY: the pointer is only used to load an atomic word, which any thread may load while the
 // queue is alive (I5).
@@ -415,8 +428,8 @@ impl QuietCheck {
         };
         #[cfg(not(slipring_loom))]
         let quiet_check = {
-            static NO_QUEUE: AtomicU32 = AtomicU32::new(QUIET);
-            static SEVERAL_QUEUES: AtomicU32 = AtomicU32::new(FENCED);
+            static NO_QUEUE: AtomicU64 = AtomicU64::new(QUIET as u64);
+            static SEVERAL_QUEUES: AtomicU64 = AtomicU64::new(FENCED as u64);
             QuietCheck(NonNull::from(match notifies {
                 [] => &NO_QUEUE,
                 [one] => &queues[*one].state.0.word,
@@ -439,7 +452,7 @@ impl QuietCheck {
         let quiet = false;
         // SAFETY: the caller keeps the queue alive.
         #[cfg(not(slipring_loom))]
-        let quiet = unsafe { self.0.as_ref() }.load(Relaxed) == QUIET;
+        let quiet = unsafe { self.0.as_ref() }.load(Relaxed) as u32 == QUIET;
         quiet
     }
 }
@@ -451,9 +464,7 @@ pub(crate) fn notify(queues: &[WaitQueue], notifies: &[usize]) {
     announced::order_quiet_check(); // The progress comes before the check (I4).
     let checked = twin!("one-queue-checked": notifies => &notifies[..notifies.len().min(1)]);
     // In a loom model no queue is quiet, because loom has no membarrier.
-    if cfg!(slipring_loom)
-        || checked.iter().any(|&queue| queues[queue].state.0.word.load(Relaxed) != QUIET)
-    {
+    if cfg!(slipring_loom) || checked.iter().any(|&queue| queues[queue].state.0.load() != QUIET) {
         notify_fenced(queues, notifies);
     }
 }

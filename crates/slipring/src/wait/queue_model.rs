@@ -44,7 +44,9 @@ use std::time::Duration;
 use explore::{Model, Program};
 use machine::was_refused;
 use queue::{FENCED, QUIET, WaitQueue};
-use sync::{AtomicU32, Relaxed};
+use sync::{AtomicU64, Relaxed};
+
+use crate::base::shared;
 
 /// The data that the threads of a model share.
 struct Shared {
@@ -53,7 +55,7 @@ struct Shared {
     /// model.
     notifies: Vec<usize>,
     /// Number of publications that each notifier has made.
-    progress: Vec<AtomicU32>,
+    progress: Vec<AtomicU64>,
     /// Number of publications that each notifier makes.
     publications: u8,
     /// The wakers between which the task alternates.
@@ -61,7 +63,7 @@ struct Shared {
 }
 
 /// A waker that stores 1 when it is woken.
-struct Woken(AtomicU32);
+struct Woken(AtomicU64);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
@@ -74,21 +76,21 @@ impl Shared {
         Shared {
             queues: (0..queues).map(|_| WaitQueue::new()).collect(),
             notifies: (0..queues).collect(),
-            progress: (0..notifiers).map(|_| AtomicU32::new(0)).collect(),
+            progress: (0..notifiers).map(|_| AtomicU64::new(0)).collect(),
             publications,
-            wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU32::new(0)))),
+            wakers: [0, 1].map(|_| Arc::new(Woken(AtomicU64::new(0)))),
         }
     }
 
     /// Returns whether the caller sees all publications.
     fn sees_all(&self) -> bool {
-        self.progress.iter().all(|progress| progress.load(Relaxed) == u32::from(self.publications))
+        self.progress.iter().all(|progress| progress.load(Relaxed) == u64::from(self.publications))
     }
 
     /// Returns the [`Program`] of a notifier's thread. Each call of the [`Program`] publishes once.
     fn publishes(&self, notifier: usize) -> Program<'_> {
         Box::new(move |published| {
-            self.progress[notifier].store(u32::from(published) + 1, Relaxed);
+            self.progress[notifier].store(u64::from(published) + 1, Relaxed);
             queue::notify(&self.queues, &self.notifies);
             (published + 1 < self.publications).then_some(published + 1)
         })
@@ -144,7 +146,7 @@ impl Shared {
     fn assert_empty(&self) {
         for (i, queue) in self.queues.iter().enumerate() {
             let word = queue.word().peek();
-            assert!(matches!(word, QUIET | FENCED), "queue {i} ends with the word {word}");
+            assert!(matches!(word as u32, QUIET | FENCED), "queue {i} ends with the word {word}");
             let sleepers = queue.sleepers().peek();
             assert!(
                 sleepers.contains("threads: 0") && sleepers.contains("tasks: []"),

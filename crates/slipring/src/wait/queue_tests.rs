@@ -27,7 +27,7 @@ fn notify(queue: &WaitQueue) {
 }
 
 fn word(queue: &WaitQueue) -> u32 {
-    queue.word().load(Relaxed)
+    queue.word().load(Relaxed) as u32
 }
 
 /// Makes a queue quiet: sets the count of notifications to one below the threshold, and notifies

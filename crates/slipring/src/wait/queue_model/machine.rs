@@ -62,7 +62,7 @@ impl Debug for Guarded {
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub(super) enum Seen {
     Nothing,
-    Word(u32),
+    Word(u64),
     Locked(Guarded),
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Sleep {
 pub(super) struct Store {
     /// Address of the word.
     pub(super) word: usize,
-    pub(super) value: u32,
+    pub(super) value: u64,
     /// Whether the compiler has emitted the store, so that the store is in the core's store buffer.
     pub(super) emitted: bool,
 }
@@ -119,7 +119,7 @@ pub(super) struct Lock {
 #[derive(Clone, Hash, Debug, Default)]
 pub(super) struct State {
     /// Addresses and values of the words that were written.
-    words: Vec<(usize, u32)>,
+    words: Vec<(usize, u64)>,
     locks: Vec<Lock>,
     pub(super) threads: Vec<Thread>,
 }
@@ -131,11 +131,11 @@ impl State {
     }
 
     /// Returns a word's value in memory. `initial` is the word's value before the first write.
-    pub(super) fn read(&self, address: usize, initial: u32) -> u32 {
+    pub(super) fn read(&self, address: usize, initial: u64) -> u64 {
         self.words.iter().find(|(known, _)| *known == address).map_or(initial, |(_, value)| *value)
     }
 
-    pub(super) fn write(&mut self, address: usize, value: u32) {
+    pub(super) fn write(&mut self, address: usize, value: u64) {
         match self.words.iter_mut().find(|(known, _)| *known == address) {
             Some((_, known)) => *known = value,
             None => {
@@ -198,14 +198,14 @@ pub(super) struct Step {
     /// Whether the machine is ending the thread's current call by a panic.
     pub(super) over: bool,
     /// The choices of this step: for each choice, the chosen number and the number of alternatives.
-    pub(super) choices: Vec<(u32, u32)>,
+    pub(super) choices: Vec<(u64, u64)>,
     /// Number of choices made.
     chosen: usize,
 }
 
 impl Step {
     /// Returns the step of `thread` from `state` that begins with the given `choices`.
-    pub(super) fn new(state: State, thread: usize, choices: Vec<(u32, u32)>) -> Step {
+    pub(super) fn new(state: State, thread: usize, choices: Vec<(u64, u64)>) -> Step {
         Step { state, thread, accesses: 0, stepped: false, over: false, choices, chosen: 0 }
     }
 
@@ -280,7 +280,7 @@ pub(super) fn access(visible: bool, act: impl FnOnce(&mut Step) -> Option<Seen>)
     seen.unwrap_or_else(|| resume_unwind(Box::new(Stop)))
 }
 
-pub(super) fn access_word(act: impl FnOnce(&mut Step) -> Option<u32>) -> u32 {
+pub(super) fn access_word(act: impl FnOnce(&mut Step) -> Option<u64>) -> u64 {
     match access(true, |step| act(step).map(Seen::Word)) {
         Seen::Word(value) => value,
         other => panic!("a replayed call made another access: expected a word, found {other:?}"),
@@ -294,7 +294,7 @@ pub(super) fn is_over() -> bool {
 }
 
 /// Returns a number below `count`. The exploration tries each number below `count` once.
-pub(super) fn choose(count: u32) -> u32 {
+pub(super) fn choose(count: u64) -> u64 {
     let seen = access(false, |step| {
         let at = step.chosen;
         step.chosen += 1;

@@ -22,18 +22,18 @@ macro_rules! twin {
 pub(crate) use twin;
 
 /// A word, identified by its address. The field is the word's initial value.
-pub(crate) struct AtomicU32(u32);
+pub(crate) struct AtomicU64(u64);
 
-impl AtomicU32 {
-    pub(crate) const fn new(value: u32) -> AtomicU32 {
-        AtomicU32(value)
+impl AtomicU64 {
+    pub(crate) const fn new(value: u64) -> AtomicU64 {
+        AtomicU64(value)
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    fn update(&self, change: impl FnOnce(u32) -> Option<u32>) -> u32 {
+    fn update(&self, change: impl FnOnce(u64) -> Option<u64>) -> u64 {
         access_word(|step| {
             let empty = step.has_no_stores();
             empty.then(|| {
@@ -46,7 +46,7 @@ impl AtomicU32 {
         })
     }
 
-    pub(crate) fn load(&self, _: Ordering) -> u32 {
+    pub(crate) fn load(&self, _: Ordering) -> u64 {
         access_word(|step| {
             let own = step
                 .thread()
@@ -58,7 +58,7 @@ impl AtomicU32 {
         })
     }
 
-    pub(crate) fn store(&self, value: u32, _: Ordering) {
+    pub(crate) fn store(&self, value: u64, _: Ordering) {
         access(true, |step| {
             let store = Store { word: self.address(), value, emitted: false };
             step.thread().buffer.push(store);
@@ -66,25 +66,25 @@ impl AtomicU32 {
         });
     }
 
-    pub(crate) fn fetch_add(&self, value: u32, _: Ordering) -> u32 {
+    pub(crate) fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
         self.update(|old| Some(old.wrapping_add(value)))
     }
 
-    pub(crate) fn fetch_sub(&self, value: u32, _: Ordering) -> u32 {
+    pub(crate) fn fetch_sub(&self, value: u64, _: Ordering) -> u64 {
         self.update(|old| Some(old.wrapping_sub(value)))
     }
 
-    pub(crate) fn fetch_or(&self, value: u32, _: Ordering) -> u32 {
+    pub(crate) fn fetch_or(&self, value: u64, _: Ordering) -> u64 {
         self.update(|old| Some(old | value))
     }
 
     pub(crate) fn compare_exchange(
         &self,
-        old: u32,
-        new: u32,
+        old: u64,
+        new: u64,
         _: Ordering,
         _: Ordering,
-    ) -> Result<u32, u32> {
+    ) -> Result<u64, u64> {
         let found = self.update(|found| (found == old).then_some(new));
         if found == old { Ok(found) } else { Err(found) }
     }
@@ -97,7 +97,7 @@ impl AtomicU32 {
     }
 
     /// Returns the word's value in memory. The exploration does not count `peek` as an access.
-    pub(crate) fn peek(&self) -> u32 {
+    pub(crate) fn peek(&self) -> u64 {
         with_step(|step| step.state.read(self.address(), self.0))
     }
 }
